@@ -24,7 +24,7 @@ from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served
 from tests.support.github.webhooks import Hooks
 from tests.support.webhook_requests import SECRET
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 QUIET = 8.0
 """Seconds between two labels: one installation gets one mutation a second, and each job has several."""
 READY = ("receiver ready", "worker ready", "publisher ready")
@@ -53,13 +53,13 @@ def serving(place: Path, github: str) -> Iterator[tuple[subprocess.Popen[str], s
     try:
         address = next(line.split()[1].removesuffix("/webhook") for line in process.stdout or () if "/webhook" in line)
         while not all(word in log.read_text() for word in READY):
-            if process.poll() is not None or perf_counter() - began > PATIENCE:
+            if process.poll() is not None or perf_counter() - began > TIMEOUT:
                 raise SystemExit(log.read_text())
             sleep(0.02)
         yield process, address, perf_counter() - began
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -81,12 +81,12 @@ def memory_alone(pid: int) -> float:
 async def seconds_to_eyes(ground: FakeGitHubSetup, address: str) -> float:
     """From the label to the reaction's arrival at GitHub, the webhook's way included."""
     issue = ground.world.open_issue(ground.repo, ground.owner, "Another one", "It breaks.")
-    async with httpx.AsyncClient(base_url=address, timeout=PATIENCE) as client:
+    async with httpx.AsyncClient(base_url=address, timeout=TIMEOUT) as client:
         hooks, seen = Hooks(ground.world, client, SECRET), len(ground.repo.reactions)
         began = perf_counter()
         await hooks.labeled(ground.repo, ground.installation, ground.owner, issue, "agent-fix")
         while len(ground.repo.reactions) == seen:
-            if perf_counter() - began > PATIENCE:
+            if perf_counter() - began > TIMEOUT:
                 raise SystemExit("the label was never seen")
             await asyncio.sleep(0.005)
         took = perf_counter() - began

@@ -13,7 +13,7 @@ from app.core.job import FINAL, JobState
 from app.core.result import JobResult
 from app.github.errors import NoAccess
 from app.jobs.job_queries import JobWithContext
-from app.jobs.queue import PARKED
+from app.jobs.queue import PAUSED
 from app.llm.sql_ledger import SqlLedger
 from app.publish.summary import step_summary
 from app.server.wiring.publisher import PublisherContext
@@ -24,7 +24,7 @@ RATE_LIMIT_RESET = 3_700.0
 """All workflows of a repository share 1,000 requests an hour; then GitHub names the time to wait for."""
 AFTER_CANCEL = 150.0
 """GitHub kills processes five minutes after a cancel; the last update is made after these seconds."""
-DIED: Final = "The workflow run ended before the job did; see its log."
+ENDED_EARLY: Final = "The workflow run ended before the job did; see its log."
 TOO_LATE: Final = "GitHub did not accept the change in time."
 CALM: Final[frozenset[JobState]] = frozenset(
     {"pr_opened", "pr_updated", "answered", "no_change", "stopped", "needs_input", "awaiting_approval", "paused"}
@@ -71,9 +71,9 @@ def _limits(workflow: Workflow) -> DrainLimits:
 
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
     """Give every job a final or resumable state, because nothing continues it after this step."""
-    if found.row.final or found.handed_over or found.row.state in PARKED:
+    if found.row.final or found.handed_over or found.row.state in PAUSED:
         return
-    state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or DIED)
+    state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or ENDED_EARLY)
     publisher_context.server_context.queue.end(found.job.id, "stopped" if state == "stopped" else "error", reason)
 
 

@@ -50,7 +50,7 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
             )
             await _decide(action_context)
             if before is not None and before.elsewhere:
-                await _reach(action_context, workflow, before)
+                await _wait_for_job(action_context, workflow, before)
         await asyncio.gather(
             _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
         )
@@ -110,15 +110,15 @@ async def _count_rounds(action_context: ActionContext, event: Event | None) -> N
 
 
 async def _decide(action_context: ActionContext) -> None:
-    inbox, patience = action_context.publisher_context.server_context.inbox, DrainLimits(DECIDING)
+    inbox, limits = action_context.publisher_context.server_context.inbox, DrainLimits(DECIDING)
     while await asyncio.to_thread(lambda: inbox.health().undone):
         if not await action_context.publisher_context.reception.next_delivery():
-            await patience.wait()
+            await limits.wait()
     if inbox.health().dead:
         raise AgentFixError("The event could not be processed; see the step's log.", code=ExitCode.INTERNAL)
 
 
-async def _reach(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
+async def _wait_for_job(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
     """Apply a command to a job in another run: `stop` cancels that run; anything else raises AgentFixError."""
     server_context, job = action_context.publisher_context.server_context, before.posted.job
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
@@ -140,7 +140,7 @@ async def _reach(action_context: ActionContext, workflow: Workflow, before: Reco
 
 async def _fetch_base(action_context: ActionContext) -> None:
     """Fetch the base commit. If it can never be fetched, the job ends with the reason."""
-    job_queries, patience = action_context.publisher_context.server_context.job_queries, DrainLimits(FETCHING)
+    job_queries, limits = action_context.publisher_context.server_context.job_queries, DrainLimits(FETCHING)
     while await asyncio.to_thread(job_queries.without_base_commit):
         if not await action_context.publisher_context.reception.fetch_base_commits():
-            await patience.wait()
+            await limits.wait()

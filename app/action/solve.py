@@ -8,14 +8,14 @@ from app.action.outputs import CANCELLED
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.job_queries import JobWithContext
-from app.jobs.queue import PARKED
+from app.jobs.queue import PAUSED
 from app.server.terminal import TerminalProgress
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker, start_process
 
 INTERVALS = Intervals(stop=2.0, drain=3.0)
 """A runner kills everything that has not ended seven seconds after a cancellation."""
-LOOK = 0.5
+POLL_INTERVAL = 0.5
 MAX_POSTPONED = 6
 """How often a temporary failure is waited out."""
 
@@ -27,7 +27,7 @@ class SolveStep:
         self._server_context = server_context
         self._job = job
         self._terminal = TerminalProgress(sys.stdout, colours=False)
-        self._seen = 0
+        self._last_seq = 0
         self._postponed: set[float] = set()
         self.cancelled = False
 
@@ -36,12 +36,12 @@ class SolveStep:
             if await asyncio.to_thread(self._is_over):
                 worker.draining.set()
                 return
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
 
     def report(self) -> None:
-        for line in self._server_context.store().progress_since(self._job, after=self._seen):
+        for line in self._server_context.store().progress_since(self._job, after=self._last_seq):
             self._terminal.report(line.kind, line.text)
-            self._seen = line.seq
+            self._last_seq = line.seq
 
     def _is_over(self) -> bool:
         """The state is read before the log, so that no line is missed."""
@@ -50,7 +50,7 @@ class SolveStep:
         return found is None or found.row.final or found.handed_over or self._waits(found)
 
     def _waits(self, found: JobWithContext) -> bool:
-        if found.row.state in PARKED:
+        if found.row.state in PAUSED:
             return True
         if found.row.state == "queued" and found.row.reason and found.row.owner is None:
             self._postponed.add(found.row.updated_at.timestamp())

@@ -23,12 +23,12 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     name = arguments.sandbox or settings.sandbox
     checks, kinds = asyncio.run(_examine(name, settings))
     if arguments.json:
-        told = {
+        document = {
             "sandbox": name,
             "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "repair": c.repair} for c in checks],
             "sandboxes": [kind.as_json() for kind in kinds],
         }
-        print(json.dumps(told, indent=2))
+        print(json.dumps(document, indent=2))
     else:
         print("\n".join(report(name, checks, kinds)))
     return ExitCode.OK if all(check.ok for check in checks) else ExitCode.SANDBOX

@@ -91,7 +91,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         fixed_by=arguments.fixed_by,
         attempts=arguments.attempts,
         images=arguments.images,
-        plan_mode=next((mode for said, mode in modes if said), None),
+        plan_mode=next((mode for selected, mode in modes if selected), None),
         plan_file=arguments.plan,
     )
 
@@ -113,8 +113,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     mirror = local_context.mirror(top_level(options.repo))
     inspected = inspect(options.repo, options.base, mirror)
     config = read_config(inspected)
-    beside = options.issue if isinstance(options.issue, Path) else Path("-")
-    image_collection = images_beside(beside, issue.body) if options.images or config.images else ImageCollection()
+    issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
+    image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
     job = draft.job(plan_file=_read_plan(options.plan_file), budget=config.budget.over(Budget()))
     key = work_key(job)
@@ -217,16 +217,16 @@ class LocalJobDraft:
         )
 
     def _task(self) -> Task:
-        kinded = self._kind()
+        kind = self._kind()
         return Task(
             repository=str(self.inspected.root),
             issue=self.issue,
             base=self.inspected.base_commit,
             base_ref=self.inspected.base_ref,
             slug=slug(self.issue.title),
-            kind=kinded.kind,
-            kind_reason=kinded.reason,
-            fixed_by=self._fix() if kinded.kind == "tests" else "",
+            kind=kind.kind,
+            kind_reason=kind.reason,
+            fixed_by=self._fix() if kind.kind == "tests" else "",
             images=tuple(self.image_collection.images),
             images_left_out=self.image_collection.notes,
         )

@@ -14,15 +14,15 @@ BESIDE = "only files next to the issue's file are read"
 
 def images_beside(issue: Path, body: str) -> ImageCollection:
     """The images of the issue in that file; none for standard input (`-`). Blocking."""
-    image_collection, tried = ImageCollection(), 0
+    image_collection, read_count = ImageCollection(), 0
     folder = None if str(issue) == "-" else issue.expanduser().absolute().parent
     for place, address in enumerate(image_addresses(body), 1):
-        if tried == MAX_IMAGES:
+        if read_count == MAX_IMAGES:
             image_collection.leave_out(place, TOO_MANY)
             continue
         try:
             path = _inside(folder, address)
-            tried += 1
+            read_count += 1
             image_collection.add(place, _read(path))
         except ImageRejected as why:
             image_collection.leave_out(place, str(why))

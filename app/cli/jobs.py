@@ -66,8 +66,8 @@ def _show(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     steps = list(dict.fromkeys(line.text.splitlines()[0] for line in log if line.kind == "step"))
     if arguments.json:
         details = {"task": row.job.task.model_dump(mode="json"), "budget": row.job.budget.model_dump(mode="json")}
-        told = {"model": row.job.model, "attempts": row.epoch, "plan": plan, "steps": steps, "result": row.result}
-        print(json.dumps({**_summary(local_context, row), **details, **told}, indent=2))
+        progress = {"model": row.job.model, "attempts": row.epoch, "plan": plan, "steps": steps, "result": row.result}
+        print(json.dumps({**_summary(local_context, row), **details, **progress}, indent=2))
         return ExitCode.OK
     for name, value in _facts(local_context, row).items():
         print(f"{name:<11}{value}")
@@ -112,13 +112,13 @@ def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
 def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     terminal = TerminalProgress(sys.stdout)
-    seen = 0
+    last_seq = 0
     while True:
         # The state is read before the log, so that no line written before the job's end is missed.
         row = local_context.store.find(row.job.id)
-        for line in local_context.store.progress_since(row.job.id, after=seen):
+        for line in local_context.store.progress_since(row.job.id, after=last_seq):
             terminal.report(line.kind, line.text)
-            seen = line.seq
+            last_seq = line.seq
         if not arguments.follow or terminal.gone or _is_over(row):
             return ExitCode.OK
         time.sleep(POLL_SECONDS)

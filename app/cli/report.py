@@ -84,8 +84,8 @@ def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -
     if result.verification is not None:
         for line in proof_lines(result.verification):
             terminal.report("verification", line)
-    for tried in result.attempts:
-        terminal.report("verification", f"attempt {tried.number}     {one_line(describe_attempts(tried))[:160]}")
+    for attempt in result.attempts:
+        terminal.report("verification", f"attempt {attempt.number}     {one_line(describe_attempts(attempt))[:160]}")
     if result.exit_status == "answered" and result.plan is not None:
         terminal.report("note", f"nothing was changed; you can edit {order.out / PLAN_FILE} and pass it with --plan")
     if result.branch:

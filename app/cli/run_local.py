@@ -154,9 +154,9 @@ class LocalRun:
     async def _obey_cancel(self) -> None:
         """End the process once `jobs cancel` asked for it; a branch that is being created is finished first."""
         job, store = self.order.job.id, self.local_context.store
-        asked = partial(store.stop_requested, job)
+        stop_requested = partial(store.stop_requested, job)
         # No await between stopping the job and ending the process, so that no branch can be created in between.
-        while not (await asyncio.to_thread(asked) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
+        while not (await asyncio.to_thread(stop_requested) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
             await asyncio.sleep(STOP_POLL_SECONDS)
         self.terminal.report("warning", f"job {job} was cancelled; no branch was made")
         end_process(ExitCode.STOPPED)

@@ -18,7 +18,7 @@ from app.pipeline.wiring.external_agent import find_python
 from app.sandbox.setup.clients.base import ask
 from app.sandbox.setup.plan import find_visible
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds for a package client: it asks an index over the network."""
 OURS = "our own loop, with any model"
 UNKNOWN = "?"
@@ -35,7 +35,7 @@ class RunnerRow(Record):
     lacks: str = ""
     newest: str = ""
     tried: str = ""
-    rehearsal: SelftestResult | None = None
+    selftest: SelftestResult | None = None
 
     @property
     def behind(self) -> bool:
@@ -44,7 +44,7 @@ class RunnerRow(Record):
     @property
     def is_ok(self) -> bool:
         """True for the newest version, if it was tried and works."""
-        return not self.behind and not self.lacks and (self.rehearsal is None or self.rehearsal.passed)
+        return not self.behind and not self.lacks and (self.selftest is None or self.selftest.passed)
 
 
 def runners_command(arguments: argparse.Namespace) -> int:
@@ -91,9 +91,9 @@ class RunnerCheck:
         if self._arguments.versions or line.lacks:
             return line
         other = self._arguments.newest and line.newest not in ("", UNKNOWN)
-        tried = recipe.at(line.newest) if other else recipe
-        result = await selftest_runner(tried, self._settings)
-        return line.model_copy(update={"tried": tried.version, "rehearsal": result})
+        tested_recipe = recipe.at(line.newest) if other else recipe
+        result = await selftest_runner(tested_recipe, self._settings)
+        return line.model_copy(update={"tried": tested_recipe.version, "selftest": result})
 
     async def _newest(self, recipe: AgentRecipe) -> str:
         ours = python_interpreter()
@@ -104,10 +104,10 @@ class RunnerCheck:
 async def newest(recipe: AgentRecipe, python: Path) -> str:
     """The newest version according to this machine's package client; `?` if that gives no answer."""
     if recipe.client == "npm":
-        told = await ask(["npm", "view", recipe.package, "version"], seconds=PATIENCE)
-        return (told or "").strip() or UNKNOWN
-    told = await ask([str(python), "-I", "-m", "pip", "index", "versions", recipe.package], seconds=PATIENCE)
-    found = _PIP.match(told or "")  # as JSON only the newest of pips tell it
+        output = await ask(["npm", "view", recipe.package, "version"], seconds=TIMEOUT)
+        return (output or "").strip() or UNKNOWN
+    output = await ask([str(python), "-I", "-m", "pip", "index", "versions", recipe.package], seconds=TIMEOUT)
+    found = _PIP.match(output or "")  # as JSON only the newest of pips tell it
     return found[1] if found else UNKNOWN
 
 
@@ -129,7 +129,7 @@ def _print(lines: Sequence[RunnerRow], arguments: argparse.Namespace) -> None:
 
 
 def _describe(line: RunnerRow) -> str:
-    state = f"needs {line.lacks}, which is not installed here" if line.lacks else _played(line)
+    state = f"needs {line.lacks}, which is not installed here" if line.lacks else _selftest_outcome(line)
     if line.newest == UNKNOWN:
         newer = "; could not look for a newer version"
     else:
@@ -137,8 +137,8 @@ def _describe(line: RunnerRow) -> str:
     return f"{line.name:<16} {line.version:<10} {line.title:<32} {state}{newer}"
 
 
-def _played(line: RunnerRow) -> str:
-    result = line.rehearsal
+def _selftest_outcome(line: RunnerRow) -> str:
+    result = line.selftest
     if result is None:
         return "usable here"
     version = "" if line.tried == line.version else f"{line.tried} "

@@ -74,9 +74,9 @@ class SetupReport:
     @property
     def reasons(self) -> list[str]:
         trials = self.chosen.trials if self.chosen else ()
-        told = [f"{trial.candidate.name}: {trial.reason or trial.candidate.reason}" for trial in trials]
+        tried_candidates = [f"{trial.candidate.name}: {trial.reason or trial.candidate.reason}" for trial in trials]
         left_out = [one_line(text) for trial in trials[:1] for text in trial.left_out]
-        return [*told, *left_out, *(self.chosen.plan.notes if self.chosen else ()), *self.notes]
+        return [*tried_candidates, *left_out, *(self.chosen.plan.notes if self.chosen else ()), *self.notes]
 
     def as_json(self) -> dict[str, Any]:
         count = self.best.count if self.best else None
@@ -113,7 +113,7 @@ class SetupReport:
 async def _examine(
     arguments: argparse.Namespace, settings: Settings, context: LocalContext, inspected: RepositoryInspection
 ) -> SetupReport:
-    begun = monotonic()
+    started = monotonic()
     config = read_config(inspected)
     store = context.mirror(inspected.root)
     name = arguments.sandbox or settings.sandbox
@@ -140,8 +140,8 @@ async def _examine(
         try:
             chosen = await setup.chosen()
         except SetupError as error:
-            return SetupReport(None, monotonic() - begun, (error.message, *notes))
-    return SetupReport(chosen, monotonic() - begun, notes)
+            return SetupReport(None, monotonic() - started, (error.message, *notes))
+    return SetupReport(chosen, monotonic() - started, notes)
 
 
 @dataclass(frozen=True, slots=True)

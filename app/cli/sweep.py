@@ -46,8 +46,8 @@ async def _sweep(
         outcomes = {} if token or arguments.dry_run else await _admit(issue_sweep, rows)
     numbers = [row.number for row in rows if not row.reason]
     if arguments.json:
-        told = [{"number": row.number, "title": row.title, "skipped": row.reason} for row in rows]
-        print(json.dumps({"issues": numbers, "looked_at": told}, indent=2))
+        looked_at = [{"number": row.number, "title": row.title, "skipped": row.reason} for row in rows]
+        print(json.dumps({"issues": numbers, "looked_at": looked_at}, indent=2))
     else:
         for row in rows:
             print(f"#{row.number:<6} {outcomes.get(row.number) or _becomes(row):<50} {one_line(row.title)[:80]}")

@@ -80,18 +80,18 @@ def _read(path: str, content: bytes) -> Override | str:
     if len(content) > MAX_BYTES:
         return _too_large(path, len(content))
     try:
-        front, body = _parts(content.decode())
+        front_matter, body = _parts(content.decode())
     except UnicodeDecodeError:
         return f"`{path}` is ignored: it is not UTF-8 text."
-    replace, text = _replaces(front), visible(body).text.strip()
+    replace, text = _replaces(front_matter), visible(body).text.strip()
     if replace is None:
         return f"`{path}` is ignored: its front matter may only contain `replace: true` or `replace: false`."
     return Override(name=name, text=text, replace=replace) if text else f"`{path}` is ignored: it is empty."
 
 
-def _replaces(front: str) -> bool | None:
+def _replaces(front_matter: str) -> bool | None:
     """The value of `replace`, False without front matter; None if the front matter is invalid."""
-    document = read_yaml(front.encode())
+    document = read_yaml(front_matter.encode())
     settings = document.value if document.value is not None else {}
     if document.problems or not isinstance(settings, dict) or settings.keys() - {"replace"}:
         return None
@@ -115,8 +115,8 @@ def _name(path: str) -> OverrideName | None:
 
 def _unknown(path: str) -> str:
     stem = PurePosixPath(path).stem
-    near = get_close_matches(stem, NAMES, n=1, cutoff=0.6)
-    meant = f" Did you mean `{near[0]}.md`?" if near else ""
+    similar = get_close_matches(stem, NAMES, n=1, cutoff=0.6)
+    meant = f" Did you mean `{similar[0]}.md`?" if similar else ""
     return f"`{one_line(path)[:120]}` is ignored: prompts are {', '.join(f'`{name}.md`' for name in NAMES)}.{meant}"
 
 

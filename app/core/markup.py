@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MarkupKind = Literal["code", "html", "prose", "definition"]
 IsHidden = Callable[[str], bool]
 
-_SUSPECT = re.compile(r"[<&]|!\[|\]:|\]\(|```|~~~")
+_MAY_BE_MARKUP = re.compile(r"[<&]|!\[|\]:|\]\(|```|~~~")
 _CLOSERS = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}
 _TAG_NAME = r"[A-Za-z][A-Za-z0-9-]*"
 _ATTRIBUTE = r"""\s+[A-Za-z_:][\w.:-]*(?:\s*=\s*(?:[^\s"'=<>`]+|'[^']*'|"[^"]*"))?"""
@@ -42,7 +42,7 @@ _INFO = re.compile(r"^(?P<fence>[\s>*+\-0-9.)]*(?:`{3,}|~{3,})[ \t]*[\w+#.-]{0,3
 
 def strip_hidden(markdown: str, is_hidden: IsHidden) -> tuple[str, int]:
     """Remove what the rendered page hides; return the Markdown and the number of characters removed."""
-    if not _SUSPECT.search(markdown):
+    if not _MAY_BE_MARKUP.search(markdown):
         return markdown, 0
     shown = "".join(_shown(kind, text, is_hidden) for kind, text in _segments(markdown))
     return shown, len(markdown) - len(shown)

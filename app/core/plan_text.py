@@ -8,9 +8,9 @@ import yaml
 from app.core.errors import AgentFixError, ExitCode
 from app.core.plan import Plan
 
-LISTS = ("hypotheses", "candidate_files", "steps", "questions")
+LIST_FIELDS = ("hypotheses", "candidate_files", "steps", "questions")
 COMMANDS = ("reproduce", "verify")
-FIELDS = ("summary", *LISTS, *COMMANDS)
+FIELDS = ("summary", *LIST_FIELDS, *COMMANDS)
 
 _TITLES = {
     "hypotheses": "Likely causes",
@@ -40,7 +40,7 @@ class PlanError(AgentFixError):
 def render_plan(plan: Plan) -> str:
     """A plan as plain text for the terminal and for the agent."""
     parts = [plan.summary]
-    parts += [f"{title}:\n{_bullets(items)}" for title, items in _lists(plan)]
+    parts += [f"{title}:\n{_bullets(items)}" for title, items in _list_fields(plan)]
     parts += [f"{title}: {command}" for title, command in _commands(plan)]
     return "\n\n".join(parts)
 
@@ -48,7 +48,7 @@ def render_plan(plan: Plan) -> str:
 def render_plan_markdown(plan: Plan) -> str:
     """A plan as Markdown that people can edit on a web page; `parse_plan_file` reads it back."""
     parts = ["# Plan", plan.summary]
-    for title, items in _lists(plan):
+    for title, items in _list_fields(plan):
         parts += [f"## {title}", _bullets(items)]
     for title, command in _commands(plan):
         parts += [f"## {title}", f"{_fence(command)}sh\n{command}\n{_fence(command)}"]
@@ -87,8 +87,8 @@ def plan_from_fields(fields: Fields) -> Plan:
     return Plan.model_validate({name: v if isinstance(v, str) else tuple(v) for name, v in fields.items()})
 
 
-def _lists(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
-    return ((_TITLES[field], getattr(plan, field)) for field in LISTS if getattr(plan, field))
+def _list_fields(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
+    return ((_TITLES[field], getattr(plan, field)) for field in LIST_FIELDS if getattr(plan, field))
 
 
 def _commands(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -144,7 +144,7 @@ def _from_yaml(text: str) -> Fields:
         if name not in FIELDS or name in fields:
             what = "is there twice" if name in fields else "is not a key of a plan"
             raise PlanError(f"{str(name)[:60]!r} {what}.", line=_line(key.start_mark))
-        fields[name] = _yaml_list(value, text) if name in LISTS else _yaml_text(value, name)
+        fields[name] = _yaml_list(value, text) if name in LIST_FIELDS else _yaml_text(value, name)
     return fields
 
 
@@ -208,7 +208,7 @@ def _section(title: str, number: int) -> str:
 
 
 def _markdown_field(name: str, lines: Sequence[str]) -> str | list[str]:
-    if name in LISTS:
+    if name in LIST_FIELDS:
         return _items(lines)
     if name in COMMANDS:
         return _command("\n".join(lines).strip())

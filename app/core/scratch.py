@@ -31,10 +31,10 @@ def scratch(purpose: str) -> Iterator[Path]:
 def sweep_scratch(now: float | None = None) -> int:
     """Remove the directories of killed processes, whose locks the kernel released; return how many."""
     before = (time.time() if now is None else now) - SETTLED_SECONDS
-    return sum(_swept(found, before) for found in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    return sum(_is_removed(found, before) for found in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
-def _swept(directory: Path, before: float) -> bool:
+def _is_removed(directory: Path, before: float) -> bool:
     """Remove one directory if it is old and unlocked.
 
     Never follows a link and removes only our own files, because the parent is shared with other users.

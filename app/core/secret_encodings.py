@@ -53,14 +53,14 @@ _UNPACKERS = (
 class SecretPatterns(NamedTuple):
     """Search patterns of secrets.
 
-    `grams` are parts of random values, all of the same length; `wholes` are complete values that consist of words.
+    `grams` are parts of random values, all of the same length; `complete` are complete values that consist of words.
     """
 
     grams: frozenset[str]
-    wholes: frozenset[str]
+    complete: frozenset[str]
 
     def are_in(self, text: str) -> bool:
-        if any(whole in text for whole in self.wholes):
+        if any(encoded in text for encoded in self.complete):
             return True
         runs = (match[0] for match in _RUN.finditer(text))
         pieces = (run[start : start + GRAM_LENGTH] for run in runs for start in range(len(run) - GRAM_LENGTH + 1))
@@ -86,7 +86,7 @@ def secret_part(value: str) -> str:
 def search_forms(values: Iterable[str]) -> SearchForms:
     """The search patterns for these values."""
     grams: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-    wholes: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+    complete: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for value in values:
         core = "".join(_PUBLIC_HEAD.sub("", value).split())
         if len(core) >= GRAM_LENGTH and looks_random(core):
@@ -94,19 +94,19 @@ def search_forms(values: Iterable[str]) -> SearchForms:
                 kind.update(_grams(forms) - _words(core))
         else:
             for form in {value, "".join(value.split())}:
-                for kind, forms in zip(wholes, _spelled(form), strict=True):
+                for kind, forms in zip(complete, _spelled(form), strict=True):
                     kind.update(forms)
     return SearchForms(
-        *(SecretPatterns(frozenset(parts), frozenset(forms)) for parts, forms in zip(grams, wholes, strict=True))
+        *(SecretPatterns(frozenset(parts), frozenset(forms)) for parts, forms in zip(grams, complete, strict=True))
     )
 
 
 def _spelled(value: str) -> tuple[set[str], set[str], set[str]]:
     raw = value.encode()
     exact = _base64_spellings(raw) | _base64_spellings(value.encode("utf-16-le"))
-    letters = {value, codecs.encode(value, "rot13"), *_base32_spellings(raw)}
-    folded = {form.lower() for form in letters} | {raw.hex()}
-    bare = {_NOT_ALPHANUMERIC.sub("", form.lower()) for form in letters}
+    spellings = {value, codecs.encode(value, "rot13"), *_base32_spellings(raw)}
+    folded = {form.lower() for form in spellings} | {raw.hex()}
+    bare = {_NOT_ALPHANUMERIC.sub("", form.lower()) for form in spellings}
     exact, folded, bare = (forms | {form[::-1] for form in forms} for forms in (exact, folded, bare))
     return exact, folded, {form for form in bare if len(form) >= MIN_LENGTH}
 

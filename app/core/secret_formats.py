@@ -114,9 +114,9 @@ def is_placeholder(value: str) -> bool:
 def looks_random(value: str) -> bool:
     """True for letters and digits that look generated: not words, identifiers, paths or versions."""
     digits = sum(character.isdigit() for character in value)
-    letters = sum(character.isalpha() for character in value)
+    letter_count = sum(character.isalpha() for character in value)
     mixed_case = len(re.findall(r"[a-z][A-Z]", value)) >= 2
-    if letters < 4 or digits + mixed_case < 2 or _PUBLIC_SHAPE.fullmatch(value) or _reads_as_words(value):
+    if letter_count < 4 or digits + mixed_case < 2 or _PUBLIC_SHAPE.fullmatch(value) or _reads_as_words(value):
         return False
     return entropy(value) >= MIN_ENTROPY[not value.strip("0123456789abcdefABCDEF")]
 

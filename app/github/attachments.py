@@ -20,7 +20,7 @@ from app.github.errors import NeedsHumanAction, NoAccess, TemporaryFailure
 from app.github.graphql import BodyHtmlAnswer
 from app.github.repository_api import RepositoryApi
 
-PATIENCE: Final = 30.0
+TOTAL_TIMEOUT: Final = 30.0
 """Seconds for one image."""
 ELSEWHERE: Final = "only GitHub attachments are fetched"
 TOO_MANY: Final = f"the limit is {MAX_IMAGES}"
@@ -77,7 +77,7 @@ class AttachmentFetcher:
             headers={"accept": "image/*", "accept-encoding": "identity", "user-agent": "agent-fix"},
         )
         try:
-            async with asyncio.timeout(PATIENCE), client, client.stream("GET", signed[name]) as response:
+            async with asyncio.timeout(TOTAL_TIMEOUT), client, client.stream("GET", signed[name]) as response:
                 return await _body(response)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError):
             raise ImageRejected("it could not be fetched") from None

@@ -136,9 +136,9 @@ class BranchesApi:
             if tip is None:
                 raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
             if tip != expected or not await self._may_leave(tip, commit):
-                raise _overtaken(name)
+                raise _moved_by_others(name)
             if self._stale(await self._push(remote, name, commit, expected), name):
-                raise _overtaken(name)
+                raise _moved_by_others(name)
         except GitError as error:
             raise self._error_of(error) from None
         finally:
@@ -154,8 +154,8 @@ class BranchesApi:
             tips = await asyncio.to_thread(branch_tips, self.store, remote, name)
             if tips.get(name) == commit:
                 async with self._api.pace.wait_for_mutation(mutation=True):
-                    gone = await asyncio.to_thread(push, self.store, remote, name, None, expected=commit)
-                self._stale(gone, name)
+                    deleted = await asyncio.to_thread(push, self.store, remote, name, None, expected=commit)
+                self._stale(deleted, name)
         except GitError as error:
             raise self._error_of(error) from None
         finally:
@@ -203,7 +203,7 @@ def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[
     return free_name(name, commit, tips)[0], None
 
 
-def _overtaken(name: str) -> NeedsHumanAction:
+def _moved_by_others(name: str) -> NeedsHumanAction:
     return NeedsHumanAction(
         f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
         hint="Repeat the command to start from the current branch.",

@@ -138,7 +138,7 @@ class ChecksApi:
 
     async def _download(self, address: str) -> str:
         """The end of a log, read without our token, because logs are on another host."""
-        kept, seen = b"", 0
+        tail, received = b"", 0
         try:
             async with (
                 httpx.AsyncClient(transport=self._api.app.shared_transport, timeout=30.0) as client,
@@ -147,12 +147,12 @@ class ChecksApi:
                 if not response.is_success:
                     return ""
                 async for chunk in response.aiter_bytes():
-                    kept, seen = (kept + chunk)[-LOG_END:], seen + len(chunk)
-                    if seen > MAX_LOG:
+                    tail, received = (tail + chunk)[-LOG_END:], received + len(chunk)
+                    if received > MAX_LOG:
                         break
         except (httpx.HTTPError, httpx.InvalidURL):
             return ""
-        return kept.decode("utf-8", "replace")
+        return tail.decode("utf-8", "replace")
 
 
 def _is_up_to_date(there: api_models.CheckRunResponse, wanted: NewCheckRun) -> bool:

@@ -145,11 +145,11 @@ async def open_forge(
     return GitHubForge(api, store, await find_bot_user(api), number)
 
 
-async def _once(make: Callable[[], Awaitable[str]], look: Callable[[], Awaitable[str]]) -> str:
+async def _once(make: Callable[[], Awaitable[str]], find: Callable[[], Awaitable[str]]) -> str:
     """Create it. If the answer was lost or says that it exists, return the existing one's address."""
     try:
         return await make()
     except (TemporaryFailure, NeedsHumanAction):
-        if there := await look():
+        if there := await find():
             return there
         raise

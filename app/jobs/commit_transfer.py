@@ -92,18 +92,18 @@ class CommitTransfer:
         Raises CommitTransferError and marks the request refused if the pack is too large. `log` is stored with it if
         the publisher has the commit's history (`GitStore.log`).
         """
-        pack, whole = uuid4().hex, False
+        pack, complete = uuid4().hex, False
         try:
             count, digest = self._write(pack, commit, chunks)
             failpoint("transfer.written")
-            told = log if len(log) <= MAX_LOG_SIZE else None
-            values = {"pack": pack, "chunks": count, "digest": digest, "log": told}
-            whole = self._close(repository, commit, values)
+            stored_log = log if len(log) <= MAX_LOG_SIZE else None
+            values = {"pack": pack, "chunks": count, "digest": digest, "log": stored_log}
+            complete = self._close(repository, commit, values)
         except CommitTransferError as error:
             self.refuse(repository, commit, error.message, error.hint)
             raise
         finally:
-            if not whole:
+            if not complete:
                 self._forget(pack)
 
     def refuse(self, repository: int, commit: str, reason: str, hint: str = "") -> None:
@@ -144,13 +144,13 @@ class CommitTransfer:
         now = self._now()
         with writing(self.engine) as db:
             old = transfers.c.used_at < now - older_than.total_seconds()
-            gone = db.execute(transfers.delete().where(old)).rowcount
+            deleted = db.execute(transfers.delete().where(old)).rowcount
             newest = sa.func.max(transfer_chunks.c.written_at)
             counting = sa.select(transfers.c.pack)
             loose = sa.select(transfer_chunks.c.pack).where(transfer_chunks.c.pack.not_in(counting))
             dead = loose.group_by(transfer_chunks.c.pack).having(newest < now - ABANDONED.total_seconds())
             db.execute(transfer_chunks.delete().where(transfer_chunks.c.pack.in_(dead)))
-        return gone
+        return deleted
 
     def _now(self) -> float:
         return self._clock().timestamp()
@@ -182,16 +182,16 @@ class CommitTransfer:
             db.execute(transfer_chunks.delete().where(transfer_chunks.c.pack == pack))
 
     def _read(self, pack: str, count: int, digest: str) -> Iterator[bytes]:
-        seen = hashlib.sha256()
+        received = hashlib.sha256()
         for number in range(count):
             this = (transfer_chunks.c.pack == pack) & (transfer_chunks.c.number == number)
             with self.engine.connect() as db:
                 chunk = db.scalar(sa.select(transfer_chunks.c.content).where(this))
             if chunk is None:
                 raise _DamagedError("a part of it is missing")
-            seen.update(chunk)
+            received.update(chunk)
             yield bytes(chunk)
-        if seen.hexdigest() != digest:
+        if received.hexdigest() != digest:
             raise _DamagedError("it is not what was written")
 
     def _ask_again(self, row: sa.RowMapping, error: str) -> None:

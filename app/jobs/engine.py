@@ -71,7 +71,7 @@ class DurableJournal:
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
         async def once() -> dict[str, Any]:
             failpoint(f"{name}.before")
-            value, error = await _settle(self._on_firm_ground(work))
+            value, error = await _outcome_of(self._restored(work))
             if isinstance(error, AgentFixError) and error.final:
                 kept = {"error": error.to_json()}
             elif value is not None:
@@ -89,7 +89,7 @@ class DurableJournal:
             raise AgentFixError.from_json(kept["error"])
         return kind.model_validate(kept["result"])
 
-    async def _on_firm_ground(self, work: Callable[[], Awaitable[N]]) -> N:
+    async def _restored(self, work: Callable[[], Awaitable[N]]) -> N:
         if self._recovering and self._restore is not None:
             await self._restore()
         return await work()
@@ -101,7 +101,7 @@ async def _until_the_process_ends() -> NoReturn:
     raise AssertionError("that future is never completed")
 
 
-async def _settle(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
+async def _outcome_of(work: Awaitable[N]) -> tuple[N | None, BaseException | None]:
     """Return the result or the error of `work` as a value: hides an error from DBOS without a broad `except`."""
     task = asyncio.ensure_future(work)
     try:
@@ -185,7 +185,7 @@ class DurableEngine(Generic[N]):
 
     async def _follow(self, job_id: str) -> dict[str, Any]:
         outcome = self._outcomes[job_id]
-        result, error = await _settle(self._solve(job_id, self._journals[job_id]))
+        result, error = await _outcome_of(self._solve(job_id, self._journals[job_id]))
         if result is None or outcome.done():
             _fail(outcome, error or RuntimeError("the job returned nothing"))
             await _until_the_process_ends()

@@ -72,22 +72,22 @@ class HealthMetrics:
         """The job that has been stalled the longest; None if there is none."""
         now = self._clock()
         with self._engine.connect() as db:
-            standings = _standings(db, now)
-            return longest_stalled(standings, self._limits, _last_release(db, standings), now)
+            waiting = _waiting_jobs(db, now)
+            return longest_stalled(waiting, self._limits, _last_release(db, waiting), now)
 
     def figures(self) -> HealthFigures:
         now = self._clock()
         with self._engine.connect() as db:
-            standings = _standings(db, now)
+            waiting = _waiting_jobs(db, now)
             undone, oldest, dead = _deliveries(db)
             due = sa.select(sa.func.min(effects.c.due)).where(effects.c.state == "wanted")
             cost = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0), sa.func.count())
             spent, count = db.execute(cost.where(calls.c.state != "reserved")).one()
-            queued = [standing.since for standing in standings if standing.state == "queued"]
+            queued = [job.since for job in waiting if job.state == "queued"]
             return HealthFigures(
                 jobs=_counted(db, jobs.c.state),
                 oldest_queued=_age(min(queued, default=now), now),
-                stalled=longest_stalled(standings, self._limits, _last_release(db, standings), now),
+                stalled=longest_stalled(waiting, self._limits, _last_release(db, waiting), now),
                 deliveries_undone=undone,
                 oldest_delivery=_age(oldest or now, now),
                 deliveries_dead=dead,
@@ -99,36 +99,36 @@ class HealthMetrics:
 
 
 def longest_stalled(
-    standings: list[WaitingJob], limits: QueueLimits, last_release: datetime | None, now: datetime
+    waiting: list[WaitingJob], limits: QueueLimits, last_release: datetime | None, now: datetime
 ) -> StalledJob | None:
     """The longest-stalled job.
 
     A job that waits for its turn behind others, for the daily budget or for people is not stalled.
     """
-    busy = Counter(standing.repository for standing in standings if standing.held)
+    busy = Counter(job.repository for job in waiting if job.held)
     full = busy.total() >= limits.jobs
     found = []
-    for standing in standings:
-        begins = standing.since
-        if standing.state != "publishing":
-            waits_its_turn = full or busy[standing.repository] >= limits.per_repository
-            if standing.held or standing.reason.startswith(WAITS_FOR_MONEY) or (standing.ready and waits_its_turn):
+    for job in waiting:
+        begins = job.since
+        if job.state != "publishing":
+            waits_its_turn = full or busy[job.repository] >= limits.per_repository
+            if job.held or job.reason.startswith(WAITS_FOR_MONEY) or (job.ready and waits_its_turn):
                 continue
-            if standing.ready and last_release is not None:
+            if job.ready and last_release is not None:
                 begins = max(begins, last_release)  # before that it may have been waiting for its turn
         if begins <= now:
-            found.append(StalledJob(standing.job, (now - begins).total_seconds()))
+            found.append(StalledJob(job.job, (now - begins).total_seconds()))
     return max(found, key=lambda stalled: stalled.seconds, default=None)
 
 
-def _standings(db: Connection, now: datetime) -> list[WaitingJob]:
+def _waiting_jobs(db: Connection, now: datetime) -> list[WaitingJob]:
     job = (jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.owner, jobs.c.updated_at)
     place = (job_contexts.c.repository, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.lease_until)
     query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
-    return [_standing(row, now) for row in db.execute(query).mappings()]
+    return [_waiting_job(row, now) for row in db.execute(query).mappings()]
 
 
-def _standing(row: sa.RowMapping, now: datetime) -> WaitingJob:
+def _waiting_job(row: sa.RowMapping, now: datetime) -> WaitingJob:
     leased = row["lease_until"] if row["owner"] else 0.0
     since = max(in_utc(row["updated_at"]).timestamp(), row["due"], min(leased, now.timestamp()))
     return WaitingJob(
@@ -142,9 +142,9 @@ def _standing(row: sa.RowMapping, now: datetime) -> WaitingJob:
     )
 
 
-def _last_release(db: Connection, standings: list[WaitingJob]) -> datetime | None:
+def _last_release(db: Connection, waiting: list[WaitingJob]) -> datetime | None:
     """When a worker last released a job; None, without a query, if no job is waiting for its turn."""
-    if not any(standing.ready and not standing.held for standing in standings):
+    if not any(job.ready and not job.held for job in waiting):
         return None
     query = sa.select(sa.func.max(jobs.c.updated_at)).select_from(BOTH).where(jobs.c.owner.is_(None), jobs.c.epoch > 0)
     found = db.execute(query).scalar()

@@ -135,20 +135,20 @@ class Inbox:
     def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[ClaimedDelivery]:
         """Claim the oldest deliveries that nobody works on, or whose worker's lease has expired."""
         now = self._clock()
-        lapsed = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
+        expired = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
         due = (deliveries.c.state.in_(_UNDONE)) & (deliveries.c.due_at <= now)
         free = sa.select(deliveries.c.seq).where(due).order_by(deliveries.c.seq).limit(limit)
         with self._transaction() as db:
             self._end_leases_of_the_dead(db, now)
             given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
-            db.execute(deliveries.update().where(lapsed, deliveries.c.attempts >= MAX_DEATHS).values(**given_up))
-            taken = db.execute(
+            db.execute(deliveries.update().where(expired, deliveries.c.attempts >= MAX_DEATHS).values(**given_up))
+            rows = db.execute(
                 deliveries.update()
                 .where(deliveries.c.seq.in_(free.with_for_update(skip_locked=True).scalar_subquery()))
                 .values(state="claimed", owner=owner, due_at=now + lease, attempts=deliveries.c.attempts + 1)
                 .returning(deliveries)
             ).mappings()
-            found = sorted((_claimed(row) for row in taken), key=lambda claimed: claimed.seq)
+            found = sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.seq)
         if found:
             failpoint("delivery.claimed")
         return found
@@ -209,9 +209,9 @@ class Inbox:
         """Release the leases of processes on this machine that have ended."""
         held = (deliveries.c.state == "claimed") & (deliveries.c.due_at > now)
         owners = db.execute(sa.select(deliveries.c.owner).where(held).distinct()).scalars().all()
-        gone = [owner for owner in owners if owner and is_gone(owner)]
-        if gone:
-            db.execute(deliveries.update().where(held, deliveries.c.owner.in_(gone)).values(due_at=now))
+        dead = [owner for owner in owners if owner and is_gone(owner)]
+        if dead:
+            db.execute(deliveries.update().where(held, deliveries.c.owner.in_(dead)).values(due_at=now))
 
     def _store(self, db: Connection, delivery: Delivery) -> StoreOutcome:
         now = self._clock()

@@ -101,11 +101,11 @@ class JobPages:
         listed, row = self.overview.one(job_id), self.store.get(job_id)
         if listed is None or row is None:
             return None
-        commissioned = self.job_queries.get(job_id)
+        job = self.job_queries.get(job_id)
         return JobPage(
             listed=listed,
             job=row.job,
-            job_context=commissioned.job_context if commissioned else None,
+            job_context=job.job_context if job else None,
             result=_result(row.result),
             plan=self.overview.plan(job_id),
             totals=self.totals(job_id),
@@ -113,7 +113,7 @@ class JobPages:
             effects=self.overview.effects(job_id),
             log=self.overview.log_end(job_id, lines) if lines else (),
             attempts=row.epoch,
-            crashes=commissioned.crashes if commissioned else 0,
+            crashes=job.crashes if job else 0,
         )
 
     def change(self, job_id: str) -> bytes | None:

@@ -34,7 +34,7 @@ class SqlLessonStore:
 
     def all(self) -> tuple[Lesson, ...]:
         with self._engine.connect() as db:
-            return self._living(db)
+            return self._valid(db)
 
     def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
         with writing(self._engine) as db:
@@ -44,23 +44,23 @@ class SqlLessonStore:
             for draft in drafts:
                 self._learn(db, draft)
             self._make_room(db, {draft.job for draft in drafts})
-            taught = lessons.c.topic.in_([draft.about for draft in drafts])
-            new = (taught, lessons.c.job.in_({draft.job for draft in drafts}))
-            return self._living(db, *new)
+            same_topics = lessons.c.topic.in_([draft.about for draft in drafts])
+            new = (same_topics, lessons.c.job.in_({draft.job for draft in drafts}))
+            return self._valid(db, *new)
 
     def remember(self, draft: LessonDraft, key: str) -> Lesson | None:
         with writing(self._engine) as db:
             self._begin(db)
             there = self._about(db, draft)
-            told = sa.select(sa.func.count()).where(self._own, lessons.c.kind == "told", ~lessons.c.forgotten)
+            remembered = sa.select(sa.func.count()).where(self._own, lessons.c.kind == "told", ~lessons.c.forgotten)
             is_told = there is not None and there.kind == "told" and not there.forgotten
-            if not is_told and (db.execute(told).scalar() or 0) >= MAX_REMEMBERED:
+            if not is_told and (db.execute(remembered).scalar() or 0) >= MAX_REMEMBERED:
                 return None
             number = there.number if is_told else self._next_number(db)
             if there is not None:
                 db.execute(lessons.delete().where(self._own, lessons.c.number == there.number))
             db.execute(lessons.insert().values(**self._row(draft), number=number, key=key))
-            return next(each for each in self._living(db) if each.number == number)
+            return next(each for each in self._valid(db) if each.number == number)
 
     def forget(self, number: int, key: str) -> bool:
         nothing = {"text": "", "citation": None, "author": "", "vector": None, "vector_of": ""}
@@ -85,8 +85,8 @@ class SqlLessonStore:
 
     def forget_job(self, job: str) -> int:
         with writing(self._engine) as db:
-            taught = (self._own, lessons.c.job == job, lessons.c.kind != "told", ~lessons.c.forgotten)
-            return int(db.execute(lessons.delete().where(*taught)).rowcount)
+            learned = (self._own, lessons.c.job == job, lessons.c.kind != "told", ~lessons.c.forgotten)
+            return int(db.execute(lessons.delete().where(*learned)).rowcount)
 
     def recovered_jobs(self, job: str) -> tuple[Lesson, ...] | None:
         with self._engine.connect() as db:
@@ -95,8 +95,8 @@ class SqlLessonStore:
     def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
         with writing(self._engine) as db:
             values = {"job": job, "repository": self.repository, "at": self._now()}
-            said = [each.model_dump(mode="json") for each in shown]
-            first = _insert(db)(recalled_lessons).values(**values, lessons=said).on_conflict_do_nothing()
+            dumped = [each.model_dump(mode="json") for each in shown]
+            first = _insert(db)(recalled_lessons).values(**values, lessons=dumped).on_conflict_do_nothing()
             if db.execute(first.returning(recalled_lessons.c.job)).first() is None:
                 return self._recovered_jobs(db, job) or ()
             numbers = [each.number for each in shown]
@@ -127,7 +127,7 @@ class SqlLessonStore:
         db.execute(lesson_numbers.select().where(lesson_numbers.c.repository == self.repository).with_for_update())
         db.execute(lessons.delete().where(self._own, lessons.c.expires_at <= self._now()))
 
-    def _living(self, db: Connection, *which: sa.ColumnElement[bool]) -> tuple[Lesson, ...]:
+    def _valid(self, db: Connection, *which: sa.ColumnElement[bool]) -> tuple[Lesson, ...]:
         holds = (self._own, ~lessons.c.forgotten, lessons.c.expires_at > self._now(), *which)
         return tuple(_lesson(row) for row in db.execute(lessons.select().where(*holds).order_by(lessons.c.number)))
 

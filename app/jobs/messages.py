@@ -49,9 +49,9 @@ class JobMessages:
         if kinds:
             query = query.where(messages.c.kind.in_(kinds))
         with self._engine.connect() as db:
-            return tuple(_said(row) for row in db.execute(query).mappings())
+            return tuple(_stored_message(row) for row in db.execute(query).mappings())
 
 
-def _said(row: sa.RowMapping) -> StoredMessage:
+def _stored_message(row: sa.RowMapping) -> StoredMessage:
     at = datetime.fromtimestamp(row["at"], UTC)
     return StoredMessage(row["seq"], cast("MessageKind", row["kind"]), row["who"], row["text"], at)

@@ -23,7 +23,7 @@ def this_process() -> str:
 def is_alive(owner: str) -> bool:
     """True if that process is alive. A process on another host is assumed to be alive."""
     host, pid, start = _parts(owner)
-    return host != _host() or _lives(pid, start)
+    return host != _host() or _is_running(pid, start)
 
 
 def is_gone(owner: str) -> bool:
@@ -32,7 +32,7 @@ def is_gone(owner: str) -> bool:
     Only known for processes of this kernel that are visible from here.
     """
     host, pid, start = _parts(owner)
-    return host == _host() and start.endswith(f"-{_world()}") and not _lives(pid, start)
+    return host == _host() and start.endswith(f"-{_world()}") and not _is_running(pid, start)
 
 
 def _parts(owner: str) -> tuple[str, int, str]:
@@ -41,7 +41,7 @@ def _parts(owner: str) -> tuple[str, int, str]:
     return (host, int(pid), start) if pid.isdecimal() else ("", 0, "")
 
 
-def _lives(pid: int, start: str) -> bool:
+def _is_running(pid: int, start: str) -> bool:
     since, _, world = start.partition("-")
     return world in {"", _world()} and bool(since) and _start_time(pid) == since
 

@@ -146,19 +146,21 @@ class JobOverview:
         """The job's log in order, from after a given `seq`."""
         query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
         with self.engine.connect() as db:
-            return tuple(_said(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)).mappings())
+            return tuple(
+                _progress_row(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)).mappings()
+            )
 
     def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
         """The last lines of the job's log, in order."""
         query = progress.select().where(progress.c.job == job_id).order_by(progress.c.seq.desc()).limit(limit)
         with self.engine.connect() as db:
-            return tuple(_said(row) for row in db.execute(query).mappings())[::-1]
+            return tuple(_progress_row(row) for row in db.execute(query).mappings())[::-1]
 
     def plan(self, job_id: str) -> str:
         """The plan that the job reported last; empty if there is none yet."""
-        told = progress.select().where(progress.c.job == job_id, progress.c.kind == "plan")
+        plans = progress.select().where(progress.c.job == job_id, progress.c.kind == "plan")
         with self.engine.connect() as db:
-            row = db.execute(told.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
+            row = db.execute(plans.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
         return row["text"] if row else ""
 
     def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
@@ -190,16 +192,16 @@ def _listed(row: sa.RowMapping) -> JobSummary:
     )
 
 
-def _said(row: sa.RowMapping) -> ProgressRow:
+def _progress_row(row: sa.RowMapping) -> ProgressRow:
     return ProgressRow(row["seq"], in_utc(row["at"]), cast("ProgressKind", row["kind"]), row["text"])
 
 
 def _effect_summaries(db: Connection, job_id: str) -> list[EffectSummary]:
     newest = sa.select(receipts).where(receipts.c.job == job_id).order_by(receipts.c.revision)
-    happened = {row["key"]: row for row in db.execute(newest).mappings()}
+    newest_receipts = {row["key"]: row for row in db.execute(newest).mappings()}
     found = []
     for row in db.execute(effects.select().where(effects.c.job == job_id).order_by(effects.c.seq)).mappings():
-        receipt = happened.get(row["key"])
+        receipt = newest_receipts.get(row["key"])
         found.append(
             EffectSummary(
                 key=row["key"],

@@ -27,7 +27,7 @@ from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
-PARKED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
+PAUSED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
 STOPPED = "It was stopped."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
@@ -178,8 +178,8 @@ class JobQueue:
                 values: dict[str, Any] = {"state": "queued", "reason": "", "updated_at": now}
                 if job is not None:
                     values["job"] = job.model_dump(mode="json")
-                parked = jobs.update().where(jobs.c.id == job_id, jobs.c.state.in_(PARKED))
-                key = db.execute(parked.values(values).returning(jobs.c.key)).scalar()
+                paused = jobs.update().where(jobs.c.id == job_id, jobs.c.state.in_(PAUSED))
+                key = db.execute(paused.values(values).returning(jobs.c.key)).scalar()
                 if key is None:
                     return False
                 if trigger is not None:
@@ -221,8 +221,8 @@ class JobQueue:
     def stop_reason(self, job_id: str) -> str:
         """Why the job was asked to stop; empty if it was not."""
         with self.engine.connect() as db:
-            said = db.execute(sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == job_id)).scalar()
-        return said or STOPPED
+            reason = db.execute(sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == job_id)).scalar()
+        return reason or STOPPED
 
     def _active(self, db: Connection, key: str) -> str | None:
         return db.execute(sa.select(job_contexts.c.job).where(job_contexts.c.active_key == key)).scalar()
@@ -237,17 +237,17 @@ class JobQueue:
         """Release the leases of workers on this machine that have ended."""
         held = (jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
         owners = db.execute(sa.select(jobs.c.owner).select_from(BOTH).where(*held).distinct()).scalars().all()
-        gone = [owner for owner in owners if owner and is_gone(owner)]
-        if gone:
-            theirs = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(gone)))
-            db.execute(job_contexts.update().where(theirs).values(lease_until=0.0))
+        dead = [owner for owner in owners if owner and is_gone(owner)]
+        if dead:
+            of_the_dead = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(dead)))
+            db.execute(job_contexts.update().where(of_the_dead).values(lease_until=0.0))
 
     def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
         """Jobs that need a worker: unclaimed ones and those with an expired lease. Most urgent first."""
         free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
         due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
-        unfinished = sa.and_(jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
-        wanted = (free, *due, unfinished, jobs.c.stop_requested.is_(False))
+        needs_work = sa.and_(jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
+        wanted = (free, *due, needs_work, jobs.c.stop_requested.is_(False))
         query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted)
         return list(db.execute(query.order_by(job_contexts.c.priority, jobs.c.id).limit(100)).mappings())
 
@@ -262,8 +262,8 @@ class JobQueue:
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
         """End jobs that were asked to stop and that no live process works on, unless the publisher has them."""
-        unheld = sa.or_(jobs.c.owner.is_(None), _lapsed(now))
-        stoppable = (jobs.c.stop_requested.is_(True), unheld, jobs.c.state.not_in(FINAL))
+        unclaimed = sa.or_(jobs.c.owner.is_(None), _lease_expired(now))
+        stoppable = (jobs.c.stop_requested.is_(True), unclaimed, jobs.c.state.not_in(FINAL))
         still_here = sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.handed_over.is_(False))
         stopped = jobs.update().where(*stoppable, still_here).returning(jobs.c.id)
         why = sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == jobs.c.id).scalar_subquery()
@@ -283,14 +283,14 @@ class JobQueue:
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
     def _end_dead_letter(self, db: Connection, job_id: str, now: datetime) -> None:
-        lost = "or its sandbox was lost there; the job was given up."
-        reason = f"Its process died {MAX_CRASHES} times at the same step, {lost}"
+        consequence = "or its sandbox was lost there; the job was given up."
+        reason = f"Its process died {MAX_CRASHES} times at the same step, {consequence}"
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
 
 
-def _lapsed(now: datetime) -> sa.ColumnElement[bool]:
+def _lease_expired(now: datetime) -> sa.ColumnElement[bool]:
     """True, for a job in an outer statement, if its worker's lease has expired."""
     return sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.lease_until <= now.timestamp())
 

@@ -150,12 +150,12 @@ class JobStore:
                     code=ExitCode.BUSY,
                     hint=f"Watch it with `agent-fix jobs logs -f {job_id}`.",
                 )
-            taken = db.execute(
+            claimed = db.execute(
                 jobs.update()
                 .where(jobs.c.id == job_id, jobs.c.epoch == row.epoch)
                 .values(owner=process_owner.this_process(), epoch=row.epoch + 1, updated_at=self._clock())
             )
-            if taken.rowcount != 1:
+            if claimed.rowcount != 1:
                 raise AgentFixError(f"Job {job_id} was just taken by another process.", code=ExitCode.BUSY)
             return row.epoch + 1
 

@@ -167,16 +167,16 @@ class BudgetedModel:
         self._report_price(model.info)
         reserve = partial(self._set_aside, model, key, request)
         fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
-        heard = _StreamedText(self._progress)
+        streamed = _StreamedText(self._progress)
         try:
-            answer = await model.complete(fitting, key=key, on_text=heard.add)
+            answer = await model.complete(fitting, key=key, on_text=streamed.add)
             answer = answer.model_copy(update={"origin": origin})
         except ModelError as error:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
             raise
         except asyncio.CancelledError:
             # no await here: the cancelled task may be cancelled again before the money is booked
-            tokens = count_text(model.info.name, heard.text)
+            tokens = count_text(model.info.name, streamed.text)
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
         spent, nearing = await asyncio.to_thread(self._keep, key, answer)
@@ -212,14 +212,14 @@ class BudgetedModel:
         """The request with its answer limited to window and budget; refused if that is too short."""
         enough = min(MIN_ANSWER, request.max_tokens)
         wanted = request.max_tokens + info.thinking
-        space = min(wanted, info.max_output, info.context_window - prompt)
-        if space < enough:
+        max_tokens = min(wanted, info.max_output, info.context_window - prompt)
+        if max_tokens < enough:
             message = f"{prompt:,} tokens exceed the context window of {info.name}, {info.context_window:,} tokens."
             raise ModelError(message, kind="shrink", reason="does_not_fit")
-        space = min(space, affordable(info, prompt, self._ledger.remaining(key), space))
-        if space < enough:
+        max_tokens = min(max_tokens, affordable(info, prompt, self._ledger.remaining(key), max_tokens))
+        if max_tokens < enough:
             raise self._ledger.refusal(key, worst_case(info, prompt, enough))
-        return request if space == request.max_tokens else request.model_copy(update={"max_tokens": space})
+        return request if max_tokens == request.max_tokens else request.model_copy(update={"max_tokens": max_tokens})
 
 
 @dataclass(slots=True)

@@ -130,8 +130,8 @@ def clean(text: str) -> str:
 
 def may_think(request: ModelRequest) -> bool:
     """False while answering tool calls that a fallback made without thinking, because Claude refuses that."""
-    spoken = [message for message in request.messages if message.role == "assistant"]
-    return not spoken or not spoken[-1].tool_calls or bool(spoken[-1].thinking)
+    answers = [message for message in request.messages if message.role == "assistant"]
+    return not answers or not answers[-1].tool_calls or bool(answers[-1].thinking)
 
 
 def only_json(content: str) -> str:

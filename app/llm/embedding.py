@@ -33,8 +33,8 @@ class Embedding:
         library = await asyncio.wrap_future(load())
         tokens = sum(len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1 for text in texts)
         worst = self._price(library.litellm, tokens)
-        lost = Usage(prompt_tokens=tokens, cost=worst, estimated=True)
-        await asyncio.to_thread(self._ledger.reserve, CALL, worst, if_lost=lost)
+        if_lost = Usage(prompt_tokens=tokens, cost=worst, estimated=True)
+        await asyncio.to_thread(self._ledger.reserve, CALL, worst, if_lost=if_lost)
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await library.litellm.aembedding(input=list(texts), **self._arguments())

@@ -59,61 +59,61 @@ def read(error: BaseException) -> FailureDetails:
 
 def classify(fault: FailureDetails, *, name: str, where: str, secrets: Iterable[str] = ()) -> ModelError:
     """Apply the first matching rule; `where` is what to check if nothing answers, `secrets` are never repeated."""
-    said = excerpt(fault.text, secrets)
+    message = excerpt(fault.text, secrets)
     for rule in (_account, _final, _limits, _connection):
-        found = rule(fault, name, where, said)
+        found = rule(fault, name, where, message)
         if found is not None:
             return found
     if fault.status >= 500:
-        return ModelError(f"{name} failed ({fault.status}): {said}", kind="retry", reason="server_error")
+        return ModelError(f"{name} failed ({fault.status}): {message}", kind="retry", reason="server_error")
     if fault.status >= 400:
-        return ModelError(f"{name} refused the request: {said}", kind="give_up", reason="bad_request")
-    return ModelError(f"{name} gave no usable answer: {said}", kind="retry", reason="bad_response")
+        return ModelError(f"{name} refused the request: {message}", kind="give_up", reason="bad_request")
+    return ModelError(f"{name} gave no usable answer: {message}", kind="retry", reason="bad_response")
 
 
-def _account(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
+def _account(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
     """Problems with keys and money, which a person must fix."""
     if fault.status == 401 or "AuthenticationError" in fault.names:
         hint = "Check the API key in the environment."
-        return ModelError(f"{name} rejected the API key: {said}", kind="give_up", reason="bad_key", hint=hint)
+        return ModelError(f"{name} rejected the API key: {message}", kind="give_up", reason="bad_key", hint=hint)
     if fault.status == 402 or (fault.status in (400, 403, 429) and QUOTA.search(fault.text)):
-        return ModelError(f"The account for {name} has no credit left: {said}", kind="give_up", reason="quota")
+        return ModelError(f"The account for {name} has no credit left: {message}", kind="give_up", reason="quota")
     return None
 
 
-def _final(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
+def _final(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
     """Errors that a retry cannot fix."""
     if "ContentPolicyViolationError" in fault.names or (fault.status in (400, 403) and REFUSED.search(fault.text)):
-        return ModelError(f"{name} refused this content: {said}", kind="give_up", reason="refused")
+        return ModelError(f"{name} refused this content: {message}", kind="give_up", reason="refused")
     if fault.status == 403:
         hint = "Check the API key's permissions."
-        return ModelError(f"The API key may not use {name}: {said}", kind="give_up", reason="bad_key", hint=hint)
+        return ModelError(f"The API key may not use {name}: {message}", kind="give_up", reason="bad_key", hint=hint)
     if NO_TOOLS.search(fault.text):
         return ModelError(f"{name} cannot call tools, which an agent needs.", kind="give_up", reason="no_tools")
     if fault.status == 404:
         hint = f"Check the model's name and {where}."
-        return ModelError(f"There is no model {name}: {said}", kind="give_up", reason="unknown_model", hint=hint)
+        return ModelError(f"There is no model {name}: {message}", kind="give_up", reason="unknown_model", hint=hint)
     return None
 
 
-def _limits(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
+def _limits(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
     """Requests that are too large or too frequent.
 
     Only an error that mentions the context window counts as too large: a plain 429 must not shrink anything.
     """
     if fault.status == 413 or "ContextWindowExceededError" in fault.names or CONTEXT.search(fault.text):
-        return ModelError(f"The request is too large for {name}: {said}", kind="shrink", reason="context_window")
+        return ModelError(f"The request is too large for {name}: {message}", kind="shrink", reason="context_window")
     delay = retry_after(fault)
     if fault.status == 429 or "RateLimitError" in fault.names:
         return ModelError(
-            f"{name} limits the request rate: {said}", kind="wait", reason="rate_limited", retry_after=delay
+            f"{name} limits the request rate: {message}", kind="wait", reason="rate_limited", retry_after=delay
         )
     if fault.status in (503, 529) and delay is not None:
-        return ModelError(f"{name} is overloaded: {said}", kind="wait", reason="overloaded", retry_after=delay)
+        return ModelError(f"{name} is overloaded: {message}", kind="wait", reason="overloaded", retry_after=delay)
     return None
 
 
-def _connection(fault: FailureDetails, name: str, where: str, said: str) -> ModelError | None:
+def _connection(fault: FailureDetails, name: str, where: str, message: str) -> ModelError | None:
     if fault.names & UNREACHABLE:
         return ModelError(
             f"Nothing answers for {name}.",
@@ -153,8 +153,8 @@ def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
         text = text.replace(secret, "***") if len(secret) >= 4 else text
     line = " ".join(SECRET.sub("***", text.partition("\n")[0]).split())
     line = re.sub(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?::| -)\s*)+", "", line)
-    said = MESSAGE.search(line)
-    line = said[1].replace('\\"', '"') if said else line
+    found = MESSAGE.search(line)
+    line = found[1].replace('\\"', '"') if found else line
     return line if len(line) <= 300 else line[:299] + "…"
 
 

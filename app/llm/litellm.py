@@ -226,8 +226,8 @@ class LiteLLMModel:
                 raise _ParameterRefusedError(other) from error
         secrets = [self._environment.get(name, "") for name in self._route.known.keys + self._route.known.tokens]
         found = classify(fault, name=self._info.name, where=self._route.where, secrets=secrets)
-        begun = not assembly.empty or "MidStreamFallbackError" in fault.names
-        if found.kind == "retry" and begun:
+        started = not assembly.empty or "MidStreamFallbackError" in fault.names
+        if found.kind == "retry" and started:
             return self._cut(request, assembly, "stream_cut")
         if found.reason in ("timeout", "connection_lost"):
             found.usage = self._estimate(request, assembly)

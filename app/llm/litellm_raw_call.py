@@ -99,10 +99,10 @@ class LiteLLMRawCall:
 
 def arguments_of(protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
     """LiteLLM's arguments: the protocol's own fields, and a few others as plain fields of the request."""
-    said = {name: value for name, value in body.items() if value is not None}
-    arguments = {name: value for name, value in said.items() if name in FIELDS[protocol]}
+    given = {name: value for name, value in body.items() if value is not None}
+    arguments = {name: value for name, value in given.items() if name in FIELDS[protocol]}
     arguments[LIMIT[protocol]] = limit
-    others = {name: value for name, value in said.items() if name in EXTRAS[protocol]}
+    others = {name: value for name, value in given.items() if name in EXTRAS[protocol]}
     if others and protocol != "messages":
         arguments["extra_body"] = others
     if "reasoning_effort" in arguments:

@@ -158,18 +158,18 @@ def check_name(route: Route) -> None:
 
 
 def unknown_model(route: Route) -> ModelError:
-    near = price_list().similar_names(route.name)
+    similar = price_list().similar_names(route.name)
     return ModelError(
         f"The model {route.name!r} is unknown.",
         kind="give_up",
         reason="unknown_model",
-        hint=f"Did you mean {', '.join(near)}?" if near else "Write provider/model, such as openai/gpt-4o.",
+        hint=f"Did you mean {', '.join(similar)}?" if similar else "Write provider/model, such as openai/gpt-4o.",
     )
 
 
 def unknown_provider(route: Route, known: Iterable[str]) -> ModelError:
-    near = get_close_matches(route.provider.casefold(), {*known, *PROVIDERS, *price_list().providers}, 2, 0.7)
-    meant = f"Did you mean {' or '.join(f'{name}/{route.model}' for name in near)}? " if near else ""
+    similar = get_close_matches(route.provider.casefold(), {*known, *PROVIDERS, *price_list().providers}, 2, 0.7)
+    meant = f"Did you mean {' or '.join(f'{name}/{route.model}' for name in similar)}? " if similar else ""
     return ModelError(
         f"LiteLLM does not know the provider {route.provider!r} of {route.name!r}.",
         kind="give_up",

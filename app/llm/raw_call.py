@@ -12,9 +12,9 @@ Body = Mapping[str, Any]
 
 _SAMPLING = ("temperature", "top_p", "tools", "tool_choice", "parallel_tool_calls")
 _CHAT = ("messages", "response_format", "stop", "n", "seed", "logit_bias", "logprobs", "top_logprobs")
-_STYLE = ("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
+_SAMPLING_FIELDS = ("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
 FIELDS: Mapping[WireProtocol, frozenset[str]] = {
-    "chat": frozenset((*_SAMPLING, *_CHAT, *_STYLE)),
+    "chat": frozenset((*_SAMPLING, *_CHAT, *_SAMPLING_FIELDS)),
     "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
     "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
 }
@@ -24,9 +24,11 @@ OURS = frozenset(
 )
 """What is said anew for each call."""
 _LABELS = ("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-_THINKING = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs", "usage")
+_REASONING_FIELDS = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs", "usage")
 EXTRAS: Mapping[WireProtocol, frozenset[str]] = {
-    "chat": frozenset((*_LABELS, *_THINKING, "service_tier", "modalities", "top_k", "min_p", "repetition_penalty")),
+    "chat": frozenset(
+        (*_LABELS, *_REASONING_FIELDS, "service_tier", "modalities", "top_k", "min_p", "repetition_penalty")
+    ),
     "responses": frozenset((*_LABELS, "service_tier")),
     "messages": frozenset(("metadata", "service_tier", "context_management", "output_config")),
 }

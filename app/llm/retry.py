@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from app.llm.errors import ModelError
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 WAITS = 10
 FIRST_DELAY = 1.0
 MAX_DELAY_LENGTH = 30.0
@@ -30,7 +30,7 @@ class RetryBackoff:
         """
         if error.kind == "retry":
             self.tries += 1
-            wanted = self._backoff(self.tries - 1) if self.tries <= TRIES else None
+            wanted = self._backoff(self.tries - 1) if self.tries <= MAX_ATTEMPTS else None
         elif error.kind == "wait":
             self.waits += 1
             wanted = self._until(error) if self.waits <= WAITS else None

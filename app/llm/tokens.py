@@ -29,9 +29,9 @@ def count_tokens(name: str, request: ModelRequest, *, small: int = 0) -> int:
     A request of up to `small` word pieces is estimated at one token per piece, which is usually a third too many.
     Loading the tokenizer takes an eighth of a second and 40 MB, so it is used only near a limit.
     """
-    percent, seen = _percent(name), request.images * _image(name)
-    pieces = -(-_counted(request, _pieces) * percent // 100) + seen
-    return pieces if pieces <= small else -(-_counted(request, _of_text) * percent // 100) + seen
+    percent, image_tokens = _percent(name), request.images * _image(name)
+    pieces = -(-_counted(request, _pieces) * percent // 100) + image_tokens
+    return pieces if pieces <= small else -(-_counted(request, _of_text) * percent // 100) + image_tokens
 
 
 def estimate_tokens(request: ModelRequest) -> int:
@@ -74,7 +74,7 @@ def _of_text(text: str) -> int:
 
 
 def _image(name: str) -> int:
-    return next((tokens for dear, tokens in IMAGE_COSTS.items() if dear in name), IMAGE)
+    return next((tokens for name_part, tokens in IMAGE_COSTS.items() if name_part in name), IMAGE)
 
 
 def _percent(name: str) -> int:

@@ -14,7 +14,7 @@ from app.core.plan import Plan
 from app.core.plan_text import (
     COMMANDS,
     FIELDS,
-    LISTS,
+    LIST_FIELDS,
     Fields,
     PlanError,
     parse_plan_file,
@@ -86,7 +86,7 @@ def parse_plan(text: str) -> Plan:
     if isinstance(values.get("plan"), dict):
         values = values["plan"]
     fields: Fields = {"summary": one_line(_text(values.get("summary")))}
-    for name in LISTS:
+    for name in LIST_FIELDS:
         fields[name] = _texts(values.get(name))
     fields["questions"] = [text for text in fields["questions"] if not _NOTHING.fullmatch(text)][:MAX_QUESTIONS]
     for name in COMMANDS:

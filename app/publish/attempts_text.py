@@ -10,9 +10,9 @@ from app.publish.plaintext import count
 _ENDINGS = {"no_change": "no change", "limit_reached": "ended at a limit", "error": "gave up"}
 
 
-def attempts_section(tried: Sequence[AttemptSummary], asked: int) -> str:
+def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
     """Empty if only one attempt was requested."""
-    if asked < 2 or not tried:
+    if requested < 2 or not attempts:
         return ""
     rows = [
         [
@@ -22,23 +22,24 @@ def attempts_section(tried: Sequence[AttemptSummary], asked: int) -> str:
             f"{count(each.turns, 'turn')}, {usd(each.cost)}" if each.turns else "",
             cell(each.reason[:300]),
         ]
-        for each in tried
+        for each in attempts
     ]
-    return f"{_opening(tried, asked)}\n\n{table(['Attempt', 'Verdict', 'Changed lines', 'Used', 'Because'], rows)}"
+    header = ["Attempt", "Verdict", "Changed lines", "Used", "Because"]
+    return f"{_opening(attempts, requested)}\n\n{table(header, rows)}"
 
 
-def describe_attempts(tried: AttemptSummary) -> str:
+def describe_attempts(attempt: AttemptSummary) -> str:
     """One attempt in one line."""
-    ending = tried.verdict or _ENDINGS.get(tried.exit_status, tried.exit_status)
-    lines = f", {count(tried.changed_lines, 'changed line')}" if tried.verdict else ""
-    return f"{ending}{lines}{', taken' if tried.taken else ''}: {tried.reason}"
+    ending = attempt.verdict or _ENDINGS.get(attempt.exit_status, attempt.exit_status)
+    lines = f", {count(attempt.changed_lines, 'changed line')}" if attempt.verdict else ""
+    return f"{ending}{lines}{', taken' if attempt.taken else ''}: {attempt.reason}"
 
 
-def _opening(tried: Sequence[AttemptSummary], asked: int) -> str:
-    made = count(len(tried), "attempt")
-    taken = next((each for each in tried if each.taken), tried[-1])
-    if len(tried) < asked and taken.verdict == "proved":
-        return f"{made} of {asked} requested: attempt {taken.number} is proved, so no more were made."
+def _opening(attempts: Sequence[AttemptSummary], requested: int) -> str:
+    made = count(len(attempts), "attempt")
+    chosen = next((each for each in attempts if each.taken), attempts[-1])
+    if len(attempts) < requested and chosen.verdict == "proved":
+        return f"{made} of {requested} requested: attempt {chosen.number} is proved, so no more were made."
     how = "each in its own tree, independent of the others"
     rule = "by its verification: the verdict first, then the smaller change"
-    return f"{made} of {asked} requested, {how}. Attempt {taken.number} was chosen {rule}."
+    return f"{made} of {requested} requested, {how}. Attempt {chosen.number} was chosen {rule}."

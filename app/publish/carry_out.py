@@ -32,8 +32,8 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
         case OpenDraftPullRequest():
             return await _opened(forge, effect)
         case UpdateDraftStatus():
-            told = partial(with_state, section=effect.section)
-            return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, told, close=effect.close))
+            edit = partial(with_state, section=effect.section)
+            return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, edit, close=effect.close))
         case PushCommits():
             branch = await forge.advance_branch(effect.branch, effect.commit, effect.expected)
             return Receipt(url=forge.page, branch=branch, onto=effect.onto)

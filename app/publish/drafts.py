@@ -32,10 +32,10 @@ class EarlyDrafts:
 
     async def resolve(self, job: str, now: datetime) -> EffectStatus | None:
         """The status of a job's early draft; None if none was requested."""
-        standing = await asyncio.to_thread(self._outbox.status, early_key(job))
-        if standing is not None and standing.state in {"wanted", "claimed"}:
+        status = await asyncio.to_thread(self._outbox.status, early_key(job))
+        if status is not None and status.state in {"wanted", "claimed"}:
             raise RateLimited("The draft is still being opened.", until=now + NOT_YET)
-        return standing
+        return status
 
     async def opened(
         self, where: JobWithContext, requested: OpenDraftPullRequest, store: GitStore

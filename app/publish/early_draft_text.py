@@ -25,12 +25,12 @@ _AT_WORK_TEXT = (
 )
 
 
-def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, told: bool) -> Iterator[Effect]:
+def early_draft_effects(view: StatusView, draft: EffectStatus | None, *, posted: bool) -> Iterator[Effect]:
     """The draft, once; later its status if it differs. `told` is the state that was shown before."""
     if draft is None:
         if view.state in AT_WORK:
             yield _draft(view)
-    elif view.state not in _UNTOLD and (told or view.state in FINAL or view.state == "paused"):
+    elif view.state not in _UNTOLD and (posted or view.state in FINAL or view.state == "paused"):
         yield UpdateDraftStatus(section=_section(view), close=view.state == "no_change")
 
 

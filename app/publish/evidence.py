@@ -88,8 +88,8 @@ def _on_head(test: SpecifiedTest) -> str:
 def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
     if found.settlement is not None:
         decided = found.settlement
-        said, reason = (quoted(clip(text, caps.text)) for text in (decided.objection, decided.reason))
-        yield f"The agent that made the change objected to failing tests:\n\n{said}"
+        objection, reason = (quoted(clip(text, caps.text)) for text in (decided.objection, decided.reason))
+        yield f"The agent that made the change objected to failing tests:\n\n{objection}"
         withdrawn, kept = count(len(decided.withdrawn), "test"), len(decided.kept)
         yield (
             f"A third call, which saw the issue, the tests and their failures, withdrew {withdrawn} and upheld {kept}."
@@ -102,13 +102,13 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
 
 def _failures(found: SpecificationResult, caps: Caps) -> str:
     """The framework's output for failing tests, on the base as expected and on the head."""
-    said = [
+    lines = [
         f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
         for test in found.tests[: caps.items]
         for side, text in (("base", test.base_text), ("head", test.head_text))
         if text and caps.output
     ]
-    return details("How the independent tests failed", "\n\n".join(said)) if said else ""
+    return details("How the independent tests failed", "\n\n".join(lines)) if lines else ""
 
 
 def _sources(found: SpecificationResult, caps: Caps) -> str:

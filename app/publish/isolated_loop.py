@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 class IsolatedLoop:
     """Does one kind of work for many jobs. `doing` is its name in the log."""
 
-    def __init__(self, doing: str, clock: Callable[[], float] = monotonic) -> None:
-        self._doing = doing
+    def __init__(self, activity: str, clock: Callable[[], float] = monotonic) -> None:
+        self._activity = activity
         self._clock = clock
         self._left_alone: dict[str, float] = {}
 
@@ -30,7 +30,7 @@ class IsolatedLoop:
             (outcome,) = await asyncio.gather(asyncio.to_thread(work, job), return_exceptions=True)
             if isinstance(outcome, Exception):
                 self._left_alone[job.job.id] = self._clock() + PAUSE
-                logger.error("%s failed for job %s", self._doing, job.job.id, exc_info=outcome)
+                logger.error("%s failed for job %s", self._activity, job.job.id, exc_info=outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:

@@ -67,24 +67,24 @@ class JobFinalizer:
         self._outbox = outbox
         self._mirror = mirror
         self._unlearn = unlearn
-        self._apart = IsolatedLoop("settling it")
+        self._isolated = IsolatedLoop("settling it")
 
     async def finalize(self) -> int:
         """Give every job that can have one its final state; returns how many."""
         waiting = await asyncio.to_thread(self._job_queries.handed_over_jobs)
-        return await self._apart.run_each(waiting, self._finalize)
+        return await self._isolated.run_each(waiting, self._finalize)
 
     def _finalize(self, each: JobWithContext) -> bool:
-        settled = self._final_result(each)
-        if settled is None:
+        final = self._final_result(each)
+        if final is None:
             return False
         try:
-            for effect in settled.effects:
+            for effect in final.effects:
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
         except StaleEpoch:  # another process owns the job again
             return False
         failpoint("job.finishing")
-        result = settled.result
+        result = final.result
         if result.exit_status not in PUBLISHED:
             self._unlearn(each.job_context.place.repository, each.job.id)
         self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))

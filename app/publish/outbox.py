@@ -226,11 +226,11 @@ class Outbox:
         held = (effects.c.state == "claimed", effects.c.due > self._now().timestamp())
         with self._engine.connect() as db:
             owners = db.execute(sa.select(effects.c.owner).where(*held).distinct()).scalars().all()
-        gone = [owner for owner in owners if self._is_gone(owner)]
-        if gone:
+        dead = [owner for owner in owners if self._is_gone(owner)]
+        if dead:
             with self._engine.begin() as db:
-                theirs = effects.update().where(*held, effects.c.owner.in_(gone))
-                db.execute(theirs.values(due=self._now().timestamp()))
+                of_the_dead = effects.update().where(*held, effects.c.owner.in_(dead))
+                db.execute(of_the_dead.values(due=self._now().timestamp()))
 
     def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
         due = (effects.c.state.in_(_OPEN), effects.c.due <= self._now().timestamp())

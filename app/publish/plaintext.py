@@ -35,8 +35,8 @@ def harmless_line(text: str, limit: int) -> str:
 
 def harmless_text(text: str, limit: int) -> str:
     """Paragraphs for a commit message, wrapped, with a note if more than `limit` characters were cut."""
-    whole = plain(text).strip()
-    kept = whole if len(whole) <= limit else f"{whole[:limit].rpartition(' ')[0]} …"
+    cleaned = plain(text).strip()
+    kept = cleaned if len(cleaned) <= limit else f"{cleaned[:limit].rpartition(' ')[0]} …"
     lines: list[str] = []
     for line in _harmless(kept).splitlines():
         item = re.match(r"\s*(?:[-*]|\d+[.)])\s+", line)

@@ -150,9 +150,9 @@ class PublishPolicy:
         # A worker could name any commit here; only commits that are on the base branch may be merged.
         if effect.onto != tip and (not tip or await forge.pulls.merge_base(tip, effect.onto) != effect.onto):
             raise PublishRefused(f"{effect.onto} is not on {base_ref}, so it is not merged into the change.")
-        begun = effect.recipe.parents[-1] if effect.recipe.parents else request.patch.base
-        common = await forge.pulls.merge_base(effect.onto, begun)
-        await _have(branches, effect.onto, common)
+        built_on = effect.recipe.parents[-1] if effect.recipe.parents else request.patch.base
+        common = await forge.pulls.merge_base(effect.onto, built_on)
+        await _fetch_missing(branches, effect.onto, common)
         merged = await asyncio.to_thread(merge_base_branch, branches.store, request, common)
         if isinstance(effect, PushCommits):
             return effect.model_copy(update={"commit": merged})
@@ -169,13 +169,13 @@ class PublishPolicy:
         if where.row.state not in AT_WORK:
             raise RateLimited("The work has not started yet.", until=self._now() + NOT_YET)
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
-        await _have(forge.branches, where.job.task.base)
+        await _fetch_missing(forge.branches, where.job.task.base)
         return await self._drafts.opened(where, is_early_effect(where, effect), forge.branches.store)
 
     async def _draft_status(self, claim: EffectClaim, effect: UpdateDraftStatus, forge: PolicyTarget) -> Effect:
         where = self._where(claim)
         draft = await self._drafts.resolve(claim.job, self._now())
-        await _have(forge.branches, where.job.task.base)
+        await _fetch_missing(forge.branches, where.job.task.base)
         return await self._drafts.status_update(where, effect, draft, forge.branches.store)
 
     def _where(self, claim: EffectClaim) -> JobWithContext:
@@ -214,7 +214,7 @@ class PublishPolicy:
 
     async def _stock(self, request: PublishRequest, branches: CommitStore) -> None:
         """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
-        await _have(branches, request.patch.base, *request.effect.recipe.parents)
+        await _fetch_missing(branches, request.patch.base, *request.effect.recipe.parents)
         try:
             made = await asyncio.to_thread(_rebuilt, branches.store, request)
         except (GitError, UnsafePathError) as error:
@@ -224,7 +224,7 @@ class PublishPolicy:
             raise PublishRefused("The rebuilt commit is not the verified one; nothing was pushed.")
 
 
-async def _have(branches: CommitStore, *commits: str) -> None:
+async def _fetch_missing(branches: CommitStore, *commits: str) -> None:
     for needed in commits:
         if not await asyncio.to_thread(_has, branches.store, needed):
             await branches.fetch(needed)

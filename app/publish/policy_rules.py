@@ -108,11 +108,11 @@ def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
 
 
 def _belongs(request: PublishRequest) -> PublishRefused | None:
-    theirs, issue_ref = request.where.job_context.place, request.issue_ref
+    job_place, issue_ref = request.where.job_context.place, request.issue_ref
     same = (issue_ref.installation, issue_ref.repository, issue_ref.number) == (
-        theirs.installation,
-        theirs.repository,
-        theirs.number,
+        job_place.installation,
+        job_place.repository,
+        job_place.number,
     )
     return None if same else PublishRefused("The change is meant for another repository or issue than its job.")
 

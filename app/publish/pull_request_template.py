@@ -83,8 +83,8 @@ def fill_template(template: str, body: str) -> str:
         summary = "" if answer == summary else summary
         parts += [section.heading, _kept(section.text, answer), answer]
     left = [part for section in ours[1:] if section.title != _SUMMARY for part in (section.heading, section.text)]
-    told = [f"## {_SUMMARY}", summary] if summary else []
-    return "\n\n".join(part for part in (opening, banner, *parts, *told, *left, footer) if part) + "\n"
+    summary_lines = [f"## {_SUMMARY}", summary] if summary else []
+    return "\n\n".join(part for part in (opening, banner, *parts, *summary_lines, *left, footer) if part) + "\n"
 
 
 def _answer(section: _TemplateSection, opening: str, summary: str) -> str:
@@ -100,8 +100,8 @@ def _kept(text: str, answer: str) -> str:
     """A template's own text; where it is answered, its instructions and empty fields are removed."""
     if not answer:
         return text
-    asked = _COMMENT.sub("", text).strip()
-    return "" if _UNANSWERED.fullmatch(asked) else asked
+    question = _COMMENT.sub("", text).strip()
+    return "" if _UNANSWERED.fullmatch(question) else question
 
 
 def _opening(text: str) -> tuple[str, str]:

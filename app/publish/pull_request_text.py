@@ -67,12 +67,12 @@ def follow_up_body(facts: PullRequestContent, who: str) -> str:
 
 
 def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
-    asked = clip(facts.task.request, min(caps.text, 600)).strip()
+    request_text = clip(facts.task.request, min(caps.text, 600)).strip()
     by = f" by {code_span(who)}" if who else ""
     verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
     sections = (
         f"## Follow-up in {facts.commit}",
-        f"Asked for{by}:\n\n{quoted(asked)}" if asked else "",
+        f"Asked for{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
         *_alerts(facts, caps),
         _summary(facts, caps),
@@ -180,12 +180,12 @@ def _plan(plan: Plan | None, caps: Caps) -> str:
     if plan is None:
         return ""
     parts = [f"**Steps**\n\n{bullets(plan.steps, caps, numbered=True)}"] if plan.steps else []
-    lists = (
+    sections = (
         ("Likely causes", plan.hypotheses),
         ("Files to look at", plan.candidate_files),
         ("Questions", plan.questions),
     )
-    parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in lists if items]
+    parts += [f"**{title}**\n\n{bullets(items, caps)}" for title, items in sections if items]
     commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
     parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
     folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
@@ -202,11 +202,11 @@ def _changes(facts: PullRequestContent, caps: Caps) -> str:
         for stat in facts.changes[: caps.items]
     ]
     more = len(facts.changes) - len(rows)
-    told = f"\n\nand {count(more, 'more file')}." if more else ""
+    more_note = f"\n\nand {count(more, 'more file')}." if more else ""
     headings = ["File", "Lines", ""]
     if not any(remarks for _, _, remarks in rows):
         headings, rows = headings[:2], [row[:2] for row in rows]
-    return table(headings, rows) + told
+    return table(headings, rows) + more_note
 
 
 def _lines(stat: FileStat) -> str:

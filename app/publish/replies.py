@@ -81,9 +81,9 @@ def refused(reason: str) -> str:
 
 def status(job: str, state: JobState, reason: str = "", url: str = "") -> str:
     """The newest job's state and its status comment. `reason` may contain other people's text."""
-    told = f"Job {code_span(job)} {_STATES.get(state, state)}."
+    sentence = f"Job {code_span(job)} {_STATES.get(state, state)}."
     more = prose(reason[:500]) if reason and (state in FINAL or state in {"paused", "queued"}) else ""
-    parts = [told, more, f"See [its status]({url})." if url and state not in FINAL else ""]
+    parts = [sentence, more, f"See [its status]({url})." if url and state not in FINAL else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -128,8 +128,8 @@ def no_commits() -> str:
 
 def remembered(lesson: Lesson) -> str:
     days = (lesson.expires - lesson.created).days
-    told = f"Added as lesson {lesson.number}, for {days} days. Later jobs in this repository see it."
-    return f"{told}\n\n{code_span(f'/agent forget {lesson.number}')} deletes it.\n"
+    sentence = f"Added as lesson {lesson.number}, for {days} days. Later jobs in this repository see it."
+    return f"{sentence}\n\n{code_span(f'/agent forget {lesson.number}')} deletes it.\n"
 
 
 def not_remembered(reason: str) -> str:
@@ -153,11 +153,11 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
     if not lessons:
         return reply("There are no lessons here yet.", "/agent remember …")
     ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "told", -lesson.number))
-    lines, space = [], MAX_LISTED
+    lines, room_left = [], MAX_LISTED
     for lesson in ordered:
         line = f"- {lesson.number}: {inline(lesson.text)} ({inline(_from(lesson))})"
-        space -= len(line)
-        if space < 0:
+        room_left -= len(line)
+        if room_left < 0:
             break
         lines.append(line)
     more = f"\n- and {len(ordered) - len(lines)} more" if len(lines) < len(ordered) else ""

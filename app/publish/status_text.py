@@ -209,15 +209,15 @@ def _stages(view: StatusView) -> Iterator[str]:
     at = order.index(view.state) if view.state in order else 0
     plan = inline(clip(plan_summary(view.plan, view.planned), 200))
     for name, begins in _stage_names(view):
-        done, told = at > begins, ""
+        done, detail = at > begins, ""
         if name == "Plan":
-            done, told = bool(plan) and at != begins, f": {plan}" if plan else ""
+            done, detail = bool(plan) and at != begins, f": {plan}" if plan else ""
         elif name == "Reproduction":
-            done, told = _reproduced(view.result), ""
+            done, detail = _reproduced(view.result), ""
         elif view.draft and begins == len(order) - 1:
-            told = f": {view.draft} (not verified yet)"
+            detail = f": {view.draft} (not verified yet)"
         text = f"**{name}**" if at == begins and not done else name
-        yield f"- [{'x' if done else ' '}] {text}{told}"
+        yield f"- [{'x' if done else ' '}] {text}{detail}"
 
 
 def _reproduced(result: JobResult | None) -> bool:
@@ -275,14 +275,14 @@ def _notes(view: StatusView, caps: Caps) -> str:
 
 def _what_now(view: StatusView) -> str:
     """The commands that make sense now."""
-    says = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
-    return f"> {says}" if says else ""
+    command_list = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
+    return f"> {command_list}" if command_list else ""
 
 
 def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
-    asked = view.job.aim == "ask"
+    is_question = view.job.aim == "ask"
     match view.state:
-        case "awaiting_approval" | "answered" if not asked:
+        case "awaiting_approval" | "answered" if not is_question:
             edited = " with the plan above, as you edit it in this comment" if can_be_edited(view.plan) else ""
             yield "/agent approve", f"begins{edited}"
             if view.state == "awaiting_approval":
@@ -298,10 +298,10 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield "/agent …", f"{there}requests changes"
             if _ci_waits(view):
                 yield "/agent ci", f"{there}lets CI start, which required checks wait for"
-        case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not asked:
+        case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
             yield "/agent retry", "starts again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
-            if not asked and not view.workflow:
+            if not is_question and not view.workflow:
                 yield "/agent …", "guides the agent"
             yield "/agent stop", "stops it"
 

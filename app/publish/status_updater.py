@@ -78,7 +78,7 @@ class StatusUpdater:
         self._account = account
         self._now = now
         self._public_url = public_url.rstrip("/")
-        self._apart = IsolatedLoop("updating the status")
+        self._isolated = IsolatedLoop("updating the status")
         self._page = page
         self._early = early
         self._kept = kept
@@ -86,7 +86,7 @@ class StatusUpdater:
     async def post_due(self) -> int:
         """Update every job that has news; returns how many."""
         untold = await asyncio.to_thread(self._job_queries.not_posted, EVERY)
-        return await self._apart.run_each(filter(self._is_due, untold), self._post)
+        return await self._isolated.run_each(filter(self._is_due, untold), self._post)
 
     def _is_due(self, each: JobWithContext) -> bool:
         """True for a change of state; otherwise true ever more rarely, so that a long job causes few edits."""
@@ -108,8 +108,8 @@ class StatusUpdater:
         except TooManyEffects as error:
             logger.warning("%s", error.message, extra={"job": each.job.id})
         if view.state == "error" and each.posted_state != "error":
-            told = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
-            logger.warning("a job ended in an error", extra=told)
+            fields = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
+            logger.warning("a job ended in an error", extra=fields)
         failpoint("status.queued")
         self._job_queries.mark_posted(each.job.id, each.row.state)
         return True
@@ -117,8 +117,8 @@ class StatusUpdater:
     def _of_its_draft(self, view: StatusView) -> Iterator[Effect]:
         """Effects for the early draft. In a workflow nobody would see them before the end."""
         if self._early and view.job_context.opens_early:
-            told = self._outbox.status(status_key(view.job.id)) is not None
-            yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), told=told)
+            posted = self._outbox.status(status_key(view.job.id)) is not None
+            yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
 
     def _draft(self, each: JobWithContext) -> str:
         draft = self._outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
@@ -152,13 +152,13 @@ class StatusUpdater:
         )
 
 
-def status_effects(view: StatusView, told: str) -> Iterator[Effect]:
+def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
     """The effects to show, given the state that was shown last; the final emoji comes last."""
     target = view.job_context.target
-    if target is not None and not told:
+    if target is not None and not body:
         yield AddReaction(target=target, content="eyes")
     yield UpdateStatusComment(body=render_status(view))
-    if told == view.state:
+    if body == view.state:
         return
     yield from _check(view)
     if view.job.aim != "ask":

@@ -6,7 +6,7 @@ from app.jobs.context import ThreadRef
 from app.publish.evidence import clip
 from app.publish.markdown import code_span, quoted
 
-NEAR = 5
+MAX_DISTANCE = 5
 """Lines around a thread within which a change addresses it."""
 _HUNK = re.compile(r"(?m)^@@ -(?P<start>\d+)(?:,(?P<count>\d+))? \+")
 
@@ -15,7 +15,7 @@ def touches(diff: str, thread: ThreadRef) -> bool:
     """True if a file's diff (without context) changes the thread's lines; False for a thread without lines."""
     if thread.end is None:
         return False
-    first, last = (thread.start or thread.end) - NEAR, thread.end + NEAR
+    first, last = (thread.start or thread.end) - MAX_DISTANCE, thread.end + MAX_DISTANCE
     for hunk in _HUNK.finditer(diff):
         start, count = int(hunk["start"]), int(hunk["count"] or 1)
         if start <= last and start + max(count, 1) - 1 >= first:

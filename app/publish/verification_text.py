@@ -207,21 +207,21 @@ def _origin(found: Reproduction | None, caps: Caps) -> str:
 def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
     if suite is None:
         return ""
-    lists = (
+    sections = (
         (suite.newly_failing, "newly failing", "🔴"),
         (suite.missing, "passed on the base and did not run on the head", "🔴"),
         (suite.fixed, "fixed", "🟢"),
     )
-    told = [
+    lines = [
         f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
-        for tests, what, icon in lists
+        for tests, what, icon in sections
         if tests
     ]
     if suite.head is not None and suite.head.untrusted:
         why = inline(clip(suite.head.untrusted, caps.text))
-        told.append(f"🔴 The suite's results on the head are not believed: {why}")
-    told += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
-    return "\n\n".join(told)
+        lines.append(f"🔴 The suite's results on the head are not believed: {why}")
+    lines += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
+    return "\n\n".join(lines)
 
 
 def _changed(one: ExistingTestChange, caps: Caps) -> str:
@@ -255,11 +255,11 @@ def _reasons(gate: GateResult) -> str:
 def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
     """Checks with findings in full, the others in one line."""
     loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
-    quiet = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
+    passed = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
     rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
     parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
-    if quiet:
-        parts.append(f"Checks of the change without findings: {inline(', '.join(quiet))}.")
+    if passed:
+        parts.append(f"Checks of the change without findings: {inline(', '.join(passed))}.")
     return "\n\n".join(parts)
 
 
@@ -291,5 +291,5 @@ def _end_of(execution: Execution, caps: Caps) -> str:
     """The end of an output, which says most, after a note on what is left out."""
     text = execution.excerpt
     left_out = max(0, len(text) - caps.output)
-    told = f"The first {left_out:,} characters are left out.\n\n" if left_out else ""
-    return f"{code_span(clip(execution.command, caps.text))}\n\n{told}{fenced(text[left_out:])}"
+    left_out_note = f"The first {left_out:,} characters are left out.\n\n" if left_out else ""
+    return f"{code_span(clip(execution.command, caps.text))}\n\n{left_out_note}{fenced(text[left_out:])}"

@@ -124,14 +124,14 @@ def parse_stages(output: bytes) -> tuple[dict[str, IndexStage], dict[str, MergeS
 def parse_removed(output: bytes) -> RemovedPaths:
     """Parse `git diff-tree -M -z --diff-filter=DR --name-status`."""
     fields = map(path_text, output.split(b"\0"))
-    gone = RemovedPaths({}, set())
+    removed = RemovedPaths({}, set())
     for status in filter(None, fields):
         if status[0] == "R":
             old = next(fields)
-            gone.renamed[old] = next(fields)
+            removed.renamed[old] = next(fields)
         else:
-            gone.deleted.add(next(fields))
-    return gone
+            removed.deleted.add(next(fields))
+    return removed
 
 
 def parse_batch(output: bytes) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from app.core.task import Person
 from app.repo.git_command import LONG, Git
 from app.repo.git_store import GitStore
 
-_NOBODY = Person(name="nobody", email="nobody@invalid")
+_AUTHOR = Person(name="nobody", email="nobody@invalid")
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -16,7 +16,7 @@ def unified_diff(store: GitStore, patch: Patch, *, base: str = "") -> bytes:
 
     Raises GitError if git refuses the patch.
     """
-    commit = store.commit(patch, message="A change\n", author=_NOBODY, date=_NO_TIME)
+    commit = store.commit(patch, message="A change\n", author=_AUTHOR, date=_NO_TIME)
     words = ("-r", "-p", "--binary", "--full-index", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
     prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
     return Git(f"--git-dir={store.path}")("diff-tree", *words, *prefixes, base or patch.base, commit, timeout=LONG)

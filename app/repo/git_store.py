@@ -132,8 +132,8 @@ class GitStore:
         with self._index(patch.base) as env:
             self._update(patch.changes, env)
             tree = self._git("write-tree", env=env).decode("ascii").strip()
-        touched = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
-        if implied := {path_text(name) for name in touched if name} - set(patch.paths()):
+        changed = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", patch.base, tree).split(b"\0")
+        if implied := {path_text(name) for name in changed if name} - set(patch.paths()):
             raise GitError(f"the patch would also change {sorted(implied)[:3]}, which it does not list")
         return self.commit_tree(tree, parents or (patch.base,), message=message, author=author, date=date)
 
@@ -188,9 +188,9 @@ class GitStore:
         status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_full(commit)))
         return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
 
-    def keep_log(self, commit: str, told: bytes) -> None:
+    def keep_log(self, commit: str, log: bytes) -> None:
         """Store a commit's log that a store with the history produced."""
-        blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=told).decode("ascii").strip()
+        blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=log).decode("ascii").strip()
         self._git("update-ref", log_ref(_full(commit)), blob)
 
     @property
@@ -241,8 +241,8 @@ class GitStore:
         """Remove what a killed fetch left. The caller must hold the lock `fetch`."""
         for lock in ("shallow.lock", f"{base_ref(commit)}.lock"):
             (self.path / lock).unlink(missing_ok=True)
-        for unfinished in (self.path / "objects" / "pack").glob("tmp_*"):
-            unfinished.unlink(missing_ok=True)
+        for leftover in (self.path / "objects" / "pack").glob("tmp_*"):
+            leftover.unlink(missing_ok=True)
 
     def parents(self, commit: str) -> list[str]:
         """The parents that a commit of the store names, whether or not they are in the store."""

@@ -36,8 +36,8 @@ class GitTree:
         wanted = [path for path in dict.fromkeys(paths) if path in known]
         if not wanted:
             return {}
-        asked = "".join(f"{known[path].oid}\n" for path in wanted).encode("ascii")
-        output = self._run("cat-file", "--batch", stdin=asked, timeout=LONG)
+        request = "".join(f"{known[path].oid}\n" for path in wanted).encode("ascii")
+        output = self._run("cat-file", "--batch", stdin=request, timeout=LONG)
         return dict(zip(wanted, parse_batch(output), strict=True))
 
     def _list(self) -> TreeListing:

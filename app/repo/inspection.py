@@ -181,9 +181,9 @@ def _resolve(root: Path, git: Git, base: str | None) -> tuple[str, str]:
 
 def _unknown_base(root: Path, wanted: str, names: list[str]) -> RepositoryError:
     shown = wanted if wanted.isprintable() and len(wanted) <= 100 else ascii(wanted[:100])
-    near = [name for name in names if name.rpartition("/")[2] == wanted]
-    near += [name for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if name not in near]
-    hint = f"Did you mean {' or '.join(near[:3])}?" if near else "`git branch -a` lists the branches that exist."
+    similar = [name for name in names if name.rpartition("/")[2] == wanted]
+    similar += [name for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) if name not in similar]
+    hint = f"Did you mean {' or '.join(similar[:3])}?" if similar else "`git branch -a` lists the branches that exist."
     what = "HEAD does not point to a commit" if wanted == "HEAD" else f"{shown!r} is not a commit"
     return RepositoryError(f"The base {what} in {root}.", code=ExitCode.UNKNOWN_BASE, hint=hint)
 

@@ -29,7 +29,7 @@ def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
     A file that repeats an earlier one, as links to and copies of AGENTS.md do, is included once.
     """
     left = budget_tokens * _CHARACTERS_PER_TOKEN
-    told: list[InstructionFile] = []
+    instruction_files: list[InstructionFile] = []
     seen: set[str] = set()
     for path, text in _texts(tree):
         if text in seen:
@@ -38,9 +38,9 @@ def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
         fitting = _cut(path, text, left)
         if not fitting:
             break
-        told.append(InstructionFile(path, fitting))
+        instruction_files.append(InstructionFile(path, fitting))
         left -= len(fitting)
-    return tuple(told)
+    return tuple(instruction_files)
 
 
 def _texts(tree: Tree) -> Iterable[tuple[str, str]]:
@@ -61,8 +61,8 @@ def _cut(path: str, text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     note = f"\n[cut here: {path} goes on, {len(text):,} characters in all]"
-    space = limit - len(note)
-    if space < _MIN_CUT:
+    remaining = limit - len(note)
+    if remaining < _MIN_CUT:
         return ""
-    lines_end = text.rfind("\n", 0, space)
-    return text[: lines_end if lines_end > 0 else space].rstrip() + note
+    lines_end = text.rfind("\n", 0, remaining)
+    return text[: lines_end if lines_end > 0 else remaining].rstrip() + note

@@ -107,11 +107,11 @@ class _MergeRun:
     def tree(self, base: str, ours: str, theirs: str) -> tuple[str, dict[str, str]]:
         """The merged tree's id, and the conflicts' reasons by path."""
         entries, unmerged = self._read(base, ours, theirs)
-        gone = self._gone(base, ours), self._gone(base, theirs)
-        entries, unmerged = follow_renames(entries, unmerged, *gone)
+        removed = self._removed(base, ours), self._removed(base, theirs)
+        entries, unmerged = follow_renames(entries, unmerged, *removed)
         decided = {path: decide(sides) for path, sides in unmerged.items()}
         entries |= {path: each.entry for path, each in decided.items() if each.entry is not None}
-        reasons = is_type_conflict(*gone) | {path: each.reason for path, each in decided.items() if each.reason}
+        reasons = is_type_conflict(*removed) | {path: each.reason for path, each in decided.items() if each.reason}
         contents = self._contents(decided, reasons)
         blobs = self._store.write_blobs(contents)
         entries |= {path: IndexStage(entries[path].mode, blob) for path, blob in blobs.items()}
@@ -134,16 +134,16 @@ class _MergeRun:
             self._git("update-index", "-z", "--index-info", stdin=b"".join(lines), env=env, timeout=LONG)
             return self._git("write-tree", env=env).decode("ascii").strip()
 
-    def _gone(self, base: str, side: str) -> RemovedPaths:
+    def _removed(self, base: str, side: str) -> RemovedPaths:
         words = ("-r", "-z", "-M", "--diff-filter=DR", "--name-status", "--no-ext-diff", "--no-textconv")
         return parse_removed(self._git("diff-tree", *words, base, side, timeout=LONG))
 
     def _contents(self, decided: Mapping[str, MergeDecision], reasons: dict[str, str]) -> dict[str, bytes]:
         """The merged contents of the files that both sides changed; adds a reason for each conflict."""
         merged = {}
-        asked = {path: each.blobs for path, each in decided.items() if each.blobs}
-        sizes = self._sizes(blob for blobs in asked.values() for blob in blobs)
-        for path, blobs in asked.items():
+        wanted_blobs = {path: each.blobs for path, each in decided.items() if each.blobs}
+        sizes = self._sizes(blob for blobs in wanted_blobs.values() for blob in blobs)
+        for path, blobs in wanted_blobs.items():
             if max(sizes[blob] for blob in blobs) > LARGEST:
                 reasons[path] = f"too large to merge, and changed on both sides: {KEEP_OURS_NOTE}"
                 continue
@@ -168,9 +168,9 @@ class _MergeRun:
         return content, f"both sides changed the same lines, in {_counted(places)}" if places else ""
 
     def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
-        asked = sorted(set(blobs))
-        output = self._git("cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{b}\n" for b in asked).encode())
-        return dict(zip(asked, map(int, output.split()), strict=True))
+        wanted = sorted(set(blobs))
+        output = self._git("cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{b}\n" for b in wanted).encode())
+        return dict(zip(wanted, map(int, output.split()), strict=True))
 
     def _read_blobs(self, blobs: Sequence[str]) -> tuple[bytes, ...]:
         """Base, ours and theirs; the base is empty if both sides added the file."""

@@ -61,15 +61,15 @@ def follow_renames(
 
     A new name that both sides use stays as it was.
     """
-    settled, open_ = dict(entries), dict(unmerged)
+    merged, open_ = dict(entries), dict(unmerged)
     for path, sides in unmerged.items():
         renamed = (theirs if sides.theirs is None else ours).renamed
-        there = settled.get(renamed.get(path, ""))
+        there = merged.get(renamed.get(path, ""))
         if sides.base is None or there is None or (sides.ours is None) == (sides.theirs is None):
             continue
-        del open_[path], settled[renamed[path]]
+        del open_[path], merged[renamed[path]]
         open_[renamed[path]] = MergeSides(sides.base, sides.ours or there, sides.theirs or there)
-    return settled, open_
+    return merged, open_
 
 
 def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, Any
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 """Seconds for one file; parsing gives up by itself after one second of processor time."""
 _IDLE = 60.0
 _PARTING = 2.0
@@ -33,10 +33,10 @@ class SyntaxProcess:
     """The parent's side: starts the process on first use and again after it died. Thread-safe."""
 
     def __init__(
-        self, module: str = "app.repo.syntax_process", *, patience: float = _PATIENCE, idle: float = _IDLE
+        self, module: str = "app.repo.syntax_process", *, timeout: float = _TIMEOUT, idle: float = _IDLE
     ) -> None:
         self._module = module
-        self._patience = patience
+        self._timeout = timeout
         self._idle = idle
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,15 +64,15 @@ class SyntaxProcess:
         process = self._process or self._start()
         if process is None or process.stdin is None or process.stdout is None:
             return None
-        answer, gone = b"", True
+        answer, ended = b"", True
         with suppress(OSError):
             process.stdin.write(request)
             process.stdin.flush()
-            gone = _readable(process.stdout, self._patience)
-            answer = process.stdout.readline() if gone else b""
+            ended = _readable(process.stdout, self._timeout)
+            answer = process.stdout.readline() if ended else b""
         if answer.endswith(b"\n"):
             return answer
-        self._stop(patience=_PARTING if gone else 0.0)
+        self._stop(timeout=_PARTING if ended else 0.0)
         return None
 
     def _start(self) -> subprocess.Popen[bytes] | None:
@@ -87,12 +87,12 @@ class SyntaxProcess:
             self._process = None
         return self._process
 
-    def _stop(self, *, patience: float = 0.0) -> None:
+    def _stop(self, *, timeout: float = 0.0) -> None:
         process, self._process = self._process, None
         if process is None:
             return
         with suppress(subprocess.TimeoutExpired):
-            self._ended_by_itself = process.wait(patience) == 0
+            self._ended_by_itself = process.wait(timeout) == 0
         process.kill()
         for pipe in (process.stdin, process.stdout):
             with suppress(OSError):

@@ -23,7 +23,7 @@ class BoundedRequestHeads(HttpToolsProtocol):
     """Counts what is not body: request lines, headers, framing of chunks, trailers."""
 
     seconds_for_a_head: ClassVar[float] = 10.0
-    _beside = 0
+    _overhead = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
@@ -35,16 +35,16 @@ class BoundedRequestHeads(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._beside += len(data)
+        self._overhead += len(data)
         super().data_received(data)
-        if self._beside > MAX_HEAD_BYTES and (self._deadline is not None or self._in_a_body):
+        if self._overhead > MAX_HEAD_BYTES and (self._deadline is not None or self._in_a_body):
             self.transport.write(_REFUSED)
             self.transport.close()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._deadline is None:
-            self._beside = 0
+            self._overhead = 0
             self._await_head()
 
     def on_headers_complete(self) -> None:
@@ -52,7 +52,7 @@ class BoundedRequestHeads(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._beside = max(self._beside - 2 * len(body), 0)  # chunks may be framed with as much as they carry
+        self._overhead = max(self._overhead - 2 * len(body), 0)  # chunks may be framed with as much as they carry
         super().on_body(body)
 
     @property

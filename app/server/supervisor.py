@@ -42,8 +42,8 @@ class Backoff:
     steady: float = 60.0
     grace: float = 30.0
 
-    def pause_after(self, last: float, lived: float) -> float:
-        return self.first_pause if lived >= self.steady or not last else min(2 * last, self.longest_pause)
+    def pause_after(self, last: float, uptime: float) -> float:
+        return self.first_pause if uptime >= self.steady or not last else min(2 * last, self.longest_pause)
 
 
 class Supervisor:
@@ -62,14 +62,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.end)
         keeping = [asyncio.create_task(self._keep(post)) for post in self._posts]
-        told = asyncio.create_task(self._report())
+        reporting = asyncio.create_task(self._report())
         try:
-            done, _ = await asyncio.wait([*keeping, told], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*keeping, reporting], return_when=asyncio.FIRST_COMPLETED)
             self._ending.set()
             await self._end_all()
             return max(task.result() for task in done)
         finally:
-            await _cancelled([*keeping, told])
+            await _cancelled([*keeping, reporting])
             self._kill()
 
     def end(self) -> None:
@@ -116,10 +116,10 @@ class Supervisor:
         for _, process in alive:
             process.terminate()
         ended = asyncio.gather(*(process.wait() for _, process in alive))
-        hurried = asyncio.ensure_future(self._hurry.wait())
-        until: list[asyncio.Future[Any]] = [ended, hurried]
+        stop_now = asyncio.ensure_future(self._hurry.wait())
+        until: list[asyncio.Future[Any]] = [ended, stop_now]
         await asyncio.wait(until, timeout=self._backoff.grace, return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
+        stop_now.cancel()
         for role, process in alive:
             if process.returncode is None:
                 log.warning("the %s did not stop in time and is killed", role)

@@ -82,8 +82,8 @@ def receiver(
     async def readyz(_: Request) -> JSONResponse:
         return await readiness.answer()
 
-    asked = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
-    routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in asked.items())]
+    probes = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
+    routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in probes.items())]
     # Plain routes without declared bodies: nothing of a delivery is parsed before its signature is checked.
     app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.counts = endpoint.counts
@@ -93,26 +93,24 @@ def receiver(
 class WebhookEndpoint:
     """Accepts deliveries; its counters and limits span all requests."""
 
-    def __init__(
-        self, secrets: Sequence[str], gathering: BatchWriter, *, most_at_once: int = MAX_BYTES_AT_ONCE
-    ) -> None:
+    def __init__(self, secrets: Sequence[str], writer: BatchWriter, *, most_at_once: int = MAX_BYTES_AT_ONCE) -> None:
         self._secrets = tuple(secrets)
-        self._gathering = gathering
+        self._writer = writer
         self._most_at_once = most_at_once
         self._arriving = 0
         self.counts: Counter[str] = Counter()
 
     async def answer(self, request: Request) -> JSONResponse:
         try:
-            status, said = 202, await self._take(request)
+            status, answer = 202, await self._take(request)
         except DeliveryRefused as refused:
-            status, said = refused.status, refused.why
-            log.info("webhook refused: %s", said, extra={"status": status})
+            status, answer = refused.status, refused.why
+            log.info("webhook refused: %s", answer, extra={"status": status})
         except InboxError as error:
-            status, said = 503, "not_stored"
+            status, answer = 503, "not_stored"
             log.error("delivery not stored: %s", error.message)  # noqa: TRY400  # the message says it
-        self.counts[said] += 1
-        return JSONResponse({"status": said}, status_code=status, headers=_headers(status))
+        self.counts[answer] += 1
+        return JSONResponse({"status": answer}, status_code=status, headers=_headers(status))
 
     async def _take(self, request: Request) -> str:
         form = _check_head(request)
@@ -141,7 +139,7 @@ class WebhookEndpoint:
         return await self._stored(Delivery(ident, name, body))
 
     async def _stored(self, delivery: Delivery) -> str:
-        stored = await self._gathering.put(delivery)
+        stored = await self._writer.put(delivery)
         if stored == "conflict":
             log.warning("security: delivery id %s was repeated with another body", delivery.id)
             raise DeliveryRefused(409, "conflict")
@@ -215,27 +213,27 @@ class Readiness:
         self._inbox = inbox
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._asked: datetime | None = None
+        self._last_check: datetime | None = None
         self._health: InboxHealth | None = None
 
     async def answer(self) -> JSONResponse:
         async with self._lock:
-            if self._asked is None or self._clock() - self._asked >= FRESH:
+            if self._last_check is None or self._clock() - self._last_check >= FRESH:
                 self._health = await self._ask()
-                self._asked = self._clock()
+                self._last_check = self._clock()
             health = self._health
         if health is None:
             return JSONResponse({"status": "not_ready", "database": "not_writable"}, status_code=503)
         age = (self._clock() - health.oldest).total_seconds() if health.oldest else 0.0
         late = age > LATE.total_seconds()
-        told: dict[str, Any] = {
+        body: dict[str, Any] = {
             "status": "late" if late else "ready",
             "database": "writable",
             "undone": health.undone,
             "oldest_undone_seconds": round(age, 1),
             "given_up": health.dead,
         }
-        return JSONResponse(told, status_code=503 if late else 200)
+        return JSONResponse(body, status_code=503 if late else 200)
 
     async def _ask(self) -> InboxHealth | None:
         try:
@@ -252,14 +250,14 @@ class Liveness:
         self._stalled = stalled
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._asked: datetime | None = None
+        self._last_check: datetime | None = None
         self._answer = JSONResponse({"status": "ok"})
 
     async def answer(self) -> JSONResponse:
         async with self._lock:
-            if self._asked is None or self._clock() - self._asked >= FRESH:
+            if self._last_check is None or self._clock() - self._last_check >= FRESH:
                 self._answer = await self._ask()
-                self._asked = self._clock()
+                self._last_check = self._clock()
             return self._answer
 
     async def _ask(self) -> JSONResponse:

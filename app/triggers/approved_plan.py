@@ -72,5 +72,5 @@ def plan_of(job: JobWithContext) -> str:
 
 def status_address(job: str, stores: Stores) -> str:
     """The URL of the status comment; empty if there is none yet."""
-    standing = stores.outbox.status(key_of(job, UpdateStatusComment(body="")))
-    return standing.receipt.url if standing and standing.receipt else ""
+    status = stores.outbox.status(key_of(job, UpdateStatusComment(body="")))
+    return status.receipt.url if status and status.receipt else ""

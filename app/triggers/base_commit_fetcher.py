@@ -23,7 +23,7 @@ from app.triggers.stores import Mirror, Stores
 AT_ONCE = 2
 """Repositories."""
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
-PATIENCE = timedelta(hours=6)
+GIVE_UP_AFTER = timedelta(hours=6)
 """With a forge that does not give the commit."""
 
 logger = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class BaseCommitFetcher:
         self._fixes = FixFetcher(stores)
         self._pictures = ImageFetcher(stores)
         self._due: dict[str, datetime] = {}
-        self._tries: dict[str, int] = defaultdict(int)
-        self._space = asyncio.Semaphore(AT_ONCE)
+        self._attempts: dict[str, int] = defaultdict(int)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_due(self) -> int:
         """Fetch the base commits that are due; returns the number of jobs."""
@@ -55,7 +55,7 @@ class BaseCommitFetcher:
         return len(due)
 
     async def _in_order(self, row: Iterable[JobWithContext]) -> None:
-        async with self._space:
+        async with self._slots:
             for each in row:
                 (failure,) = await asyncio.gather(self._make_ready(each), return_exceptions=True)
                 if isinstance(failure, Exception):
@@ -104,11 +104,11 @@ class BaseCommitFetcher:
                 self._end(each, "error", failure)
             case RateLimited():
                 self._due[job] = failure.until
-            case _ if now - each.job.created_at > PATIENCE:
+            case _ if now - each.job.created_at > GIVE_UP_AFTER:
                 self._end(each, "error", failure)
             case _:
-                self._tries[job] += 1
-                self._due[job] = now + min(SHORTEST * 2 ** min(self._tries[job], 10), LONGEST)
+                self._attempts[job] += 1
+                self._due[job] = now + min(SHORTEST * 2 ** min(self._attempts[job], 10), LONGEST)
                 self._tell_waiting(each, failure)
 
     def _end(self, each: JobWithContext, state: JobState, failure: Exception) -> None:
@@ -126,7 +126,7 @@ class BaseCommitFetcher:
 
     def _forget(self, each: JobWithContext) -> None:
         self._due.pop(each.job.id, None)
-        self._tries.pop(each.job.id, None)
+        self._attempts.pop(each.job.id, None)
 
 
 def _sentence(failure: Exception) -> str:

@@ -36,9 +36,9 @@ class BaseMerge:
                 self._hand_over, each, store, recipe, "CI may start: agent-fix pushed an empty commit."
             )
             return
-        ours, theirs = job_context.parents
+        ours, base_head = job_context.parents
         try:
-            base = await readers.pulls.merge_base(theirs, ours)
+            base = await readers.pulls.merge_base(base_head, ours)
         except NotFoundOnGitHub:
             raise RepositoryError("The two branches have no common commit, so they cannot be merged.") from None
         await branches.fetch(base)
@@ -46,11 +46,11 @@ class BaseMerge:
 
     def _merge(self, each: JobWithContext, store: GitStore, base: str) -> None:
         job, job_context = each.job, each.job_context
-        ours, theirs = job_context.parents
+        ours, base_head = job_context.parents
         message = _merge_message(job, job_context)
         names = SideNames(ours=job.branch, theirs=job_context.base_ref)
         how = {"identity": job_context.author, "date": job.created_at, "message": message, "names": names}
-        merged = merge(store, base=base, ours=ours, theirs=theirs, **how)  # type: ignore[arg-type]  # as they are called
+        merged = merge(store, base=base, ours=ours, theirs=base_head, **how)  # type: ignore[arg-type]  # as they are called
         task = job.task.model_copy(update={"base": merged.commit})
         paths = merged.paths
         self._stores.store.replace(job.model_copy(update={"task": task, "conflicts": paths}))
@@ -59,8 +59,8 @@ class BaseMerge:
             self._stores.job_queries.mark_ready(job.id)
             return
         recipe = self._recipe(job, job_context, Patch(base=merged.commit, changes=()), message)
-        told = f"{job_context.base_ref} was merged into the branch without conflicts. {UNVERIFIED}"
-        self._hand_over(each, store, recipe, told)
+        note = f"{job_context.base_ref} was merged into the branch without conflicts. {UNVERIFIED}"
+        self._hand_over(each, store, recipe, note)
 
     def _recipe(self, job: Job, job_context: JobContext, patch: Patch, message: str) -> CommitRecipe:
         return CommitRecipe(
@@ -71,7 +71,7 @@ class BaseMerge:
             parents=job_context.parents,
         )
 
-    def _hand_over(self, each: JobWithContext, store: GitStore, recipe: CommitRecipe, told: str) -> None:
+    def _hand_over(self, each: JobWithContext, store: GitStore, recipe: CommitRecipe, note: str) -> None:
         """Pass the job straight to the publisher, which checks the permission again as for any other commit."""
         job, job_context, epoch = each.job, each.job_context, each.row.epoch
         patch = Patch.model_validate_json(self._stores.blobs(job.id).get(recipe.patch))
@@ -80,7 +80,7 @@ class BaseMerge:
         effect = PushCommits(branch=job.branch, commit=commit, expected=job_context.expected, recipe=recipe)
         self._stores.outbox.add(job.id, epoch, job_context.place, effect)
         result = JobResult(
-            exit_status="pr_updated", summary=told, branch=job.branch, commit=commit, patch=recipe.patch, notes=(told,)
+            exit_status="pr_updated", summary=note, branch=job.branch, commit=commit, patch=recipe.patch, notes=(note,)
         )
         self._stores.queue.hand_over(JobClaim(job.id, epoch, "", resumed=False), result.model_dump(mode="json"))
 

@@ -114,8 +114,8 @@ class ChangeNotifications:
         config = await read_config(repo_context.readers)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
             return "people resolve conflicts here"
-        begun = [await self._resolve_one(each.number, config, repo_context) for each in ours]
-        return f"conflicts: {', '.join(begun)}"
+        started = [await self._resolve_one(each.number, config, repo_context) for each in ours]
+        return f"conflicts: {', '.join(started)}"
 
     async def _resolve_one(self, number: int, config: RepoConfig, repo_context: RepositoryContext) -> str:
         pull = await repo_context.readers.facts.pull_request(

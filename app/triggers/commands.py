@@ -158,10 +158,10 @@ def _options(line: str) -> tuple[str, CommandOptions]:
     words = [_CommandWord(found[0], *found.span()) for found in _WORD.finditer(line)]
     found: dict[str, str] = {}
     first, last = 0, len(words)
-    while first < last and (taken := _option(words[first:last], found)):
-        first += taken
-    while last > first and (taken := _last_option(words[first:last], found)):
-        last -= taken
+    while first < last and (option := _option(words[first:last], found)):
+        first += option
+    while last > first and (option := _last_option(words[first:last], found)):
+        last -= option
     rest = line[words[first].start : words[last - 1].end] if first < last else ""
     return rest, _checked(found)
 
@@ -212,9 +212,9 @@ def _kind(found: dict[str, str]) -> TaskKind | None:
         return None
     kind = next((kind for kind in ASKABLE if kind == value.casefold()), None)
     if kind is None:
-        near = get_close_matches(value.casefold(), ASKABLE, n=1, cutoff=0.6)
+        similar = get_close_matches(value.casefold(), ASKABLE, n=1, cutoff=0.6)
         known = ", ".join(ASKABLE)
-        raise _CommandError(f"`--kind` must be one of {known}.", f"--kind {near[0]} …" if near else "")
+        raise _CommandError(f"`--kind` must be one of {known}.", f"--kind {similar[0]} …" if similar else "")
     return kind
 
 

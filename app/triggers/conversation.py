@@ -64,13 +64,15 @@ class CommentGroup(NamedTuple):
 
 def quoted_comments(comments: Iterable[IssueComment], reviews: Iterable[PullRequestReview] = ()) -> list[QuotedComment]:
     """All comments and reviews that contain text, in order."""
-    said = [QuotedComment(each.created_at, each.author, each.author_name, each.body) for each in comments]
-    said += [QuotedComment(each.submitted_at, each.author, each.author_name, each.body, each.state) for each in reviews]
-    return sorted((each for each in said if each.body.strip()), key=lambda each: each.at)
+    quoted = [QuotedComment(each.created_at, each.author, each.author_name, each.body) for each in comments]
+    quoted += [
+        QuotedComment(each.submitted_at, each.author, each.author_name, each.body, each.state) for each in reviews
+    ]
+    return sorted((each for each in quoted if each.body.strip()), key=lambda each: each.at)
 
 
 def grouped(
-    said: Sequence[tuple[QuotedComment, str]], authors: CommentAuthors, *, most: int, space: int
+    comments: Sequence[tuple[QuotedComment, str]], authors: CommentAuthors, *, most: int, limit: int
 ) -> list[CommentGroup]:
     """Group comments by their authors' rank.
 
@@ -79,13 +81,13 @@ def grouped(
     """
     groups = []
     for rank in TITLES:
-        theirs = [text for each, text in said if authors.rank(each.author) == rank]
+        texts = [text for each, text in comments if authors.rank(each.author) == rank]
         shown: list[str] = []
-        for text in reversed(theirs):
-            if most == 0 or len(text) > space:
+        for text in reversed(texts):
+            if most == 0 or len(text) > limit:
                 break
             shown.append(text)
-            most, space = most - 1, space - len(text)
-        if theirs:
-            groups.append(CommentGroup(rank, tuple(reversed(shown)), len(theirs) - len(shown)))
+            most, limit = most - 1, limit - len(text)
+        if texts:
+            groups.append(CommentGroup(rank, tuple(reversed(shown)), len(texts) - len(shown)))
     return groups

@@ -54,7 +54,7 @@ class DeliveryWorker:
         self._clock = clock
         self._owner = owner
         self._renew_every = renew_every
-        self._space = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def next(self) -> int:
         """Process the deliveries that are due; returns how many."""
@@ -72,7 +72,7 @@ class DeliveryWorker:
         return len(claimed)
 
     async def _in_order(self, row: Iterable[ParsedDelivery]) -> None:
-        async with self._space:
+        async with self._slots:
             for arrived in row:
                 await self._deal_with(arrived)
 

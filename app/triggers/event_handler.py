@@ -87,8 +87,8 @@ class EventHandler:
 
     def take_new_installations(self) -> tuple[int, ...]:
         """New or restored installations, whose repositories should be polled."""
-        taken, self._new_installations = tuple(sorted(self._new_installations)), set()
-        return taken
+        installations, self._new_installations = tuple(sorted(self._new_installations)), set()
+        return installations
 
     async def _load_and_act(self, event: Local) -> str:
         repo_context = await self._fact_loader.open(event)
@@ -137,16 +137,16 @@ class EventHandler:
 
     async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
-        nobody = self._github_clients.known.bot if self._github_clients.known else BotAccount(app=0, user=0)
+        bot = self._github_clients.known.bot if self._github_clients.known else BotAccount(app=0, user=0)
         state = IssueState(installation=event.installation)
-        return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), nobody), None)
+        return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), bot), None)
 
     async def _follow(self, decision: Decision, repo_context: RepositoryContext | None) -> str:
         if isinstance(decision, Notification) and decision.aim == "reconcile":
             self._new_installations.add(decision.installation)
         if isinstance(decision, Notification):
-            told = await self._change_notifications.follow(decision, repo_context)
-            return f"{decision.rule}: {told}"
+            notified = await self._change_notifications.follow(decision, repo_context)
+            return f"{decision.rule}: {notified}"
         if isinstance(decision, Ignored):
             return f"skip {decision.rule}: {decision.reason}"
         raise TypeError(f"nobody asked for {type(decision).__name__}")

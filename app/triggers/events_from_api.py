@@ -35,7 +35,7 @@ from app.triggers.events import (
 from app.triggers.notifications import WORK_LABELS
 from app.triggers.rules import CHANGES_REQUESTED
 
-NOBODY = Actor(id=0, login="ghost", type="User")
+GHOST = Actor(id=0, login="ghost", type="User")
 
 
 class EventsFromApi:
@@ -56,7 +56,7 @@ class EventsFromApi:
         return LabelAdded(**self._by(_actor(put_on.actor)), subject=subject_of(issue), label=put_on.label)
 
     def commented(self, comment: IssueComment, issue: GitHubIssue) -> IssueCommented:
-        return IssueCommented(**self._said(comment), subject=subject_of(issue))
+        return IssueCommented(**self._comment_fields(comment), subject=subject_of(issue))
 
     def review_commented(self, comment: InlineComment, issue: GitHubIssue) -> ReviewCommented:
         thread = DiffThread(
@@ -67,7 +67,7 @@ class EventsFromApi:
             side=comment.side,
             hunk=comment.hunk,
         )
-        return ReviewCommented(**self._said(comment), subject=subject_of(issue), thread=thread)
+        return ReviewCommented(**self._comment_fields(comment), subject=subject_of(issue), thread=thread)
 
     def reviewed(self, review: PullRequestReview, issue: GitHubIssue) -> ReviewSubmitted:
         who = Actor(id=review.author, login=review.author_name, type=review.kind)
@@ -77,7 +77,7 @@ class EventsFromApi:
     def checks_failed(self, pull: PullRequest, failed: CheckResult) -> ChecksFailed:
         """Failing checks of a pull request. They have no actor of their own; what counts is whose checks they are."""
         return ChecksFailed(
-            **self._by(NOBODY),
+            **self._by(GHOST),
             source="check_suite",
             id=failed.id,
             name=failed.name,
@@ -90,13 +90,13 @@ class EventsFromApi:
 
     def pushed(self, branch: str) -> Pushed:
         """A branch as if it had just moved: pull requests against it may conflict."""
-        return Pushed(**self._by(NOBODY), branch=branch, before="", after="")
+        return Pushed(**self._by(GHOST), branch=branch, before="", after="")
 
     def called_off(
-        self, issue: GitHubIssue, happened: Iterable[IssueEvent], since: datetime
+        self, issue: GitHubIssue, issue_events: Iterable[IssueEvent], since: datetime
     ) -> Iterator[IssueChanged | LabelRemoved]:
         """Events that end a job: the issue was closed, or our label was removed."""
-        for each in happened:
+        for each in issue_events:
             who = self._by(_actor(each.actor))
             if each.at < since:
                 continue
@@ -106,24 +106,24 @@ class EventsFromApi:
                 yield LabelRemoved(**who, subject=subject_of(issue), label=each.label)
 
     def deleted(self, number: int, *, is_pull_request: bool) -> IssueChanged:
-        gone = EventSubject(
+        subject = EventSubject(
             number=number, is_pull_request=is_pull_request, title="", body=SignedText.of(""), author=None, labels=()
         )
-        return IssueChanged(**self._by(NOBODY), change="deleted", subject=gone)
+        return IssueChanged(**self._by(GHOST), change="deleted", subject=subject)
 
     def _by(self, actor: Actor) -> dict[str, Any]:
         return {"installation": self._installation, "repository": self._repository, "actor": actor}
 
-    def _said(self, comment: IssueComment) -> dict[str, Any]:
+    def _comment_fields(self, comment: IssueComment) -> dict[str, Any]:
         who = Actor(id=comment.author, login=comment.author_name, type=comment.kind)
-        said = {"id": comment.id, "words": SignedText.of(comment.body), "at": comment.created_at, "app": comment.app}
-        return {**self._by(who), **said}
+        fields = {"id": comment.id, "words": SignedText.of(comment.body), "at": comment.created_at, "app": comment.app}
+        return {**self._by(who), **fields}
 
 
 def access_lost(installation: int, repositories: tuple[int, ...] = ()) -> InstallationChanged:
     """A lost or suspended installation, or repositories that were removed from it."""
     change: Literal["removed", "deleted"] = "removed" if repositories else "deleted"
-    return InstallationChanged(installation=installation, actor=NOBODY, change=change, repositories=repositories)
+    return InstallationChanged(installation=installation, actor=GHOST, change=change, repositories=repositories)
 
 
 def is_request(text: str, author: int, bot_identity: int) -> bool:

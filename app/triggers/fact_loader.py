@@ -86,12 +86,12 @@ class FactLoader:
         if isinstance(event, ChecksFailed):
             now = self._stores.clock()
             return TriggerKey(key_of(event, now), now)
-        happened = await repo_context.readers.comments.events(event.subject.number)
-        such = [each for each in happened if _is_such(each, event)]
-        theirs = [each for each in such if each.actor.id == event.actor.id]
-        if not theirs:
+        issue_events = await repo_context.readers.comments.events(event.subject.number)
+        such = [each for each in issue_events if _is_such(each, event)]
+        by_actor = [each for each in such if each.actor.id == event.actor.id]
+        if not by_actor:
             raise TemporaryFailure("The label is not among the issue's events yet.")
-        return TriggerKey(key_of(event, theirs[-1].at), theirs[-1].at, withdrawn=theirs[-1] is not such[-1])
+        return TriggerKey(key_of(event, by_actor[-1].at), by_actor[-1].at, withdrawn=by_actor[-1] is not such[-1])
 
     async def about(
         self, event: Event, repo_context: RepositoryContext, identity: TriggerKey | None = None
@@ -119,10 +119,10 @@ class FactLoader:
         found = await asyncio.to_thread(self._from_books, event, command, identity, found)
         if identity.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
-        standing, person = await self._standing(event.actor, repo_context)
-        found = replace(found, requester=standing, person=person)
+        requester_status, person = await self._requester_status(event.actor, repo_context)
+        found = replace(found, requester=requester_status, person=person)
         via = event.app if isinstance(event, CommentEvent) else None
-        if refusal(event.actor, standing, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
+        if refusal(event.actor, requester_status, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
             return found
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
@@ -162,15 +162,15 @@ class FactLoader:
         question = next(here, None) if beside else None
         return question or job_queries.newest(repository, number)
 
-    async def _standing(
+    async def _requester_status(
         self, actor: Actor, repo_context: RepositoryContext
     ) -> tuple[RequesterStatus | None, Person | None]:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
         facts = repo_context.readers.facts
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
-            asked = actor.type == "Bot" and repo_context.ours.bot.allowed_apps
-            app = await facts.application(slug) if asked else None
+            allowed_apps = actor.type == "Bot" and repo_context.ours.bot.allowed_apps
+            app = await facts.application(slug) if allowed_apps else None
             noreply = repo_context.readers.api.app.host.noreply
             person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")
             return RequesterStatus(user=actor.id, login=actor.login, permission="none", app=app), person
@@ -216,8 +216,8 @@ class FactLoader:
         job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.bot.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if identity is not None:
-            begun = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
-            state = state.model_copy(update={"asked_at": identity.asked_at, "begun_at": begun})
+            newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
+            state = state.model_copy(update={"asked_at": identity.asked_at, "begun_at": newest_start})
         return replace(found, job=job, pull=pulled, state=state)
 
     async def _checks(self, event: ChecksFailed, repo_context: RepositoryContext, found: EventFacts) -> EventFacts:
@@ -257,21 +257,21 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
     """The digest of the comment's or review's current text; None if it was deleted or dismissed."""
     match event:
         case IssueCommented():
-            said = await readers.comments.comment(event.id)
+            comment = await readers.comments.comment(event.id)
         case ReviewCommented():
-            said = await readers.comments.inline(event.id)
+            comment = await readers.comments.inline(event.id)
         case LabelAdded():
             return None
         case _:
             reviewed = await readers.comments.review(event.subject.number, event.id)
             return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
-    return digest(said.body) if said else None
+    return digest(comment.body) if comment else None
 
 
-async def _present(asked: Awaitable[T | None]) -> T | None:
+async def _present(request: Awaitable[T | None]) -> T | None:
     """None for something that was deleted or transferred: the repository itself is accessible."""
     try:
-        return await asked
+        return await request
     except NoAccess:
         return None
 
@@ -280,6 +280,6 @@ async def _nothing() -> None:
     return None
 
 
-def _is_such(happened: IssueEvent, event: LabelAdded | LabelRemoved) -> bool:
+def _is_such(issue_event: IssueEvent, event: LabelAdded | LabelRemoved) -> bool:
     name = "labeled" if isinstance(event, LabelAdded) else "unlabeled"
-    return happened.event == name and happened.label.casefold() == event.label.casefold()
+    return issue_event.event == name and issue_event.label.casefold() == event.label.casefold()

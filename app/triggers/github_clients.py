@@ -41,7 +41,7 @@ class GitHubClients:
     def __init__(self, app: Connection, allowed_apps: frozenset[int] = frozenset()) -> None:
         self.app = app
         self._allowed_apps = allowed_apps
-        self._ourselves: BotIdentity | None = None
+        self._identity: BotIdentity | None = None
 
     def for_repository(self, installation: int, repository: RepositoryId) -> RepositoryClients:
         return RepositoryClients(RepositoryApi(self.app, installation, repository))
@@ -49,12 +49,12 @@ class GitHubClients:
     @property
     def known(self) -> BotIdentity | None:
         """The bot's identity, if it was already loaded."""
-        return self._ourselves
+        return self._identity
 
     async def ourselves(self, readers: RepositoryClients) -> BotIdentity:
         """Load the bot's identity with any repository's access: GitHub does not tell an App without one."""
-        if self._ourselves is None:
+        if self._identity is None:
             found = await find_bot_user(readers.api)
             bot = BotAccount(app=self.app.app_id, user=found.user, allowed_apps=self._allowed_apps)
-            self._ourselves = BotIdentity(bot, found.login, found.person)
-        return self._ourselves
+            self._identity = BotIdentity(bot, found.login, found.person)
+        return self._identity

@@ -36,5 +36,5 @@ class ImageFetcher:
 
 
 def with_images(job: Job, image_collection: ImageCollection) -> Job:
-    told = {"images": tuple(image_collection.images), "images_left_out": image_collection.notes}
-    return job.model_copy(update={"task": job.task.model_copy(update=told)})
+    update = {"images": tuple(image_collection.images), "images_left_out": image_collection.notes}
+    return job.model_copy(update={"task": job.task.model_copy(update=update)})

@@ -68,7 +68,7 @@ class JobDraft:
 
     def job_context(self) -> JobContext:
         job_request, repository, pull = self.job_request, self.repo_context.repository, self.pull
-        goal = self._goal()
+        target = self._target()
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
             place=issue_ref(self.repo_context, job_request.origin.number),
@@ -77,14 +77,14 @@ class JobDraft:
             login=self.login,
             author=self.repo_context.ours.person,
             config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
-            goal=goal,
+            goal=target,
             base_ref=pull.base_branch if pull else repository.default_branch,
             pull=pull.number if pull else None,
             fork=fork,
-            expected=pull.head if pull and goal == "same_branch" else "",
+            expected=pull.head if pull and target == "same_branch" else "",
             parents=self.parents,
             overrides=self.overrides,
-            threads=self.material.threads if goal != "nowhere" else (),
+            threads=self.material.threads if target != "nowhere" else (),
             notes=tuple(self._notes()),
         )
 
@@ -92,7 +92,7 @@ class JobDraft:
         job_request, repository = self.job_request, self.repo_context.repository
         subject, number = job_request.subject, job_request.origin.number
         issue = issue_of(subject.title, subject.body.text, number=number, labels=subject.labels)
-        kinded = kind_of_order(job_request, self.request, on_pull=self.pull is not None)
+        kind = kind_of_order(job_request, self.request, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.repo_context),
             issue=issue,
@@ -103,8 +103,8 @@ class JobDraft:
             origin=job_request.origin,
             request=self.request or job_request.text or self._unsaid(),
             sections=tuple(self.material.sections.all),
-            kind=kinded.kind,
-            kind_reason=kinded.reason,
+            kind=kind.kind,
+            kind_reason=kind.reason,
         )
 
     def _unsaid(self) -> str:
@@ -122,11 +122,11 @@ class JobDraft:
         return self.defaults.models.model_copy(update={"code": self.defaults.model})
 
     def _branch(self, name: str) -> str:
-        if self.pull is not None and self._goal() == "same_branch":
+        if self.pull is not None and self._target() == "same_branch":
             return self.pull.head_branch
         return self.config.branch_for(slug=name, number=self.job_request.origin.number)
 
-    def _goal(self) -> PublishTarget:
+    def _target(self) -> PublishTarget:
         return "nowhere" if self.job_request.aim in {"ask", "plan"} else self.job_request.destination
 
     def _aim(self) -> JobAim:

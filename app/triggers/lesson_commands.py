@@ -33,8 +33,8 @@ class LessonCommands:
         if event.change != "closed" or event.merged or event.subject.author != ours or event.subject.head is None:
             return 0
         lessons, branch = self._stores.lessons(event.repository.id), event.subject.head.ref
-        taught = [job for job in lessons.source_jobs() if self._is_of(job, branch)]
-        return sum(lessons.forget_job(job) for job in taught)
+        source_jobs = [job for job in lessons.source_jobs() if self._is_of(job, branch)]
+        return sum(lessons.forget_job(job) for job in source_jobs)
 
     def _is_of(self, job: str, branch: str) -> bool:
         row = self._stores.store.get(job)

@@ -53,10 +53,10 @@ def decide_notification(
 
 
 def _installation(event: InstallationChanged) -> Notification:
-    lost = event.change in {"deleted", "suspended", "removed"}
+    access_lost = event.change in {"deleted", "suspended", "removed"}
     return Notification(
         rule=f"installation_{event.change}",
-        aim="no_access" if lost else "reconcile",
+        aim="no_access" if access_lost else "reconcile",
         installation=event.installation,
         repositories=event.repositories if event.change in {"added", "removed"} else (),
     )
@@ -122,8 +122,8 @@ def _aim_of_issue(event: IssueChanged, state: IssueState) -> NotificationAim | N
         return None
     if event.change == "edited":
         return "edited"
-    gone = event.change in {"deleted", "transferred"}
-    return "stop" if gone or (event.change == "closed" and not state.open) else None
+    removed = event.change in {"deleted", "transferred"}
+    return "stop" if removed or (event.change == "closed" and not state.open) else None
 
 
 def _aim_of_pull_request(event: PullRequestChanged, state: IssueState, bot: BotAccount) -> NotificationAim | None:

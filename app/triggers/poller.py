@@ -70,8 +70,8 @@ class Poller:
 
     async def poll_all(self) -> None:
         """Poll everything once. Failures are logged and retried by the next poll."""
-        for look in (self._lost_webhooks, self._installations):
-            await self._carefully(look(), look.__name__)
+        for poll in (self._lost_webhooks, self._installations):
+            await self._carefully(poll(), poll.__name__)
 
     async def installation(self, number: int) -> None:
         """Poll one installation, for example a new one."""
@@ -79,10 +79,10 @@ class Poller:
             if installation.id == number and installation.suspended_at is None:
                 await self._carefully(self._look_into(number), f"installation {number}")
 
-    async def _carefully(self, look: Awaitable[None], what: str) -> bool:
+    async def _carefully(self, poll: Awaitable[None], what: str) -> bool:
         """Log a failed request; False if GitHub wants us to stop, so that the installation is skipped."""
         try:
-            await look
+            await poll
         except RateLimited as wait:
             logger.info("%s: %s", what, wait.message)
             return False
@@ -126,16 +126,16 @@ class Poller:
     async def _look_into(self, installation: int) -> None:
         opened = await self._registration.repositories(installation)
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
-        gone = {each.job_context.place.repository for each in running_jobs} - {each.id for each in opened}
-        if gone:
-            await self._handle(access_lost(installation, tuple(sorted(gone))))
+        removed = {each.job_context.place.repository for each in running_jobs} - {each.id for each in opened}
+        if removed:
+            await self._handle(access_lost(installation, tuple(sorted(removed))))
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
         for repository in _chosen(opened, running_jobs, poll_cursors):
             if repository.archived:
                 continue
             here = [each for each in running_jobs if each.job_context.place.repository == repository.id]
-            look = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
-            if not await self._carefully(look, f"{repository.owner}/{repository.name}"):
+            poll = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
+            if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
                 return
 
     async def _look_at(
@@ -146,10 +146,10 @@ class Poller:
         named = RepositoryId(repository.id, repository.owner, repository.name)
         readers = self._github_clients.for_repository(installation, named)
         bot_identity = (await self._github_clients.ourselves(readers)).bot
-        look = RepositoryPoll(
+        poll = RepositoryPoll(
             readers, EventsFromApi(installation, repository), bot_identity, looked - OVERLAP if looked else None
         )
-        async for found in look.found(running_jobs):
+        async for found in poll.found(running_jobs):
             known = await asyncio.to_thread(self._stores.triggers.decided, found.key)
             if known is not None:
                 continue

@@ -72,15 +72,15 @@ def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext)
 
 
 async def _speakers(
-    job_request: JobRequest, repo_context: RepositoryContext, said: Sequence[IssueComment | PullRequestReview]
+    job_request: JobRequest, repo_context: RepositoryContext, comments: Sequence[IssueComment | PullRequestReview]
 ) -> CommentAuthors:
     """Check write access for the newest authors; a comment only states what its author was at the time."""
-    asked = job_request.origin.actor
-    people = dict.fromkeys(each.author for each in reversed(said) if each.kind == "User")
-    unknown = [author for author in people if author not in {0, asked}][:MAX_ASKED_FOR]
+    requester = job_request.origin.actor
+    people = dict.fromkeys(each.author for each in reversed(comments) if each.kind == "User")
+    unknown = [author for author in people if author not in {0, requester}][:MAX_ASKED_FOR]
     may_write = await asyncio.gather(*(_may_write(repo_context, author) for author in unknown))
     maintainers = frozenset(author for author, may in zip(unknown, may_write, strict=True) if may)
-    return CommentAuthors(asked, job_request.subject.author or 0, maintainers)
+    return CommentAuthors(requester, job_request.subject.author or 0, maintainers)
 
 
 async def _may_write(repo_context: RepositoryContext, author: int) -> bool:
@@ -126,9 +126,9 @@ def comments_in(threads: Iterable[ReviewThread], review: int) -> Iterator[tuple[
                 yield thread, without_quotes(visible(comment.body).text).strip()
 
 
-async def _allowed(asked: Awaitable[T]) -> T | None:
+async def _allowed(request: Awaitable[T]) -> T | None:
     """None if the installation may not read it (checks, for example); the job starts without it."""
     try:
-        return await asked
+        return await request
     except NoAccess:
         return None

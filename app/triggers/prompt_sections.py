@@ -41,29 +41,29 @@ class PromptSections:
         reviews: Sequence[PullRequestReview] = (),
         authors: CommentAuthors = UNKNOWN_AUTHORS,
     ) -> None:
-        """What was said before, by who said it; where not all fits, people with write access have room first."""
-        said = [
+        """The conversation so far, grouped by author; if not all of it fits, people with write access come first."""
+        quoted = [
             (each, f"{each.heading}\n{self._clip(self._clean(each.body), MAX_OF_ONE)}")
             for each in quoted_comments(comments, reviews)
         ]
-        groups = grouped(said, authors, most=MAX_COMMENTS, space=MAX_CONVERSATION)
+        groups = grouped(quoted, authors, most=MAX_COMMENTS, limit=MAX_CONVERSATION)
         for group in groups:
             older = [f"({group.left_out} older left out)"] if group.left_out else []
             self._add(TITLES[group.rank], [*older, *group.shown])
         if left_out := sum(group.left_out for group in groups):
             self.notes.append(
-                f"{len(said) - left_out} of {len(said)} comments were shown to the agent, those of people with write"
-                f" access and the newest first; {left_out} {'was' if left_out == 1 else 'were'} left out."
+                f"{len(quoted) - left_out} of {len(quoted)} comments were shown to the agent, those of people with"
+                f" write access and the newest first; {left_out} {'was' if left_out == 1 else 'were'} left out."
             )
 
     def diff(self, files: Sequence[ChangedFile]) -> None:
         """What the pull request changes so far."""
-        shown, space = [], MAX_DIFF
+        shown, remaining = [], MAX_DIFF
         for number, file in enumerate(files):
             about = f"{one_line(file.path)} ({file.status}, +{file.additions} -{file.deletions})"
             text = f"{about}\n{self._clip(plain(file.diff), MAX_OF_A_FILE)}".rstrip()
-            space -= len(text)
-            if space < 0:
+            remaining -= len(text)
+            if remaining < 0:
                 left = files[number:]
                 shown.append("Left out, read them in the tree: " + ", ".join(one_line(each.path) for each in left[:50]))
                 self.notes.append(f"The diff of {len(left)} of {len(files)} files was too long to be shown.")
@@ -78,8 +78,8 @@ class PromptSections:
             f"{each.id[:10]} {_line(each.author)}: {_line(each.message.partition(NEW_LINE)[0])}" for each in newest
         ]
         older = len(commits) - len(newest)
-        told = [f"({older} older left out)"] if older else []
-        self._add("Commits on the branch", ["\n".join([*told, *lines])] if lines else [])
+        left_out = [f"({older} older left out)"] if older else []
+        self._add("Commits on the branch", ["\n".join([*left_out, *lines])] if lines else [])
 
     def threads(self, threads: Sequence[ReviewThread], *, asked: frozenset[int] = frozenset()) -> None:
         """Open review threads, those that the request is about first."""
@@ -116,11 +116,11 @@ class PromptSections:
         head = _where(thread.path, thread.start_line, thread.line)
         head += " (outdated)" if thread.outdated else ""
         head += " (the request is about this one)" if about else ""
-        said = [
+        lines = [
             f"{one_line(each.author_name)}: {self._clip(self._clean(each.body), MAX_OF_ONE // 2)}"
             for each in thread.comments[-10:]
         ]
-        return "\n".join([head, self._hunk(thread.diff), *said])
+        return "\n".join([head, self._hunk(thread.diff), *lines])
 
     def _hunk(self, hunk: str) -> str:
         """Its end: the commented line is the last one."""

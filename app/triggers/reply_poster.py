@@ -21,8 +21,8 @@ class ReplyPoster:
         """Reply and decide the trigger. With `once_for`, the same reply is posted only once per issue."""
         key = trigger_context.identity.key
         if once_for:
-            told = hashlib.sha256(once_for.encode()).hexdigest()[:16]
-            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.number}/told:{told}"
+            digest = hashlib.sha256(once_for.encode()).hexdigest()[:16]
+            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.number}/told:{digest}"
         self._add_effect(key, trigger_context, UpdateStatusComment(body=words))
         return self.decide(trigger_context, outcome)
 

@@ -52,7 +52,7 @@ class RepositoryPoll:
         async for found in self._labelled({job.job_context.place.number for job in running_jobs}):
             yield found
         if self._since is not None:
-            async for found in self._said(self._since):
+            async for found in self._comments_since(self._since):
                 yield found
         pulls = await self._readers.pulls.open()
         for pull in pulls:
@@ -68,8 +68,8 @@ class RepositoryPoll:
             on_pull = origin is not None and origin.is_pull_request
             yield _ready("", self._hindsight.deleted(number, is_pull_request=on_pull))
             return
-        happened = await self._readers.comments.events(number)
-        for event in self._hindsight.called_off(issue, happened, job.job.created_at):
+        issue_events = await self._readers.comments.events(number)
+        for event in self._hindsight.called_off(issue, issue_events, job.job.created_at):
             yield _ready("", event)
 
     async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
@@ -77,13 +77,13 @@ class RepositoryPoll:
             untouched = self._since is not None and issue.updated_at < self._since
             if untouched or issue.number in working:
                 continue
-            happened = await self._readers.comments.events(issue.number)
-            put_on = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+            issue_events = await self._readers.comments.events(issue.number)
+            put_on = [each for each in issue_events if each.event == "labeled" and each.label.casefold() == LABEL]
             if put_on:
                 key = label_key(self._repository, issue.number, put_on[-1].at)
                 yield _ready(key, self._hindsight.labelled(issue, put_on[-1]))
 
-    async def _said(self, since: datetime) -> AsyncIterator[FoundEvent]:
+    async def _comments_since(self, since: datetime) -> AsyncIterator[FoundEvent]:
         for comment in await self._readers.comments.comments_since(since):
             if self._counts(comment):
                 key = comment_key(self._repository, "comment", comment.id)
@@ -114,9 +114,9 @@ class RepositoryPoll:
             and is_request(comment.body, comment.author, self._bot_identity.user)
         )
 
-    async def _made(self, make: Callable[[C, GitHubIssue], Event], said: C, number: int) -> Event | None:
+    async def _made(self, make: Callable[[C, GitHubIssue], Event], found: C, number: int) -> Event | None:
         issue = await self._issue(number)
-        return make(said, issue) if issue else None
+        return make(found, issue) if issue else None
 
     async def _issue(self, number: int) -> GitHubIssue | None:
         """None if it was deleted or moved to another repository."""

@@ -126,9 +126,9 @@ def withdrawn(context: RuleContext) -> Decision | None:
 
 def overtaken(context: RuleContext) -> Decision | None:
     """Deliveries may arrive in any order: ignore a start before a later stop, and a stop before a later start."""
-    asked, verb = context.state.asked_at, context.command.verb
+    asked_at, verb = context.state.asked_at, context.command.verb
     later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
-    if asked is None or later is None or asked >= later:
+    if asked_at is None or later is None or asked_at >= later:
         return None
     reason = "a later command asked for work" if verb == "stop" else "a later command asked to stop"
     return Ignored(rule="overtaken", reason=reason)

@@ -70,8 +70,8 @@ class RunningJobCommands:
             await asyncio.to_thread(self._stores.job_queries.join_threads, job.job.id, refs)
         if job_request.thread is not None:
             return _on_line(job_request.text, job_request.thread.path, job_request.thread.end)
-        said = [_on_line(text, thread.path, thread.line) for thread, text in comments_in(threads, review)]
-        return clip("\n\n".join(text for text in (job_request.text, *said) if text.strip()), MAX_SAID)
+        lines = [_on_line(text, thread.path, thread.line) for thread, text in comments_in(threads, review)]
+        return clip("\n\n".join(text for text in (job_request.text, *lines) if text.strip()), MAX_SAID)
 
     def _send_message(
         self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext, text: str

@@ -43,7 +43,7 @@ from app.triggers.stores import ServerDefaults, Stores
 AGAIN: Final = (
     "A new workflow run has nothing of the earlier one, so the job starts again, with the comments since then."
 )
-GONE: Final = "Its workflow run ended without a report."
+ENDED_WITHOUT_REPORT: Final = "Its workflow run ended without a report."
 _RECALLED: Final = frozenset({"awaiting_approval", "answered", "needs_input", "paused", *WORKED_ON})
 
 
@@ -87,17 +87,17 @@ class StatusCommentRecovery:
         repo_context = RepositoryContext(
             readers, await readers.facts.repository(), event.installation, await self._github_clients.ourselves(readers)
         )
-        found = await self._told(event.subject.number, repo_context)
+        found = await self._latest_status(event.subject.number, repo_context)
         if found is None:
             return None
-        told, address = found
-        elsewhere = told.state in WORKED_ON and told.run != self._run and await is_at_work(readers, told.run)
-        drafted = await self._drafted(event, repo_context, told)
+        status, address = found
+        elsewhere = status.state in WORKED_ON and status.run != self._run and await is_at_work(readers, status.run)
+        drafted = await self._drafted(event, repo_context, status)
         if drafted is None:
             return None
         job, job_context = drafted
-        await asyncio.to_thread(self._write, told, address, job, job_context, elsewhere=elsewhere)
-        return RecoveredStatus(told, job_context.place, elsewhere)
+        await asyncio.to_thread(self._write, status, address, job, job_context, elsewhere=elsewhere)
+        return RecoveredStatus(status, job_context.place, elsewhere)
 
     async def repair(self, readers: RepositoryClients, number: int) -> int:
         """How often a pull request was followed up that nobody said a word to: our statuses on it but for those that
@@ -116,12 +116,14 @@ class StatusCommentRecovery:
             return False
         return True
 
-    async def _told(self, number: int, repo_context: RepositoryContext) -> tuple[StatusCommentState, str] | None:
+    async def _latest_status(
+        self, number: int, repo_context: RepositoryContext
+    ) -> tuple[StatusCommentState, str] | None:
         found = await last_status(repo_context.readers, number, repo_context.ours.bot.user, self._stores.clock())
         return found if found and found[0].state in _RECALLED else None
 
     async def _drafted(
-        self, event: TriggerEvent, repo_context: RepositoryContext, told: StatusCommentState
+        self, event: TriggerEvent, repo_context: RepositoryContext, status: StatusCommentState
     ) -> tuple[Job, JobContext] | None:
         facts, subject = repo_context.readers.facts, event.subject
         pull = await facts.pull_request(subject.number) if subject.is_pull_request else None
@@ -129,9 +131,9 @@ class StatusCommentRecovery:
         config = await read_config(repo_context.readers)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
-        job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(told))
+        job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(status))
         now = self._stores.clock()
-        goes_on = told.state in {"paused", "needs_input"}
+        goes_on = status.state in {"paused", "needs_input"}
         asked_at = event.at if isinstance(event, CommentEvent) else now
         draft = JobDraft(
             job_request=job_request,
@@ -148,21 +150,21 @@ class StatusCommentRecovery:
         )
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
-        return draft.job().model_copy(update={"id": told.job}), job_context.model_copy(update={"notes": notes})
+        return draft.job().model_copy(update={"id": status.job}), job_context.model_copy(update={"notes": notes})
 
     def _write(
-        self, told: StatusCommentState, address: str, job: Job, job_context: JobContext, *, elsewhere: bool
+        self, status: StatusCommentState, address: str, job: Job, job_context: JobContext, *, elsewhere: bool
     ) -> None:
-        state, known, result = told.state, True, None
-        if told.state in WORKED_ON and not elsewhere:
-            state, known, result = "error", False, JobResult(exit_status="error", reason=GONE)
-        elif _is_planned(told):
-            state, result = "answered", JobResult(exit_status="answered", plan=_plan(told.plan))
+        state, known, result = status.state, True, None
+        if status.state in WORKED_ON and not elsewhere:
+            state, known, result = "error", False, JobResult(exit_status="error", reason=ENDED_WITHOUT_REPORT)
+        elif _is_planned(status):
+            state, result = "answered", JobResult(exit_status="answered", plan=_plan(status.plan))
         dumped = result.model_dump(mode="json") if result else None
         reason = result.reason if result else ""
         self._recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
         outbox = self._stores.outbox
-        outbox.add(job.id, 0, job_context.place, UpdateStatusComment(body=told.state))
+        outbox.add(job.id, 0, job_context.place, UpdateStatusComment(body=status.state))
         claim = outbox.claim(f"{this_process()}:recollecting")
         if claim is not None:  # it is the only one there is
             outbox.done(claim, Receipt(url=address))
@@ -173,19 +175,20 @@ async def last_status(
 ) -> tuple[StatusCommentState, str] | None:
     """What the newest status comment that is our own says, with its address."""
     comments = await readers.facts.comments(number, now + timedelta(days=1))
-    told = [(found, each.url) for each in comments if each.author == bot_identity and (found := read_status(each.body))]
-    return told[-1] if told else None
+    own = [each for each in comments if each.author == bot_identity]
+    statuses = [(found, each.url) for each in own if (found := read_status(each.body))]
+    return statuses[-1] if statuses else None
 
 
 def rounds_in(comments: Iterable[IssueComment], bot_identity: int, heeded: Set[int]) -> int:
     """Statuses of ours that follow no words to us by one of those."""
-    rounds, asked = 0, False
+    follow_ups, was_requested = 0, False
     for each in comments:
         if each.author == bot_identity and read_status(each.body):
-            rounds, asked = rounds + (not asked), False
+            follow_ups, was_requested = follow_ups + (not was_requested), False
         elif each.author in heeded:
-            asked = asked or parse(each.body) is not None
-    return rounds
+            was_requested = was_requested or parse(each.body) is not None
+    return follow_ups
 
 
 async def may_write(readers: RepositoryClients, account: int) -> bool:
@@ -201,8 +204,8 @@ async def is_at_work(readers: RepositoryClients, run: int) -> bool:
     return found is not None and found.status != "completed"
 
 
-def _is_planned(told: StatusCommentState) -> bool:
-    return bool(told.plan) and told.state in {"awaiting_approval", "answered"}
+def _is_planned(status: StatusCommentState) -> bool:
+    return bool(status.plan) and status.state in {"awaiting_approval", "answered"}
 
 
 def _plan(text: str) -> Plan:

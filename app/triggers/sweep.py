@@ -55,13 +55,13 @@ class SweepDecision:
 
 def sweep(candidates: Iterable[SweepCandidate], caps: SweepLimits, ordering: Ordering) -> tuple[SweepDecision, ...]:
     """Decisions for all candidates, in the order in which they are taken."""
-    taken, rows = 0, []
+    accepted, rows = 0, []
     for each in ordered(candidates, ordering):
         if each.is_lost:  # costs nothing and opens nothing
             rows.append(SweepDecision(each.issue.number, each.issue.title, ends=True))
             continue
-        reason = reason_against(each) or _cap(caps, taken)
-        taken += not reason
+        reason = reason_against(each) or _cap(caps, accepted)
+        accepted += not reason
         rows.append(SweepDecision(each.issue.number, each.issue.title, reason))
     return tuple(rows)
 
@@ -100,11 +100,11 @@ def reason_against(each: SweepCandidate) -> str:
     return next((reason for holds, reason in reasons if holds), "")
 
 
-def _cap(caps: SweepLimits, taken: int) -> str:
-    if taken >= caps.most:
+def _cap(caps: SweepLimits, accepted: int) -> str:
+    if accepted >= caps.most:
         return f"this sweep already starts {caps.most} jobs, its limit"
-    if caps.pull_requests is not None and taken >= caps.pull_requests:
+    if caps.pull_requests is not None and accepted >= caps.pull_requests:
         return "the limit `max_open_pull_requests` is reached"
-    if caps.day is not None and taken >= caps.day:
+    if caps.day is not None and accepted >= caps.day:
         return "the day's budget is spent or reserved for earlier issues"
     return ""

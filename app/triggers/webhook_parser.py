@@ -96,17 +96,17 @@ def _event(name: str, payload: Mapping[str, Any]) -> Event:
 
 def _labelled(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.LabelPayload.model_validate(payload)
-    return LabelAdded(**_happening(found), subject=_subject(found.about), label=found.label.name)
+    return LabelAdded(**_event_fields(found), subject=_subject(found.about), label=found.label.name)
 
 
 def _unlabelled(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.LabelPayload.model_validate(payload)
-    return LabelRemoved(**_happening(found), subject=_subject(found.about), label=found.label.name)
+    return LabelRemoved(**_event_fields(found), subject=_subject(found.about), label=found.label.name)
 
 
 def _commented(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.CommentPayload.model_validate(payload)
-    return IssueCommented(**_said(found, found.comment), at=found.comment.created_at)
+    return IssueCommented(**_text_fields(found, found.comment), at=found.comment.created_at)
 
 
 def _review_commented(payload: Mapping[str, Any]) -> Event:
@@ -120,13 +120,13 @@ def _review_commented(payload: Mapping[str, Any]) -> Event:
         side=comment.side or "RIGHT",
         hunk=comment.diff_hunk,
     )
-    return ReviewCommented(**_said(found, comment), at=comment.created_at, thread=thread)
+    return ReviewCommented(**_text_fields(found, comment), at=comment.created_at, thread=thread)
 
 
 def _reviewed(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.ReviewPayload.model_validate(payload)
     return ReviewSubmitted(
-        **_said(found, found.review), at=found.review.submitted_at, verdict=found.review.state.lower()
+        **_text_fields(found, found.review), at=found.review.submitted_at, verdict=found.review.state.lower()
     )
 
 
@@ -137,7 +137,7 @@ def _checks(source: Literal["check_run", "check_suite", "workflow_run"]) -> Call
         if outcome.conclusion not in FAILURES:
             raise _Ignore("no_failure")
         return ChecksFailed(
-            **_happening(found),
+            **_event_fields(found),
             source=source,
             id=outcome.id,
             name=outcome.name or source,
@@ -156,7 +156,7 @@ def _issue_changed(
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
         found = webhook_models.SubjectPayload.model_validate(payload)
-        return IssueChanged(**_happening(found), change=change, subject=_subject(found.about))
+        return IssueChanged(**_event_fields(found), change=change, subject=_subject(found.about))
 
     return reader
 
@@ -167,7 +167,7 @@ def _pull_request_changed(
     def reader(payload: Mapping[str, Any]) -> Event:
         found = webhook_models.SubjectPayload.model_validate(payload)
         merged = bool(found.about.merged)
-        return PullRequestChanged(**_happening(found), change=change, subject=_subject(found.about), merged=merged)
+        return PullRequestChanged(**_event_fields(found), change=change, subject=_subject(found.about), merged=merged)
 
     return reader
 
@@ -176,14 +176,16 @@ def _pushed(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.PushPayload.model_validate(payload)
     if not found.ref.startswith(_BRANCH):
         raise _Ignore("no_branch")
-    return Pushed(**_happening(found), branch=found.ref.removeprefix(_BRANCH), before=found.before, after=found.after)
+    return Pushed(
+        **_event_fields(found), branch=found.ref.removeprefix(_BRANCH), before=found.before, after=found.after
+    )
 
 
 def _repository_changed(
     change: Literal["renamed", "transferred", "archived", "unarchived", "deleted"],
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        return RepositoryChanged(**_happening(webhook_models.WebhookPayload.model_validate(payload)), change=change)
+        return RepositoryChanged(**_event_fields(webhook_models.WebhookPayload.model_validate(payload)), change=change)
 
     return reader
 
@@ -211,7 +213,7 @@ def _actor(user: webhook_models.WebhookUser) -> Actor:
     return Actor(id=user.id, login=user.login, type=user.type)
 
 
-def _happening(found: webhook_models.WebhookPayload) -> dict[str, Any]:
+def _event_fields(found: webhook_models.WebhookPayload) -> dict[str, Any]:
     repository = EventRepository(
         id=found.repository.id,
         owner=found.repository.owner.login,
@@ -223,12 +225,12 @@ def _happening(found: webhook_models.WebhookPayload) -> dict[str, Any]:
     return {"installation": found.installation.id, "repository": repository, "actor": _actor(found.sender)}
 
 
-def _said(found: webhook_models.SubjectPayload, saying: webhook_models.WebhookText) -> dict[str, Any]:
-    if saying.user is None or saying.user.id != found.sender.id:
+def _text_fields(found: webhook_models.SubjectPayload, text: webhook_models.WebhookText) -> dict[str, Any]:
+    if text.user is None or text.user.id != found.sender.id:
         raise _Ignore("not_the_author")
-    via = saying.performed_via_github_app
-    said = {"id": saying.id, "words": SignedText.of(saying.body or ""), "app": via.id if via else None}
-    return {**_happening(found), "subject": _subject(found.about), **said}
+    via = text.performed_via_github_app
+    fields = {"id": text.id, "words": SignedText.of(text.body or ""), "app": via.id if via else None}
+    return {**_event_fields(found), "subject": _subject(found.about), **fields}
 
 
 def _subject(about: webhook_models.WebhookSubject) -> EventSubject:

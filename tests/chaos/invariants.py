@@ -148,7 +148,7 @@ def _assert_tokens_of_one_repository(server: ChaosServer) -> None:
 
 def assert_nothing_left(server: ChaosServer) -> None:
     """I7: no process but the roles', no sandbox, no mount."""
-    server.until(lambda: not _left_over(server), "the end of what jobs leave", patience=30)
+    server.until(lambda: not _left_over(server), "the end of what jobs leave", timeout=30)
 
 
 def _left_over(server: ChaosServer) -> list[str]:

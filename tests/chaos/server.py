@@ -48,7 +48,7 @@ TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
 PRICE = 1_000
 """Of an answer, in micro-dollars."""
 CALLS = ("plan", "specification.1", "turn.1", "turn.2")
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 def record(path: Path) -> Path:
@@ -209,13 +209,13 @@ class ChaosServer:
 
     # What follows.
 
-    def until(self, true: Callable[[], object], what: str, *, patience: float = PATIENCE) -> float:
+    def until(self, true: Callable[[], object], what: str, *, timeout: float = TIMEOUT) -> float:
         """Wait, starting again whatever was killed; how many seconds it took."""
         began = time.monotonic()
         while not true():
             self.revive()
-            if time.monotonic() - began > patience:
-                raise AssertionError(f"{what} did not come within {patience:.0f} s:\n{self.account()}")
+            if time.monotonic() - began > timeout:
+                raise AssertionError(f"{what} did not come within {timeout:.0f} s:\n{self.account()}")
             time.sleep(0.05)
         return time.monotonic() - began
 
@@ -229,9 +229,9 @@ class ChaosServer:
             self.on_restart()
             self.start(role)
 
-    def wait_for_end(self, *, patience: float = PATIENCE) -> float:
+    def wait_for_end(self, *, timeout: float = TIMEOUT) -> float:
         """Until there is nothing left to do."""
-        return self.until(self.is_settled, "the end", patience=patience)
+        return self.until(self.is_settled, "the end", timeout=timeout)
 
     def is_settled(self) -> bool:
         """Everything that was asked is dealt with, every job has ended, and people were told."""

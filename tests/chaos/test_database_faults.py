@@ -80,7 +80,7 @@ def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
         play.start()
         play.label_all()
         for fall in range(falls):
-            play.until(lambda: bool(play.children()), "work", patience=60) if not fall else None
+            play.until(lambda: bool(play.children()), "work", timeout=60) if not fall else None
             time.sleep(chance.uniform(0.0, 3.0))  # the time is the experiment
             server.fall()
             time.sleep(chance.uniform(0.0, 2.0))
@@ -88,7 +88,7 @@ def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
             if fall < kills:
                 play.kill("worker")
                 play.start("worker")
-        seconds = play.until(lambda: is_settled_if_asked(play), "the end", patience=600)
+        seconds = play.until(lambda: is_settled_if_asked(play), "the end", timeout=600)
         report(f"{jobs} jobs after {falls} falls of Postgres", seconds)
         assert_sound(play, lost_calls=jobs)
 
@@ -106,7 +106,7 @@ def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path) -> None:
         refused = play.report("/agent plan", play.spots[1])
         time.sleep(5.0)  # so long there is no room at all
         ballast.unlink()
-        seconds = play.until(play.is_settled, "the end", patience=240)
+        seconds = play.until(play.is_settled, "the end", timeout=240)
         report("recovery after a full disk", seconds)
         assert play.deaths == []
         if refused.status != 202:

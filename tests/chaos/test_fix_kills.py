@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_job import ANSWERS, PATIENCE, CliJob, ended, replies, wait_until
+from tests.support.cli_job import ANSWERS, TIMEOUT, CliJob, ended, replies, wait_until
 from tests.support.openai_endpoint import OpenAIEndpoint, stall
 from tests.support.repositories import git
 
@@ -212,7 +212,7 @@ def test_a_call_in_flight_at_the_kill_is_counted_as_lost(tmp_path: Path) -> None
     with OpenAIEndpoint([first, stall(rest[0], 0)]) as endpoint:
         cli_job = of_endpoint(tmp_path, endpoint)
         process = cli_job.begin(model="openai/scripted")
-        assert wait_until(lambda: len(endpoint.requests) == 2, within=PATIENCE), ended(process).text
+        assert wait_until(lambda: len(endpoint.requests) == 2, within=TIMEOUT), ended(process).text
         process.kill()
         assert ended(process).code == -9
         endpoint.script(*rest)

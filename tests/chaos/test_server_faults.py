@@ -82,7 +82,7 @@ def test_a_machine_that_is_gone_is_replaced_when_its_lease_ends(tmp_path: Path, 
         for pid in asleep:
             os.kill(pid, signal.SIGSTOP)
         play.start("worker")
-        seconds = play.until(lambda: play.job.row.epoch == 2, "the takeover", patience=90.0)
+        seconds = play.until(lambda: play.job.row.epoch == 2, "the takeover", timeout=90.0)
         report("takeover by lease", seconds)
         for pid in asleep:
             play.kill_process(pid)
@@ -101,9 +101,9 @@ def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: st
         play.until(lambda: is_at_work(play), "work")
         children = play.children()
         play.kill("worker")
-        play.until(lambda: not set(children) & set(play.children()), "the children's end", patience=10)
+        play.until(lambda: not set(children) & set(play.children()), "the children's end", timeout=10)
         play.start("worker")
-        report("takeover on the same machine", play.until(lambda: play.job.row.epoch == 2, "the takeover", patience=90))
+        report("takeover on the same machine", play.until(lambda: play.job.row.epoch == 2, "the takeover", timeout=90))
         play.wait_for_end()
         assert_sound(play, lost_calls=1)
 
@@ -120,7 +120,7 @@ def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: in
             play.until(lambda: bool(play.children()) or play.is_settled(), "work")
             for role in ("worker", "publisher", "receiver"):
                 play.replace(role)
-        play.wait_for_end(patience=600)
+        play.wait_for_end(timeout=600)
         assert [each.crashes for each in play.jobs()] == [0] * jobs, "a deploy is no crash"
         assert_sound(play)
 
@@ -172,7 +172,7 @@ def test_a_github_that_stumbles_on_every_route_delays_and_no_more(
         play.until(lambda: "publisher ready" in play.server.tail(), "the publisher")
         play.github.fake_github.github.faults.append(Trouble(".*", share=share, chance=random.Random(seed)))
         play.label_all()
-        play.wait_for_end(patience=800)
+        play.wait_for_end(timeout=800)
         assert_sound(play)
 
 
@@ -228,7 +228,7 @@ def test_a_job_that_is_called_off_ends_at_once(tmp_path: Path, moment: str, how:
         play.label()
         play.until(lambda: bool(play.jobs()) and play.job.row.state == moment, moment)
         call_off(play, play.spots[0], how)
-        seconds = play.until(lambda: play.job.row.state in FINAL, "the end", patience=15.0)
+        seconds = play.until(lambda: play.job.row.state in FINAL, "the end", timeout=15.0)
         report(f"{how} while {moment}", seconds)
         pushed = len(play.spots[0].repo.pushes)
         play.wait_for_end()

@@ -101,7 +101,7 @@ def test_killed_at_random(tmp_path: Path, dialect: str, seed: int, kills: int, j
             time.sleep(chance.uniform(0.05, 3.0))
             _kill_somebody(play, chance)
             play.revive()
-        play.wait_for_end(patience=600)
+        play.wait_for_end(timeout=600)
         assert_sound(play)
 
 

@@ -269,7 +269,7 @@ def test_a_solving_step_that_is_ended_leaves_a_final_state(
         workflow = runner.workflow()
         process = workflow.begin("issues", event, runner.environment, runner.secrets)
         try:
-            github.wait(lambda: silent.requests, "the first question to the model", patience=90)
+            github.wait(lambda: silent.requests, "the first question to the model", timeout=90)
             os.kill(workflow.process_of("solve"), number)
         finally:
             acted = workflow.end(process)
@@ -296,7 +296,7 @@ def test_a_runner_that_is_lost_is_told_by_the_sweep(
         lost = runner.workflow("lost")
         process = lost.begin("issues", event, runner.environment, runner.secrets)
         try:
-            github.wait(lambda: silent.requests, "the first question to the model", patience=90)
+            github.wait(lambda: silent.requests, "the first question to the model", timeout=90)
         finally:
             lost.lose(process, "solve")
         github.wait(lambda: not lost.left_running(), "the end of what it had started")

@@ -17,7 +17,7 @@ from tests.support.shell_model import ShellModel
 
 ALWAYS = ("kilo", "codex")
 """Two of different kinds, by two protocols; `make runners` tries them all."""
-PATIENCE = 900.0
+TIMEOUT = 900.0
 """Seconds for an installation from a registry on a busy machine, and the work."""
 SUBMISSION = {
     "summary": "Give the remainder to the first people.",
@@ -49,7 +49,7 @@ def _lacking(recipe: AgentRecipe, environment: Mapping[str, str]) -> str:
     return "" if sys.version_info.minor >= least or newer_pythons(environment) else f"Python {recipe.least_python}"
 
 
-@pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.timeout(TIMEOUT + 60)
 @pytest.mark.parametrize("recipe", list(_each()))
 def test_it_fixes_the_project_to_proved_with_nothing_but_the_gateway(recipe: AgentRecipe, tmp_path: Path) -> None:
     if lacks := _lacking(recipe, os.environ):
@@ -63,7 +63,7 @@ def test_it_fixes_the_project_to_proved_with_nothing_but_the_gateway(recipe: Age
             "ANTHROPIC_API_KEY": secrets["other key"],
         }
         cli_job = CliJob(tmp_path, environment=environment)
-        done = ended(cli_job.begin("--runner", recipe.name, model="openai/scripted"), within=PATIENCE)
+        done = ended(cli_job.begin("--runner", recipe.name, model="openai/scripted"), within=TIMEOUT)
         assert done.code == 0, done.text
         assert cli_job.document["verification"]["verdict"] == "proved"
         assert cli_job.document["runner"] == recipe.name

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli_job import (
     HOLD,
-    PATIENCE,
+    TIMEOUT,
     CliJob,
     CommandEnd,
     bash,
@@ -54,7 +54,7 @@ def assert_goes_on(cli_job: CliJob, *options: str, model: str = "") -> None:
         cli_job.let_go()
         return process.poll() is not None
 
-    assert wait_until(over, within=PATIENCE), ended(process).text
+    assert wait_until(over, within=TIMEOUT), ended(process).text
     again = ended(process)
     assert again.code == 0, again.text
     assert cli_job.rows("SELECT count(*), max(epoch) FROM jobs") == [(1, 2)]

@@ -68,7 +68,7 @@ def test_an_interrupted_story_leaves_nothing(github: EmulatedGitHub) -> None:
     head = repository.head
     process = begin(github, repository)
     commented = ("POST", f"/repos/{repository.full_name}/issues/1/comments")
-    github.wait(lambda: commented in {(call.method, call.path) for call in github.calls}, "a comment", patience=300)
+    github.wait(lambda: commented in {(call.method, call.path) for call in github.calls}, "a comment", timeout=300)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 130, said

@@ -21,7 +21,7 @@ from tests.support.repositories import git
 
 ROOT = Path(__file__).parents[2]
 OURS = "agent-fix/agent-fix@v1"
-PATIENCE = 240.0
+TIMEOUT = 240.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class ActWorkflow:
 
     def end(self, process: "subprocess.Popen[bytes]") -> ActResult:
         try:
-            code = process.wait(PATIENCE)
+            code = process.wait(TIMEOUT)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

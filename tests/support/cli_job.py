@@ -17,7 +17,7 @@ from tests.support.openai_endpoint import Reply, answer
 from tests.support.repositories import commit_files, git, make_repository
 
 PROGRAM = Path(sys.executable).with_name("agent-fix")
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds after which something hangs, however slow the machine."""
 
 PROJECT = {
@@ -257,7 +257,7 @@ class CommandEnd:
     text: str
 
 
-def ended(process: subprocess.Popen[str], *, within: float = PATIENCE) -> CommandEnd:
+def ended(process: subprocess.Popen[str], *, within: float = TIMEOUT) -> CommandEnd:
     """Read a command to its end. Its whole process group is killed where it hangs."""
     try:
         text, _ = process.communicate(timeout=within)

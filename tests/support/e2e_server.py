@@ -20,7 +20,7 @@ from tests.support.github.webhooks import Hooks
 from tests.support.github.world import Check, Comment, Delivery, Installation, Issue, Pull, Repo, Thread, User, World
 from tests.support.openai_endpoint import ReceivedRequest, Reply, error
 from tests.support.repositories import git
-from tests.support.sample_project import ISSUE, PATIENCE, PROJECT
+from tests.support.sample_project import ISSUE, PROJECT, TIMEOUT
 from tests.support.server_process import Server, running_server
 
 T = TypeVar("T")
@@ -202,13 +202,13 @@ class E2ERepository:
     def has(self, label: str, issue: Issue | None = None) -> None:
         self.until(lambda: label in (issue or self.issue).labels, f"the label {label}")
 
-    def until(self, found: Callable[[], T | None], what: str, *, patience: float = PATIENCE) -> T:
+    def until(self, found: Callable[[], T | None], what: str, *, timeout: float = TIMEOUT) -> T:
         def state() -> str:
             job = self.job()
             return f"{self.model}: {what} ({job.row.state}, {job.row.reason} {job.row.result})" if job else what
 
         try:
-            return self.e2e_server.server.wait(found, what, patience=patience)
+            return self.e2e_server.server.wait(found, what, timeout=timeout)
         except AssertionError as error:
             raise AssertionError(f"{state()}\n{[each.body for each in self.ours()]}\n{error}") from None
 

@@ -5,7 +5,7 @@ import threading
 from tests.support.conversation_model import ModelQuestion, called, planned, submitted
 from tests.support.openai_endpoint import ReceivedRequest, Reply, declines, specified
 
-PATIENCE = 240.0
+TIMEOUT = 240.0
 """Seconds: many stories share two cores."""
 
 MONEY = '''"""Money."""
@@ -90,7 +90,7 @@ class Barrier:
 
     def pass_through(self) -> None:
         self._reached.set()
-        assert self._open.wait(PATIENCE)
+        assert self._open.wait(TIMEOUT)
 
     def is_reached(self) -> bool:
         return self._reached.is_set()

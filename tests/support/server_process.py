@@ -15,7 +15,7 @@ from app.server.wiring.context import ServerContext
 
 T = TypeVar("T")
 SECRET = "it is a secret to everybody"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
 
 class Server:
@@ -74,15 +74,15 @@ class Server:
         self.door.close()
         self.server_context.engine.dispose()
 
-    def wait(self, until: Callable[[], T | None], what: str, *, patience: float = PATIENCE) -> T:
+    def wait(self, until: Callable[[], T | None], what: str, *, timeout: float = TIMEOUT) -> T:
         """The first thing that is something. A role that has ended by itself fails the test at once."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while True:
             if found := until():
                 return found
             gone = {role: process.poll() for role, process in self.processes.items() if process.poll() is not None}
             assert not gone, f"{gone} ended:\n{self.tail()}"
-            assert time.monotonic() < end, f"{what} did not come within {patience:.0f} seconds:\n{self.tail()}"
+            assert time.monotonic() < end, f"{what} did not come within {timeout:.0f} seconds:\n{self.tail()}"
             time.sleep(0.05)
 
     def tail(self) -> str:

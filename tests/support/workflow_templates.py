@@ -19,7 +19,7 @@ from app.github.connection import Grant
 from tests.support.repositories import git
 
 TEMPLATES = Path(__file__).parents[2] / "workflows"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WORK = IN_WORKFLOWS - {Purpose.CANCEL_RUN}
 JOBS: Mapping[tuple[str, str], frozenset[Purpose]] = {
     ("agent-fix.yml", "work"): WORK,
@@ -91,7 +91,7 @@ class TemplateRepository:
             "GITHUB_TOKEN": "token-canary-77f0",
         }
         done = subprocess.run(
-            words, cwd=self.place / "checkout", env=own, capture_output=True, text=True, timeout=PATIENCE, check=False
+            words, cwd=self.place / "checkout", env=own, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
         used = {path.stem: json.loads(path.read_text("utf-8")) for path in (self.place / "used").iterdir()}
         asked = self.place / "asked"

@@ -32,10 +32,10 @@ def bm25(
     `rare` holds the terms' rarity if it is already known.
     """
     rare = rarity(hits) if rare is None else rare
-    worth = {term: weights[term] * rarity for term, rarity in rare.items() if term in weights}
+    term_weights = {term: weights[term] * rarity for term, rarity in rare.items() if term in weights}
     average = (sum(lengths) / len(lengths) if lengths else 0) or 1.0
     scores = []
     for position, file in enumerate(hits):
         norm = k1 * (1 - b + b * lengths[position] / average) if lengths else k1
-        scores.append(sum(worth[term] * number * (k1 + 1) / (number + norm) for term, number in file))
+        scores.append(sum(term_weights[term] * number * (k1 + 1) / (number + norm) for term, number in file))
     return scores

@@ -64,9 +64,9 @@ def resembling(
             nearness.append((shared / sqrt(_SHORT_SUBJECT + len(subject.terms)), subject))
     nearness.sort(key=lambda each: -each[0])
     found: dict[str, float] = {}
-    for near, subject in nearness[:_NEIGHBOURS]:
+    for similarity, subject in nearness[:_NEIGHBOURS]:
         for path in subject.paths:
-            found[path] = found.get(path, 0.0) + near * near / subject.number
+            found[path] = found.get(path, 0.0) + similarity * similarity / subject.number
     return _of_the_best(found)
 
 
@@ -94,7 +94,7 @@ def described(
 
 def _of_the_best(found: Mapping[str, float]) -> dict[str, float]:
     best = max(found.values(), default=0.0) or 1.0
-    return {path: worth / best for path, worth in found.items() if worth > 0}
+    return {path: score / best for path, score in found.items() if score > 0}
 
 
 def _sources(paths: tuple[str, ...]) -> list[str]:

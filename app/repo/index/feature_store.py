@@ -15,8 +15,8 @@ _AT_ONCE = 500
 class FeatureStore:
     """A cache only: whatever is wrong with the file, it returns fewer features and never raises."""
 
-    def __init__(self, directory: Path, *, patience: float = 5.0) -> None:
-        self._patience = patience
+    def __init__(self, directory: Path, *, timeout: float = 5.0) -> None:
+        self._timeout = timeout
         self._path = directory / f"features-{VERSION}.sqlite3"
 
     def load(self, keys: Iterable[str]) -> dict[str, FileFeatures]:
@@ -48,7 +48,7 @@ class FeatureStore:
             return  # a full or read-only disk only makes the next start slower
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=self._patience)
+        connection = sqlite3.connect(self._path, timeout=self._timeout)
         connection.execute("PRAGMA synchronous=OFF")
         return connection
 

@@ -56,12 +56,12 @@ def _paths(by_name: dict[str, list[str]], query: IssueQuery, boosts: MentionWeig
 
 
 def _frames(by_name: dict[str, list[str]], query: IssueQuery, boosts: MentionWeights) -> Iterator[Mention]:
-    worth = boosts.frame
+    weight = boosts.frame
     for frame in query.frames:
         meant = resolve(frame, by_name)
         if len(meant) == 1:
-            yield Mention(meant[0], "place", worth, "it appears in a traceback")
-            worth *= boosts.outer_frame
+            yield Mention(meant[0], "place", weight, "it appears in a traceback")
+            weight *= boosts.outer_frame
 
 
 def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:

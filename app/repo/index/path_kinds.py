@@ -35,10 +35,10 @@ def is_test(path: str) -> bool:
     *folders, name = path.split("/")
     if is_test_name(name):
         return True
-    telling = _TEST_FOLDERS.intersection(map(str.lower, folders))
+    test_folders = _TEST_FOLDERS.intersection(map(str.lower, folders))
     if name.endswith(".py"):
-        telling -= {"test", "testing"}  # in Python the singular is often a package of test helpers
-    return bool(telling)
+        test_folders -= {"test", "testing"}  # in Python the singular is often a package of test helpers
+    return bool(test_folders)
 
 
 def is_test_name(path: str) -> bool:

@@ -72,10 +72,10 @@ def locate(
     words = _words(index, weights, formula)
     reasons: dict[str, list[tuple[float, str]]] = defaultdict(list)
     added = _add_up(mentions(index, query, formula.boosts), formula.boosts, reasons)
-    for path, worth, reason in _past(index, history, weights, formula):
-        added[path] += worth
-        if worth >= _MAX_REASONS:
-            reasons[path].append((worth, reason))
+    for path, score, reason in _past(index, history, weights, formula):
+        added[path] += score
+        if score >= _MAX_REASONS:
+            reasons[path].append((score, reason))
     most = max(words, default=0.0) or 1.0
     scored = [
         (kind_of(file.path, formula) * (word / most + added[file.path]), position)
@@ -92,10 +92,10 @@ def _past(
     """Yield (path, added score, reason)."""
     past = subjects(history, frozenset(file.path for file in index.files))
     rare = rarity_of(past)
-    for path, likeness in resembling(past, weights, rare).items():
-        yield path, formula.resembling * likeness, "changed by commits with similar subjects"
-    for path, likeness in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
-        yield path, formula.described * likeness, "its commit messages use similar words"
+    for path, similarity in resembling(past, weights, rare).items():
+        yield path, formula.resembling * similarity, "changed by commits with similar subjects"
+    for path, similarity in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
+        yield path, formula.described * similarity, "its commit messages use similar words"
 
 
 def _words(index: CodeIndex, weights: Mapping[int, float], formula: RankingFormula) -> list[float]:
@@ -121,10 +121,10 @@ def path_terms(path: str, folder: float) -> Hits:
     """The terms of the file's own name, and those of its folders at a lower count."""
     counts: dict[int, float] = {}
     *folders, _ = path.split("/")
-    for part, worth in [(stem(path), 1.0), *((each, folder) for each in folders)]:
+    for part, weight in [(stem(path), 1.0), *((each, folder) for each in folders)]:
         for word in identifiers(part.replace("-", "_")):
             for term in map(term_id, terms(word)):
-                counts[term] = counts.get(term, 0.0) + worth
+                counts[term] = counts.get(term, 0.0) + weight
     return tuple(counts.items())
 
 
@@ -173,10 +173,10 @@ class _Explainer:
 
     def __call__(self, position: int) -> tuple[str, ...]:
         path = self._index.files[position].path
-        said = [reason for _, reason in sorted(self._reasons.get(path, ()), reverse=True)]
+        reasons = [reason for _, reason in sorted(self._reasons.get(path, ()), reverse=True)]
         if position in self._positions and self._top[position]:
-            said.append("words: " + ", ".join(self._terms[term] for term, _ in self._top[position]))
-        return tuple(dict.fromkeys(said))
+            reasons.append("words: " + ", ".join(self._terms[term] for term, _ in self._top[position]))
+        return tuple(dict.fromkeys(reasons))
 
     def _hits(self, position: int) -> Hits:
         return list(self._index.files[position].features.text.among(set(self._weights)))

@@ -39,9 +39,9 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
             nearness[path] = _CHANGED_ITSELF
             continue
         for test in tests:
-            near = _nearness(files[path], test, rare) + _TOGETHER * together.get((path, test.path), 0.0)
-            if near >= _ENOUGH:
-                nearness[test.path] = max(nearness.get(test.path, 0.0), near)
+            score = _nearness(files[path], test, rare) + _TOGETHER * together.get((path, test.path), 0.0)
+            if score >= _ENOUGH:
+                nearness[test.path] = max(nearness.get(test.path, 0.0), score)
     return tuple(sorted(nearness, key=lambda path: (-round(nearness[path], 2), path))[:MAX_TESTS])
 
 
@@ -50,11 +50,11 @@ def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tu
     changed: Counter[str] = Counter()
     both: Counter[tuple[str, str]] = Counter()
     for change in history:
-        touched = paths.intersection(change.paths)
-        if not touched or len(change.paths) > LARGE_COMMIT:
+        changed_paths = paths.intersection(change.paths)
+        if not changed_paths or len(change.paths) > LARGE_COMMIT:
             continue
-        changed.update(touched)
-        both.update((path, test) for test in change.paths if is_test(test) for path in touched)
+        changed.update(changed_paths)
+        both.update((path, test) for test in change.paths if is_test(test) for path in changed_paths)
     return {(path, test): number / (changed[path] + _UNCERTAIN) for (path, test), number in both.items()}
 
 
@@ -72,8 +72,8 @@ def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> f
     defined = {term_id(_joined(name)) for name in file.features.names if len(name) > 3}
     known = sum(rare.get(term, 0.0) for term in defined)
     shared = sum(rare[term] for term, _ in test.features.text.among(defined))
-    near = same_name + (_MENTIONS * shared / known if known else 0.0)
-    return near if is_test_name(test.path) else near / 2  # other files in a test folder are data and helpers
+    score = same_name + (_MENTIONS * shared / known if known else 0.0)
+    return score if is_test_name(test.path) else score / 2  # other files in a test folder are data and helpers
 
 
 def _family(path: str) -> str:

@@ -38,11 +38,11 @@ def repository_map(
     blocks = [*_outlines(index, likely[:_OUTLINED], text), _also(likely[_OUTLINED:])]
     blocks.append(_tests(index, likely[:3], history))
     lines = [_HEADING] if likely else []
-    space = limit - _size([*lines, *folders])
+    remaining = limit - _size([*lines, *folders])
     for block in blocks:
-        if (size := _size(block)) <= space:
+        if (size := _size(block)) <= remaining:
             lines += block
-            space -= size
+            remaining -= size
     return "\n".join([*lines, *folders])[:limit]
 
 
@@ -65,7 +65,7 @@ def _words(word: str) -> list[str]:
 def _outline(found: Sequence[Symbol], wanted: set[int], most: int) -> Iterator[str]:
     candidates = [symbol for symbol in found if symbol.kind not in {"variable", "constant", "prototype", "macro"}]
     candidates = candidates or list(found)
-    best = sorted(candidates, key=lambda symbol: (-_worth(symbol, wanted), symbol.line))[:most]
+    best = sorted(candidates, key=lambda symbol: (-_value(symbol, wanted), symbol.line))[:most]
     names = {symbol.name for symbol in best}
     for symbol in sorted(best, key=lambda each: each.line):
         within = f" [{symbol.parent}]" if symbol.parent and symbol.parent not in names else ""
@@ -74,7 +74,7 @@ def _outline(found: Sequence[Symbol], wanted: set[int], most: int) -> Iterator[s
         yield f"{_INDENT}… {left} more"
 
 
-def _worth(symbol: Symbol, wanted: set[int]) -> float:
+def _value(symbol: Symbol, wanted: set[int]) -> float:
     named = {term_id(term) for term in terms(symbol.name)}
     shared = len(named & wanted) / len(named) if named else 0.0
     return 2 * shared + (0.0 if symbol.parent else 1.0) + (0.5 if symbol.kind == "class" else 0.0)
@@ -89,7 +89,7 @@ def _tests(index: CodeIndex, paths: Sequence[str], history: Sequence[CommitChang
     return [f"Tests near the first of these: {', '.join(map(shown, tests))}"] if tests else []
 
 
-def _folders(index: CodeIndex, space: int) -> list[str]:
+def _folders(index: CodeIndex, remaining: int) -> list[str]:
     """Folders to a depth of two with their contents, the fullest first while there is room."""
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for file in index.files:
@@ -97,7 +97,7 @@ def _folders(index: CodeIndex, space: int) -> list[str]:
         kinds["/".join(parts[:-1][:2]) + "/" if len(parts) > 1 else "./"][_kind(file.path)] += 1
     lines = [f"Folders ({len(index.files):,} files in all):"]
     chosen: list[tuple[str, str]] = []
-    left = space - len(lines[0])
+    left = remaining - len(lines[0])
     for folder, counts in sorted(kinds.items(), key=lambda each: (-each[1].total(), each[0])):
         summary = ", ".join(f"{number} {kind}" for kind, number in counts.most_common(3))
         line = shown(f"{_INDENT}{folder} {summary}")

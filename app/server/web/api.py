@@ -37,14 +37,14 @@ class JsonApi:
             return _refused(400, "limit must be a number from 1 to 200")
         return await asyncio.to_thread(self._jobs, request, JobFilter.of(request), int(limit))
 
-    def _jobs(self, request: Request, asked: JobFilter, limit: int) -> Response:
-        if request.query_params.get("state", "") != asked.state:
+    def _jobs(self, request: Request, job_filter: JobFilter, limit: int) -> Response:
+        if request.query_params.get("state", "") != job_filter.state:
             return _refused(400, "unknown state")
         chosen = None
-        if asked.repository:
-            named = (number for number, name in self._overview.repositories().items() if name == asked.repository)
+        if job_filter.repository:
+            named = (number for number, name in self._overview.repositories().items() if name == job_filter.repository)
             chosen = next(named, -1)
-        page = self._overview.page(states=asked.states, repository=chosen, before=asked.before, limit=limit)
+        page = self._overview.page(states=job_filter.states, repository=chosen, before=job_filter.before, limit=limit)
         return JSONResponse({"jobs": [listed_json(job) for job in page.jobs], "before": page.before or None})
 
     async def job(self, request: Request) -> Response:
@@ -94,10 +94,7 @@ def job_json(page: JobPage) -> dict[str, Any]:
         "plan": page.plan,
         "usage": page.totals.model_dump(mode="json"),
         "result": page.result.model_dump(mode="json", exclude={"trajectory"}) if page.result else None,
-        "messages": [
-            {"seq": said.seq, "kind": said.kind, "who": said.who, "text": said.text, "at": formatting.iso(said.at)}
-            for said in page.messages
-        ],
+        "messages": [{**asdict(message), "at": formatting.iso(message.at)} for message in page.messages],
         "effects": [
             {**asdict(effect), "at": formatting.iso(effect.at) if effect.at else None, "url": effect.url or None}
             for effect in page.effects

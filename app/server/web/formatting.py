@@ -61,15 +61,15 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def span(seconds: float) -> str:
     """A duration in one or two units: `42 s`, `3 min`, `2 h 5 min`, `4 d`."""
-    whole = max(int(seconds), 0)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min"
-    if whole < 86_400:
-        hours, minutes = whole // 3_600, whole % 3_600 // 60
+    total = max(int(seconds), 0)
+    if total < 60:
+        return f"{total} s"
+    if total < 3_600:
+        return f"{total // 60} min"
+    if total < 86_400:
+        hours, minutes = total // 3_600, total % 3_600 // 60
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{whole // 86_400} d"
+    return f"{total // 86_400} d"
 
 
 def moment(at: datetime) -> str:

@@ -14,7 +14,7 @@ from app.server.web import formatting
 
 MAX_FOLLOWERS = 32
 LOOK_SECONDS = 1.0
-LOOKS = 1_800
+POLL_INTERVAL = 1_800
 """After half an hour a browser asks again by itself, where it stood."""
 
 
@@ -43,9 +43,9 @@ class LogStreams:
 
     async def _follow(self, job: str, after: int) -> AsyncIterator[str]:
         self._followers += 1
-        told = ""
+        last_state = ""
         try:
-            for _ in range(LOOKS):
+            for _ in range(POLL_INTERVAL):
                 # The state is read before the log, so that no line written before the job's end is missed.
                 listed = await asyncio.to_thread(self._overview.one, job)
                 for line in await asyncio.to_thread(self._overview.log, job, after):
@@ -59,9 +59,9 @@ class LogStreams:
                     "cost": formatting.money(listed.cost),
                 }
                 state["group"] = formatting.group_of(listed.state)
-                if (said := json.dumps(state)) != told:
-                    told = said
-                    yield f"event: state\ndata: {said}\n\n"
+                if (new_state := json.dumps(state)) != last_state:
+                    last_state = new_state
+                    yield f"event: state\ndata: {new_state}\n\n"
                 if listed.state in FINAL:
                     yield "event: end\ndata: {}\n\n"
                     return
@@ -72,5 +72,5 @@ class LogStreams:
 
 
 def _line(line: ProgressRow) -> str:
-    said = {"at": formatting.clock(line.at), "kind": line.kind, "text": formatting.block(line.text)}
-    return f"id: {line.seq}\nevent: line\ndata: {json.dumps(said)}\n\n"
+    entry = {"at": formatting.clock(line.at), "kind": line.kind, "text": formatting.block(line.text)}
+    return f"id: {line.seq}\nevent: line\ndata: {json.dumps(entry)}\n\n"

@@ -28,8 +28,8 @@ def _lines(figures: HealthFigures, answers: Mapping[str, int]) -> Iterator[str]:
     yield from _one("effects_oldest_due_seconds", "How long the oldest effect has been due.", figures.oldest_effect)
     yield from _one("model_cost_dollars_total", "Cost of all model calls.", figures.cost / 1_000_000, "counter")
     yield from _one("model_calls_total", "Number of model calls.", figures.model_calls, "counter")
-    told = "Webhook requests since the receiver started, by response status."
-    yield from _labelled("webhooks_total", "counter", told, "answer", answers)
+    text = "Webhook requests since the receiver started, by response status."
+    yield from _labelled("webhooks_total", "counter", text, "answer", answers)
 
 
 def _one(name: str, text: str, value: float, kind: str = "gauge") -> Iterator[str]:

@@ -85,8 +85,8 @@ class DashboardPages:
         return self._files.overview
 
     async def jobs(self, request: Request) -> Response:
-        asked = JobFilter.of(request)
-        return await asyncio.to_thread(self._jobs, asked)
+        job_filter = JobFilter.of(request)
+        return await asyncio.to_thread(self._jobs, job_filter)
 
     async def job(self, request: Request) -> Response:
         page = await asyncio.to_thread(self._files.job_file, request.path_params["job"])
@@ -139,17 +139,17 @@ class DashboardPages:
             return self._message(status, title, text)
         return PlainTextResponse(f"{title}. {text}\n", status)
 
-    def _jobs(self, asked: "JobFilter") -> Response:
+    def _jobs(self, job_filter: "JobFilter") -> Response:
         repositories = self._overview.repositories()
-        chosen = next((number for number, name in repositories.items() if name == asked.repository), None)
-        if asked.repository and chosen is None:
+        chosen = next((number for number, name in repositories.items() if name == job_filter.repository), None)
+        if job_filter.repository and chosen is None:
             return self._message(404, "This repository has no jobs", "")
         counts = self._overview.counts(chosen)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
-        page = self._overview.page(states=asked.states, repository=chosen, before=asked.before)
+        page = self._overview.page(states=job_filter.states, repository=chosen, before=job_filter.before)
         return self._render(
             "jobs.html",
-            asked=asked,
+            asked=job_filter,
             page=page,
             groups=groups,
             total=sum(counts.values()),
@@ -214,8 +214,8 @@ class JobFilter:
 
     @classmethod
     def of(cls, request: Request) -> "JobFilter":
-        asked = request.query_params
-        return cls(asked.get("state", ""), asked.get("repository", ""), asked.get("before", ""))
+        query = request.query_params
+        return cls(query.get("state", ""), query.get("repository", ""), query.get("before", ""))
 
     @property
     def states(self) -> tuple[JobState, ...]:
@@ -223,6 +223,6 @@ class JobFilter:
 
     def address(self, **changes: str) -> str:
         """The URL of the same filter with some values changed."""
-        said = {"state": self.state, "repository": self.repository, **changes}
-        given = {name: value for name, value in said.items() if value}
+        query = {"state": self.state, "repository": self.repository, **changes}
+        given = {name: value for name, value in query.items() if value}
         return f"/?{urlencode(given)}" if given else "/"

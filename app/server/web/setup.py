@@ -78,28 +78,28 @@ class SetupPage:
         if not self._knows(request):
             return self._stranger()
         empty = {"name": "", "organisation": "", "address": self._public}
-        said = self._states.get(request.query_params.get("state", ""), empty)
-        return self._render("setup.html", status=200, problem="", **said)
+        form = self._states.get(request.query_params.get("state", ""), empty)
+        return self._render("setup.html", status=200, problem="", **form)
 
     async def begin(self, request: Request) -> Response:
         if not self._knows(request) or not from_our_pages(request.headers):
             return self._stranger()
-        said = await _form(request)
-        if problem := _problem(said):
-            return self._render("setup.html", status=400, problem=problem, **said)
+        form = await _form(request)
+        if problem := _problem(form):
+            return self._render("setup.html", status=400, problem=problem, **form)
         # A separate page, so that people can return to it from GitHub; a form's answer would be gone.
-        return RedirectResponse(f"/setup/confirm?state={self._new_state(said)}", 303)
+        return RedirectResponse(f"/setup/confirm?state={self._new_state(form)}", 303)
 
     async def confirm(self, request: Request) -> Response:
         """The manifest as a form that the person sends to GitHub."""
         state, host = request.query_params.get("state", ""), request.headers.get("host", "")
-        said = self._states.get(state)
-        if not self._knows(request) or said is None or not _HOST.fullmatch(host):
+        form = self._states.get(state)
+        if not self._knows(request) or form is None or not _HOST.fullmatch(host):
             return self._stranger()
-        address = said["address"].rstrip("/")
+        address = form["address"].rstrip("/")
         forwarded = bool(urlsplit(address).path)  # a forwarder's channel, which must stay secret
         wanted = manifest(
-            name=said["name"],
+            name=form["name"],
             home=self._github if forwarded or not address else address,
             hook=address if forwarded or not address else f"{address}/webhook",
             redirect=f"{request.url.scheme}://{host}/setup/done",
@@ -107,7 +107,7 @@ class SetupPage:
         access = wanted["default_permissions"].items()
         page = self._render(
             "setup_confirm.html",
-            action=page_to_make_it(self._github, said["organisation"], state),
+            action=page_to_make_it(self._github, form["organisation"], state),
             state=state,
             manifest=json.dumps(wanted),
             wanted=wanted,
@@ -115,7 +115,7 @@ class SetupPage:
                 level: [name.replace("_", " ") for name, given in access if given == level]
                 for level in ("read", "write")
             },
-            owner=said["organisation"] or "your own account",
+            owner=form["organisation"] or "your own account",
             github=self._github,
         )
         github = "{0.scheme}://{0.netloc}".format(urlsplit(self._github))
@@ -126,12 +126,12 @@ class SetupPage:
 
     async def done(self, request: Request) -> Response:
         """GitHub redirects the person here; the state proves that it was our form."""
-        said = self._states.pop(request.query_params.get("state", ""), None)
-        if not self._knows(request) or said is None or self.made is not None:
+        state = self._states.pop(request.query_params.get("state", ""), None)
+        if not self._knows(request) or state is None or self.made is not None:
             return self._stranger()
         try:
             app = await self._exchange(request.query_params.get("code", ""))
-            place = self._keep(app, said["address"].rstrip("/"))
+            place = self._keep(app, state["address"].rstrip("/"))
         except AgentFixError as error:
             return self._render("setup_failed.html", status=502, message=error.message, hint=error.hint)
         self.made = app
@@ -141,11 +141,11 @@ class SetupPage:
     def _knows(self, request: Request) -> bool:
         return _same(request.cookies.get(COOKIE, ""), self._token)
 
-    def _new_state(self, said: dict[str, str]) -> str:
+    def _new_state(self, form: dict[str, str]) -> str:
         while len(self._states) >= MAX_STATES:
             self._states.pop(next(iter(self._states)))
         state = secrets.token_urlsafe(24)
-        self._states[state] = said
+        self._states[state] = form
         return state
 
     def _stranger(self) -> Response:
@@ -166,12 +166,12 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: fields.get(name, [""])[0].strip() for name in ("name", "organisation", "address")}
 
 
-def _problem(said: dict[str, str]) -> str:
-    if not said["name"] or len(said["name"]) > MAX_NAME or not said["name"].isprintable():
+def _problem(form: dict[str, str]) -> str:
+    if not form["name"] or len(form["name"]) > MAX_NAME or not form["name"].isprintable():
         return f"Enter a name of at most {MAX_NAME} characters."
-    if said["organisation"] and not _ORGANISATION.fullmatch(said["organisation"]):
+    if form["organisation"] and not _ORGANISATION.fullmatch(form["organisation"]):
         return "This is not the name of an organization."
-    return _problem_of_address(said["address"]) if said["address"] else ""
+    return _problem_of_address(form["address"]) if form["address"] else ""
 
 
 def _problem_of_address(address: str) -> str:

@@ -52,7 +52,7 @@ class IssueSweep:
         facts = self._readers.facts
         issues = await facts.searched(query) if query else await facts.labelled(LABEL)
         config = await self._config()
-        return (*await self._lost(), *[await self._candidate(each, config) for each in issues])
+        return (*await self._lost_runs(), *[await self._candidate(each, config) for each in issues])
 
     async def caps(self, most: int) -> SweepLimits:
         config = await self._config()
@@ -98,7 +98,7 @@ class IssueSweep:
             taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
         )
 
-    async def _lost(self) -> tuple[SweepCandidate, ...]:
+    async def _lost_runs(self) -> tuple[SweepCandidate, ...]:
         """Jobs of workflow runs that ended without reporting. A server detects lost jobs by their leases."""
         if self._server_context is not None:
             return ()
@@ -115,8 +115,8 @@ class IssueSweep:
         return not await is_at_work(self._readers, found[0].run)
 
     async def _label_on(self, number: int) -> IssueEvent | None:
-        happened = await self._readers.comments.events(number)
-        such = [each for each in happened if each.event == "labeled" and each.label.casefold() == LABEL]
+        events = await self._readers.comments.events(number)
+        such = [each for each in events if each.event == "labeled" and each.label.casefold() == LABEL]
         return such[-1] if such else None
 
     async def _day(self, config: RepoConfig) -> int | None:
@@ -126,7 +126,7 @@ class IssueSweep:
             return None
         return max(int(config.budget.usd_per_day * 1_000_000) - await self._spent(budget.usd), 0) // budget.usd
 
-    async def _spent(self, dearest: int) -> int:
+    async def _spent(self, max_cost: int) -> int:
         """Today's spending by the ledger; without one, each job reported within a day counts in full."""
         now = (self._server_context.clock if self._server_context else self._github_clients.app.now)()
         if self._server_context is not None:
@@ -134,9 +134,9 @@ class IssueSweep:
             with engine.connect() as db:
                 return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
         us = (await self._github_clients.ourselves(self._readers)).bot.user
-        said = await self._readers.comments.comments_since(now - A_DAY)
-        begun = [each for each in said if each.author == us and each.created_at >= now - A_DAY]
-        return dearest * sum(read_status(each.body) is not None for each in begun)
+        comments = await self._readers.comments.comments_since(now - A_DAY)
+        started = [each for each in comments if each.author == us and each.created_at >= now - A_DAY]
+        return max_cost * sum(read_status(each.body) is not None for each in started)
 
 
 @asynccontextmanager

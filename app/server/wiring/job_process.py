@@ -51,8 +51,8 @@ class MessageFeed:
     job: str
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
-        said = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer")
-        return tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in said)
+        messages = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer")
+        return tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
 
 
 class ServerJobRunner(JobRunner):
@@ -70,27 +70,27 @@ class ServerJobRunner(JobRunner):
 
     async def approve(self, plan: Plan) -> Plan:
         """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
-        said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
-        if not said:
+        messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
+        if not messages:
             await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=plan))
             raise WaitingForUser(
                 "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL
             )
-        if not said[-1].text:
+        if not messages[-1].text:
             return plan
-        edited = parse_plan_file(said[-1].text)
+        edited = parse_plan_file(messages[-1].text)
         await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=edited))
         return edited
 
     async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
         """People's answers since the question was asked. Raises WaitingForUser if there are none."""
-        said = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
-        if not said:
-            asked = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
-            await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=asked))
+        messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
+        if not messages:
+            plan = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
+            await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=plan))
             raise unanswered(questions)
-        heard = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in said)
-        return QuestionAnswers(questions=questions, last_message_seq=heard)
+        answers = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
+        return QuestionAnswers(questions=questions, last_message_seq=answers)
 
     def _show(self, result: JobResult) -> None:
         """Store what people are asked about, for the status comment."""
@@ -175,10 +175,10 @@ class JobProcess:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
         job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.place.repository)
         job = found.job
-        self._have(mirror, job_context.place.repository, job.task.base, *job_context.parents[:1])
+        self._fetch_missing(mirror, job_context.place.repository, job.task.base, *job_context.parents[:1])
         if fix := job.task.fixed_by:
-            self._have(mirror, job_context.place.repository, fix)
-            self._have(mirror, job_context.place.repository, *mirror.parents(fix)[:1])
+            self._fetch_missing(mirror, job_context.place.repository, fix)
+            self._fetch_missing(mirror, job_context.place.repository, *mirror.parents(fix)[:1])
         progress = StoredProgress(self.store, job.id, watcher)
         inputs = JobInputs(
             job=job,
@@ -211,7 +211,7 @@ class JobProcess:
         settings = self.server_context.settings
         return DurableEngine(settings.state, JobResult, work, scope=self.claim.job, database_url=settings.database_url)
 
-    def _have(self, mirror: GitStore, repository: int, *commits: str) -> None:
+    def _fetch_missing(self, mirror: GitStore, repository: int, *commits: str) -> None:
         """Make commits available on this machine: they exist, are transferred, or are waited for."""
         transfers = self.server_context.transfers
         missing = [commit for commit in commits if not transfers.unpack_into(mirror, repository, commit)]

@@ -22,7 +22,7 @@ from app.verify.sources.process import ChangedSource, decoded, encoded
 from app.verify.sources.project_versions import bumped, has_version
 from app.verify.test_paths import is_test_path
 
-_PROCESS = SyntaxProcess("app.verify.sources.process", patience=120.0)
+_PROCESS = SyntaxProcess("app.verify.sources.process", timeout=120.0)
 atexit.register(_PROCESS.close)
 _OTHERS = 6
 _MAX_OTHER = 200_000

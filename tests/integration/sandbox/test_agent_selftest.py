@@ -20,8 +20,8 @@ from app.llm.base import Usage
 from app.llm.ledger import MemoryLedger
 from app.llm.raw_call import WireProtocol
 from app.pipeline.wiring.agent_selftest import selftest_runner
-from tests.support.cli_job import PATIENCE
 from tests.support.cli_job import PROGRAM as COMMAND
+from tests.support.cli_job import TIMEOUT
 from tests.support.shell_agent import PROGRAM, VERSION, remembering, settle
 
 TOOLS: dict[WireProtocol, list[dict[str, Any]]] = {
@@ -168,7 +168,7 @@ def check(place: Place, *words: str, **environment: str) -> tuple[int, str]:
         env={**place.settings.environment, "AGENT_FIX_STATE_DIR": str(place.settings.state), **environment},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

@@ -20,7 +20,7 @@ from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import make_fake_github, served
 from tests.support.secret_canaries import canary, find_canary
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 PROGRAM = [sys.executable, "-I", "-m", "app", "serve"]
 
 
@@ -51,7 +51,7 @@ class Serving:
         return found
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        for _ in range(int(PATIENCE / 0.1)):
+        for _ in range(int(TIMEOUT / 0.1)):
             if true():
                 return
             time.sleep(0.1)
@@ -59,7 +59,7 @@ class Serving:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 def environment(state: Path, github: str, **changes: str) -> dict[str, str]:
@@ -104,7 +104,7 @@ def serving(place: Path, **changes: str) -> Iterator[Serving]:
             yield running
         finally:
             process.kill()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
             if process.stdout is not None:
                 process.stdout.close()
 
@@ -136,14 +136,14 @@ def test_it_serves_keeps_its_secrets_apart_and_ends_in_order(tmp_path: Path) -> 
             assert Path(f"/proc/{pid}/cwd").samefile(running.state)
         body = made.encode(made.label_added())
         hook = f"{running.address}/webhook"
-        assert httpx.post(hook, content=body, headers=made.headers(body), timeout=PATIENCE).status_code == 202
+        assert httpx.post(hook, content=body, headers=made.headers(body), timeout=TIMEOUT).status_code == 202
         os.kill(roles["receiver"], signal.SIGKILL)
         running.until(lambda: not lives(roles["receiver"]), "it was not killed")
-        again = httpx.post(hook, content=body, headers=made.headers(body), timeout=PATIENCE)  # waits for the next one
+        again = httpx.post(hook, content=body, headers=made.headers(body), timeout=TIMEOUT)  # waits for the next one
         assert (again.status_code, again.json()) == (202, {"status": "duplicate"})
         password = {"authorization": f"Bearer {running.secrets['AGENT_FIX_WEB_TOKEN']}"}
-        assert httpx.get(running.address, headers=password, timeout=PATIENCE).status_code == 200
-        assert httpx.get(running.address, timeout=PATIENCE).status_code == 401
+        assert httpx.get(running.address, headers=password, timeout=TIMEOUT).status_code == 200
+        assert httpx.get(running.address, timeout=TIMEOUT).status_code == 401
         assert running.roles()["receiver"] != roles["receiver"]
         assert running.roles()["worker"] == roles["worker"]
         everybody = list(running.roles().values())
@@ -170,7 +170,7 @@ def test_the_roles_die_with_a_killed_supervisor(tmp_path: Path) -> None:
         assert running.log.read_text().count(f"{key} is readable by its group") == 1
         everybody = list(running.roles().values())
         running.process.kill()
-        running.process.wait(PATIENCE)
+        running.process.wait(TIMEOUT)
         running.until(lambda: not any(map(lives, everybody)), "they live on")
 
 
@@ -231,6 +231,6 @@ def test_a_role_started_by_hand_lets_go_of_what_it_may_not_hold(tmp_path: Path) 
         assert given["OPENAI_API_KEY"].encode() in held
     finally:
         process.terminate()
-        assert process.wait(PATIENCE) == ExitCode.OK
+        assert process.wait(TIMEOUT) == ExitCode.OK
         if process.stderr is not None:
             process.stderr.close()

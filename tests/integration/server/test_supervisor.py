@@ -193,8 +193,8 @@ async def test_the_roles_die_with_a_supervisor_that_is_killed(tmp_path: Path) ->
 
 
 def test_pauses_double_up_to_a_limit_and_begin_anew_after_a_steady_while() -> None:
-    patience, pauses = Backoff(), [0.0]
+    backoff, pauses = Backoff(), [0.0]
     for _ in range(7):
-        pauses.append(patience.pause_after(pauses[-1], lived=0.5))
+        pauses.append(backoff.pause_after(pauses[-1], uptime=0.5))
     assert pauses[1:] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
-    assert patience.pause_after(30.0, lived=61.0) == 1.0
+    assert backoff.pause_after(30.0, uptime=61.0) == 1.0

@@ -33,7 +33,7 @@ def test_base_commits_and_patches_travel_through_the_database(tmp_path: Path) ->
             elsewhere = tmp_path / "elsewhere"
             server.start("worker", AGENT_FIX_STATE_DIR=str(elsewhere))
             assert github.label().status == 202
-            (pull,) = server.wait(lambda: github.fake_github.repo.pulls, "the pull request", patience=150)
+            (pull,) = server.wait(lambda: github.fake_github.repo.pulls, "the pull request", timeout=150)
             assert pull.pull is not None
             assert pull.pull.draft
             server.wait(lambda: "agent-done" in github.fake_github.issue.labels, "the final label")

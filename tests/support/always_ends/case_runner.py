@@ -153,10 +153,9 @@ class CaseRunner:
 
     def _budgeted_model(self) -> BudgetedModel:
         names = ["openai/local", *(f"openai/other-{number}" for number in range(self.case.fallbacks))]
-        patience = ModelTimeouts(first=5.0, between=5.0)
+        timeout = ModelTimeouts(first=5.0, between=5.0)
         made: list[Model] = [
-            LiteLLMModel(name, environment=self._environment, price=self.case.price, timeouts=patience)
-            for name in names
+            LiteLLMModel(name, environment=self._environment, price=self.case.price, timeouts=timeout) for name in names
         ]
         first, *others = made
         if not self.case.wire and self._player is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.llm.retry import TRIES, WAITS
+from app.llm.retry import MAX_ATTEMPTS, WAITS
 from tests.support.always_ends.answers import GOOD, POSITIONS, ever, once, with_usage, without_usage
 from tests.support.always_ends.case_runner import Case
 from tests.support.always_ends.endpoint import always, first, in_turn
@@ -106,19 +106,19 @@ def _transient() -> Iterator[Case]:
         where, position = list(POSITIONS.items())[number % len(POSITIONS)]
         yield Case(f"{name}, once, {where}", once(position, reply), "submitted", 6)
         if number % 2:
-            yield Case(f"{name}, four times, {where}", once(position, *[reply] * (TRIES - 1)), "submitted", 9)
-        yield Case(f"{name}, for ever, {where}", ever(position, always(reply)), reason, position + TRIES)
+            yield Case(f"{name}, four times, {where}", once(position, *[reply] * (MAX_ATTEMPTS - 1)), "submitted", 9)
+        yield Case(f"{name}, for ever, {where}", ever(position, always(reply)), reason, position + MAX_ATTEMPTS)
     alternating = [reply for good in GOOD for reply in (error(500, "oops"), good)]
     yield Case("500 before every answer", first(alternating, always(error(599, "over"))), "submitted", 10)
     kinds = in_turn(*(reply for reply, _ in TRANSIENT.values()))
-    yield Case("every failure in turn, for ever", ever(1, kinds), "connection_lost", 1 + TRIES)
+    yield Case("every failure in turn, for ever", ever(1, kinds), "connection_lost", 1 + MAX_ATTEMPTS)
     mixed = in_turn(error(500, "oops"), error(429, "slow down"))
-    yield Case("500 and 429 in turn, for ever", ever(1, mixed), "server_error", 2 + 2 * TRIES)
-    down = first([error(500, "oops")] * TRIES, first(GOOD, always(error(599, "over"))))
-    yield Case("a dead model with a fallback", down, "submitted", TRIES + 5, fallbacks=1)
+    yield Case("500 and 429 in turn, for ever", ever(1, mixed), "server_error", 2 + 2 * MAX_ATTEMPTS)
+    down = first([error(500, "oops")] * MAX_ATTEMPTS, first(GOOD, always(error(599, "over"))))
+    yield Case("a dead model with a fallback", down, "submitted", MAX_ATTEMPTS + 5, fallbacks=1)
     dead = always(error(500, "oops"))
-    yield Case("two dead models", ever(2, dead), "server_error", 2 + 2 * TRIES, fallbacks=1)
-    yield Case("three dead models", ever(0, dead), "server_error", 3 * TRIES, fallbacks=2)
+    yield Case("two dead models", ever(2, dead), "server_error", 2 + 2 * MAX_ATTEMPTS, fallbacks=1)
+    yield Case("three dead models", ever(0, dead), "server_error", 3 * MAX_ATTEMPTS, fallbacks=2)
     wrong = ever(1, always(FINAL["404"][0]))
     yield Case("a wrong name with a fallback", wrong, "unknown_model", 2, fallbacks=1)
 
@@ -138,7 +138,7 @@ def _cut() -> Iterator[Case]:
         yield Case(f"a stream cut after {after} events, once", once(2, cut(WHOLE, after)), "submitted", 6)
         reason = "stream_cut|connection_lost|bad_response"
         yield Case(
-            f"a stream cut after {after} events, for ever", ever(2, always(cut(WHOLE, after))), reason, 2 + TRIES
+            f"a stream cut after {after} events, for ever", ever(2, always(cut(WHOLE, after))), reason, 2 + MAX_ATTEMPTS
         )
     short = replace(WHOLE, events=(*WHOLE.events[:3], "[DONE]"))
     yield Case("a stream that ends politely but early, once", once(1, short), "submitted", 6)
@@ -146,7 +146,7 @@ def _cut() -> Iterator[Case]:
         "a stream that ends politely but early, for ever",
         ever(1, always(short)),
         "stream_cut|bad_response",
-        1 + TRIES,
+        1 + MAX_ATTEMPTS,
     )
 
 
@@ -156,7 +156,7 @@ def _odd() -> Iterator[Case]:
         position = number % 4
         yield Case(f"{name}, once", once(position, reply), "submitted", 7)
         reason = "stream_cut|bad_response|server_error|error"
-        yield Case(f"{name}, for ever", ever(position, always(reply)), reason, position + TRIES + 1)
+        yield Case(f"{name}, for ever", ever(position, always(reply)), reason, position + MAX_ATTEMPTS + 1)
 
 
 def _usages() -> Iterator[Case]:
@@ -170,4 +170,6 @@ def _usages() -> Iterator[Case]:
     played = [without_usage(reply) for reply in GOOD]
     yield Case("no usage at all", first(played, always(error(599, "over"))), "submitted", 5)
     words = [with_usage(reply, prompt_tokens=json.dumps("many")) for reply in GOOD]
-    yield Case("usage that is words", first(words, always(words[0])), "submitted|stream_cut|bad_response", 5 + TRIES)
+    yield Case(
+        "usage that is words", first(words, always(words[0])), "submitted|stream_cut|bad_response", 5 + MAX_ATTEMPTS
+    )

@@ -44,7 +44,7 @@ OWNER, WRITER, READER, STRANGER = "ada", "grace", "rob", "mallory"
 """Accounts; the first has every right, the last none."""
 RIGHTLESS = "nobody"
 """Emulate takes an unknown token for its first user."""
-PATIENCE = 30.0
+TIMEOUT = 30.0
 T = TypeVar("T")
 
 
@@ -165,16 +165,16 @@ class EmulatedGitHub:
         site = Site(self._client, f"Bearer {_token(OWNER)}", repo)
         return Repository(repo.id, OWNER, name, repo.path, site, repo, lambda login: self._person(login, repo))
 
-    def wait(self, until: Callable[[], T | None], what: str, *, patience: float = PATIENCE) -> T:
+    def wait(self, until: Callable[[], T | None], what: str, *, timeout: float = TIMEOUT) -> T:
         """The first thing that is something, asked again whenever something happens here; AssertionError in the end."""
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         memory = self._front.memory
         while True:
             seen = memory.happenings
             if found := until():
                 return found
             self._still_relaying()
-            assert time.monotonic() < end, f"{what} did not come within {patience:.0f} seconds"
+            assert time.monotonic() < end, f"{what} did not come within {timeout:.0f} seconds"
             with memory.changed:
                 memory.changed.wait_for(lambda seen=seen: memory.happenings != seen, 1.0)  # type: ignore[misc]
 

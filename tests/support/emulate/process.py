@@ -15,7 +15,7 @@ from tests.support.emulate.provision import Programs
 
 _END_WITH_US = 'data:text/javascript,process.stdin.resume().on("end",()=>process.exit(0))'
 """Its standard input is a pipe from us: when that ends, so does it, even after `kill -9`."""
-TRIES = 3
+MAX_ATTEMPTS = 3
 SECONDS = 15.0
 
 
@@ -39,7 +39,7 @@ def emulate(programs: Programs, seed: Mapping[str, Any], site: str, place: Path)
 def _started(programs: Programs, seed: Path, site: str, place: Path) -> tuple[subprocess.Popen[bytes], str]:
     """It takes no port 0, so another process may be faster to a free one: then once more."""
     start = [str(programs.node), "--import", _END_WITH_US, str(programs.emulate), "start"]
-    for _ in range(TRIES):
+    for _ in range(MAX_ATTEMPTS):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         said = place / "emulate.log"

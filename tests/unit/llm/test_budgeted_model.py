@@ -16,7 +16,7 @@ from app.llm.errors import BudgetError, ModelError, ModelErrorKind
 from app.llm.fallback import fallback_notes
 from app.llm.ledger import NOTHING, MemoryLedger
 from app.llm.prices import worst_case
-from app.llm.retry import MAX_WAIT_LENGTH, TOTAL_WAIT, TRIES, WAITS, RetryBackoff
+from app.llm.retry import MAX_ATTEMPTS, MAX_WAIT_LENGTH, TOTAL_WAIT, WAITS, RetryBackoff
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn, text
 
@@ -122,9 +122,9 @@ async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
 
 
 async def test_five_tries_are_enough() -> None:
-    services = Bench([failed("retry", "server_error")] * TRIES)
+    services = Bench([failed("retry", "server_error")] * MAX_ATTEMPTS)
     assert (await services.refused()).reason == "server_error"
-    assert services.model.calls == TRIES
+    assert services.model.calls == MAX_ATTEMPTS
     assert services.ledger.spent() == 0
 
 
@@ -169,7 +169,11 @@ async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, re
 
 @pytest.mark.parametrize(
     "turns",
-    [[failed("give_up", "unreachable")], [failed("retry", "server_error")] * TRIES, [failed("wait", after=999.0)]],
+    [
+        [failed("give_up", "unreachable")],
+        [failed("retry", "server_error")] * MAX_ATTEMPTS,
+        [failed("wait", after=999.0)],
+    ],
 )
 async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
     other = ScriptedModel([text("from the other")], info=OTHER)
@@ -180,7 +184,7 @@ async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
 
 
 async def test_the_breaker_opens_and_one_call_tries_later() -> None:
-    services = Bench([*[failed("retry")] * TRIES, text("again")])
+    services = Bench([*[failed("retry")] * MAX_ATTEMPTS, text("again")])
     await services.refused()
     services.sleeps.clear()
     assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "again"
@@ -189,11 +193,11 @@ async def test_the_breaker_opens_and_one_call_tries_later() -> None:
 
 async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
-    services = Bench([failed("retry")] * TRIES, others=[other])
+    services = Bench([failed("retry")] * MAX_ATTEMPTS, others=[other])
     await services.budgeted_model.ask("turn.1", HELLO)
     services.sleeps.clear()
     assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "2"
-    assert (services.model.calls, services.sleeps) == (TRIES, [])
+    assert (services.model.calls, services.sleeps) == (MAX_ATTEMPTS, [])
 
 
 async def test_an_answer_says_which_model_it_should_have_been() -> None:

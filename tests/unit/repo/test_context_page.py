@@ -38,7 +38,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
         f"{image_descriptions.MAX_TOKENS:,} tokens, {images.MAX_IMAGES} images",
         f"at most {images.MAX_IMAGE_BYTES:,} bytes (5 MB in base64, which providers take)",
         f"and {images.MAX_IMAGE_SIDE:,} pixels on a side",
-        f"{attachments.PATIENCE:.0f} seconds are enough for each",
+        f"{attachments.TOTAL_TIMEOUT:.0f} seconds are enough for each",
         f"counted as {tokens.IMAGE:,} tokens against the budget before the call ({tokens.IMAGE_COSTS['gpt-4o-mini']:,}",
     ],
 )

@@ -86,7 +86,7 @@ def test_a_damaged_record_is_read_anew(tmp_path: Path) -> None:
 
 def test_a_locked_cache_is_done_without(tmp_path: Path) -> None:
     built({"a.py": FILES["a.py"]}, tmp_path)
-    store = FeatureStore(tmp_path, patience=0)
+    store = FeatureStore(tmp_path, timeout=0)
     connection = sqlite3.connect(cache_file(tmp_path))
     connection.execute("BEGIN EXCLUSIVE")
     try:

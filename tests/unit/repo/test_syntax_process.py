@@ -75,7 +75,7 @@ def test_one_that_ended_for_want_of_work_is_not_missed() -> None:
 
 
 def test_one_that_takes_too_long_is_given_up() -> None:
-    parser = SyntaxProcess(patience=0)
+    parser = SyntaxProcess(timeout=0)
     assert parser.ask("symbols", "a.py", LARGE) is None
     assert parser.pid is None
 

@@ -18,7 +18,7 @@ from app.server.wiring.context import ServerContext
 from app.server.wiring.publisher import defaults_of, stores_of
 from app.triggers.approved_plan import status_address
 from app.triggers.github_clients import GitHubClients
-from app.triggers.status_comment_recovery import GONE, RecoveredStatus, StatusCommentRecovery, rounds_in
+from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
 from app.triggers.webhook_parser import read
 from tests.unit.publish.test_status_parser import comment
 from tests.unit.triggers.test_sweep import REPO, Site
@@ -87,7 +87,7 @@ async def test_work_is_where_its_run_is(
     each = fake_github.server_context.job_queries.get(JOB)
     assert each is not None
     assert (each.row.state, each.posted_state) == (state, told)
-    assert (each.row.reason == GONE) == (state == "error")
+    assert (each.row.reason == ENDED_WITHOUT_REPORT) == (state == "error")
     living = fake_github.server_context.job_queries.active(7, 1)
     assert (living is not None) == elsewhere
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.sandbox.setup.plan import find_visible
-from tests.e2e.test_external_agents import FIX, HAND_IN, LOOK_AROUND, PATIENCE
+from tests.e2e.test_external_agents import FIX, HAND_IN, LOOK_AROUND, TIMEOUT
 from tests.support.cli_job import PLAN, CliJob, ended
 from tests.support.e2b.server import LocalE2B
 from tests.support.secret_canaries import canary, find_canary
@@ -15,7 +15,7 @@ from tests.support.shell_model import ShellModel
 
 
 @pytest.mark.full
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("runner", ["kilo", "codex"])
 def test_it_fixes_the_project_to_proved(runner: str, e2b: LocalE2B, tmp_path: Path) -> None:
     if find_visible("npm") is None:
@@ -32,7 +32,7 @@ def test_it_fixes_the_project_to_proved(runner: str, e2b: LocalE2B, tmp_path: Pa
         }
         cli_job = CliJob(tmp_path, environment=environment)
         begun = cli_job.begin("--runner", runner, "--sandbox", "e2b", model="openai/scripted")
-        done = ended(begun, within=PATIENCE)
+        done = ended(begun, within=TIMEOUT)
         assert done.code == 0, done.text
         assert cli_job.document["verification"]["verdict"] == "proved"
         assert cli_job.document["runner"] == runner

@@ -22,7 +22,7 @@ from tests.integration.server.browser.dashboard import KNOWS, Dashboard, OtherSi
 from tests.support.loopback import listening, serving
 
 ARGUMENTS = ("--disable-gpu", "--disable-quic", "--host-resolver-rules=MAP *.example 127.0.0.1")
-PATIENCE = 30_000.0
+TIMEOUT = 30_000.0
 """Milliseconds in which an element has to be there."""
 
 
@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
     options: dict[str, Any] = {"executable_path": program.path, "args": ARGUMENTS}
     if program.libraries:
         options["env"] = {**os.environ, "LD_LIBRARY_PATH": str(program.libraries)}
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     with sync_playwright() as driver:
         started = driver.chromium.launch(**options)
         yield started
