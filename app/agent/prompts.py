@@ -158,7 +158,7 @@ def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> 
 def _exchange(answers: QuestionAnswers) -> str:
     asked = "\n".join(f"- {question}" for question in answers.questions)
     return "\n\n".join(
-        [f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.last_message_seq)]
+        [f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.messages)]
     )
 
 

@@ -205,7 +205,7 @@ class QuestionAnswers(Record):
     """People's answers to the questions of a plan."""
 
     questions: tuple[str, ...]
-    last_message_seq: tuple[UserMessage, ...]
+    messages: tuple[UserMessage, ...]
 
 
 class UserMessages(Protocol):

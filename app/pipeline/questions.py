@@ -24,7 +24,7 @@ async def resolve_questions(
     """
     answers: tuple[QuestionAnswers, ...] = ()
     while plan.questions and len(answers) < MAX_ROUNDS:
-        after = max((said.seq for answer in answers for said in answer.last_message_seq), default=0)
+        after = max((said.seq for answer in answers for said in answer.messages), default=0)
         given = partial(ask, plan.questions, after)
         answers = (*answers, await journal.step(f"answers.{len(answers) + 1}", QuestionAnswers, given))
         plan = await replan(journal, answers)

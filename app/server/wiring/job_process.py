@@ -90,7 +90,7 @@ class ServerJobRunner(JobRunner):
             await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=plan))
             raise unanswered(questions)
         answers = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
-        return QuestionAnswers(questions=questions, last_message_seq=answers)
+        return QuestionAnswers(questions=questions, messages=answers)
 
     def _show(self, result: JobResult) -> None:
         """Store what people are asked about, for the status comment."""

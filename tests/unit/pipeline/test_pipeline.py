@@ -158,7 +158,7 @@ class World:
         )
 
     async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> Plan:
-        self.answered.append(tuple(said.text for answer in answers for said in answer.last_message_seq))
+        self.answered.append(tuple(said.text for answer in answers for said in answer.messages))
         return await journal.step(f"plan.{len(answers)}", Plan, self._plan)
 
     async def _plan(self) -> Plan:
@@ -169,7 +169,7 @@ class World:
         heard = tuple(said for said in self.said if said.seq > after)
         if not heard:
             raise unanswered(questions)
-        return QuestionAnswers(questions=questions, last_message_seq=heard[:1])
+        return QuestionAnswers(questions=questions, messages=heard[:1])
 
     async def approve(self, plan: Plan) -> Plan:
         raise WaitingForUser("awaiting_approval", "waits", code=ExitCode.AWAITING_APPROVAL)

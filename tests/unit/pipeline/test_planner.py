@@ -128,9 +128,7 @@ async def test_an_answer_is_not_bought_twice() -> None:
 
 
 def answered(text: str) -> QuestionAnswers:
-    return QuestionAnswers(
-        questions=("Which currency?",), last_message_seq=(UserMessage(seq=1, who="octocat", text=text),)
-    )
+    return QuestionAnswers(questions=("Which currency?",), messages=(UserMessage(seq=1, who="octocat", text=text),))
 
 
 async def test_it_is_planned_again_with_what_people_answered() -> None:
