@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from bench import memory, start, steps, tokens, workspaces
-from bench.ground import Command, Ground
+from bench.ground import BenchDirectory, Command
 from bench.installs import MINI
 from bench.table import Row, render
 from tests.support.recorded_answers import RecordedAnswers, edit
@@ -31,7 +31,7 @@ def main() -> None:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as root:
         mini = MINI.install().programs / "mini" if chosen.peers else None
-        rows = measure(Ground(Path(root)), chosen.repeat, chosen.only, mini)
+        rows = measure(BenchDirectory(Path(root)), chosen.repeat, chosen.only, mini)
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}, {chosen.repeat} times each\n")
     print(render(rows))
@@ -39,14 +39,14 @@ def main() -> None:
         chosen.json.write_text(json.dumps([row.as_json() for row in rows], indent=1) + "\n")
 
 
-def measure(ground: Ground, repeat: int, only: str | None, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, only: str | None, mini: Path | None) -> list[Row]:
     ground.prepare()
     if only != "workspaces":
         warm(ground)
     return [row for name, part in PARTS.items() if only in (None, name) for row in part(ground, repeat, mini)]
 
 
-def warm(ground: Ground) -> None:
+def warm(ground: BenchDirectory) -> None:
     """A whole job, as somebody who uses this repository for the second time has done one."""
     recording = RecordedAnswers().plan().turn("Edit.", edit("money.py", "VERSION = 0", "VERSION = 1")).submit("Done.")
     model = f"recorded/{recording.submit('Done.').save(ground.root / 'warm.jsonl')}"

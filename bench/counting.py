@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from app.llm.tokens import count_text
-from bench.dialect import Offered, call
+from bench.dialect import OfferedTools, call
 from bench.endpoint import Turn
 from bench.script import Move
 from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, error
@@ -88,7 +88,7 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 @dataclass(slots=True)
-class Play:
+class CountedScript:
     """One harness at one script. A request that is sent again gets the same answer again."""
 
     moves: Sequence[Move]
@@ -135,7 +135,7 @@ class Play:
             raise IndexError("the script is at its end")
         move = self.moves[min(self._asked, len(self.moves) - 1)]
         self._asked += 1
-        name, arguments = call(move, Offered.of(body), self.root)
+        name, arguments = call(move, OfferedTools.of(body), self.root)
         return Turn(move.report, [(f"call-{self._asked}", name, arguments)])
 
     @property
@@ -149,14 +149,14 @@ def _without_tools(body: Mapping[str, Any]) -> str:
     return json.dumps(PLAN) if "JSON object" in asked else SUMMARY
 
 
-class Stage(OpenAIEndpoint):
+class CountingEndpoint(OpenAIEndpoint):
     """Many plays at one address, told apart by the first part of the path."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._plays: dict[str, Play] = {}
+        self._plays: dict[str, CountedScript] = {}
 
-    def begin(self, name: str, play: Play) -> str:
+    def begin(self, name: str, play: CountedScript) -> str:
         """The base address for whoever performs it."""
         self._plays[name] = play
         return self.url.removesuffix("/v1") + f"/{name}/v1"

@@ -16,13 +16,13 @@ _FILLED = {"security_risk": "LOW"}
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedTools:
     """The tools of a request by name, each with its JSON schema."""
 
     tools: Mapping[str, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> "Offered":
+    def of(cls, body: Mapping[str, Any]) -> "OfferedTools":
         functions = [tool["function"] for tool in body.get("tools") or []]
         return cls({function["name"]: function["parameters"] for function in functions})
 
@@ -35,7 +35,7 @@ class Offered:
         return None
 
 
-def call(move: Move, offered: Offered, root: PurePosixPath) -> tuple[str, str]:
+def call(move: Move, offered: OfferedTools, root: PurePosixPath) -> tuple[str, str]:
     """Name and arguments. `root` is where the harness keeps the checkout, for tools that want absolute paths."""
     name, arguments = _native(move.act, offered, root) or _by_shell(move.act, offered)
     schema = offered.tools[name]
@@ -45,7 +45,7 @@ def call(move: Move, offered: Offered, root: PurePosixPath) -> tuple[str, str]:
     return name, json.dumps(arguments, ensure_ascii=False)
 
 
-def _native(act: Act, offered: Offered, root: PurePosixPath) -> Call | None:
+def _native(act: Act, offered: OfferedTools, root: PurePosixPath) -> Call | None:
     """The tool that was made for it, or None where there is none."""
     if isinstance(act, Finish):
         return _finish(act, offered)
@@ -56,7 +56,7 @@ def _native(act: Act, offered: Offered, root: PurePosixPath) -> Call | None:
     return None
 
 
-def _finish(act: Finish, offered: Offered) -> Call | None:
+def _finish(act: Finish, offered: OfferedTools) -> Call | None:
     if tool := offered.having("summary", "reproduction"):
         return tool, {"summary": act.summary, "reproduction": act.reproduction}
     if "finish" in offered.tools:
@@ -64,7 +64,7 @@ def _finish(act: Finish, offered: Offered) -> Call | None:
     return None
 
 
-def _view(act: View, offered: Offered, root: PurePosixPath) -> Call | None:
+def _view(act: View, offered: OfferedTools, root: PurePosixPath) -> Call | None:
     if tool := offered.having("path", "start", "end"):
         lines = {"start": act.start, "end": act.end} if act.start else {}
         return tool, {"path": act.path, **lines}
@@ -74,7 +74,7 @@ def _view(act: View, offered: Offered, root: PurePosixPath) -> Call | None:
     return None
 
 
-def _edit(act: Edit, offered: Offered, root: PurePosixPath) -> Call | None:
+def _edit(act: Edit, offered: OfferedTools, root: PurePosixPath) -> Call | None:
     if tool := offered.having("path", "old_text", "new_text"):
         return tool, {"path": act.path, "old_text": act.old, "new_text": act.new}
     if tool := offered.having("command", "path", "old_str", "new_str"):
@@ -83,7 +83,7 @@ def _edit(act: Edit, offered: Offered, root: PurePosixPath) -> Call | None:
     return None
 
 
-def _by_shell(act: Act, offered: Offered) -> Call:
+def _by_shell(act: Act, offered: OfferedTools) -> Call:
     tool = offered.having("command", without=("path", "commands"))
     if tool is None:
         raise ValueError(f"none of {', '.join(offered.tools)} takes a command")

@@ -50,7 +50,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BenchDirectory:
     """Everything below one temporary directory; the state is warm once a job was done in it."""
 
     root: Path

@@ -14,7 +14,7 @@ _OPENHANDS_SCRIPT = Path(__file__).with_name("openhands_agent.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class HarnessPlace:
     """Where one harness performs: a directory of its own with the checkout in it."""
 
     root: Path
@@ -45,14 +45,14 @@ class Harness:
 
     name: str
     prepare: Callable[[], str]
-    launch: Callable[[Stand], Launch]
-    workspace: Callable[[Stand], PurePosixPath]
+    launch: Callable[[HarnessPlace], Launch]
+    workspace: Callable[[HarnessPlace], PurePosixPath]
 
 
 def ours(state: Path) -> Harness:
     """`agent-fix fix` as users start it, with plan and verification; `state` is shared, so set-up happens once."""
 
-    def launch(stand: Stand) -> Launch:
+    def launch(stand: HarnessPlace) -> Launch:
         places = {"--repo": stand.checkout, "--issue": stand.task, "--state": state, "--out": stand.root / "out"}
         limits = ["--max-steps", str(stand.steps + 3), "--max-minutes", "600", "--budget", "1000"]
         argv = [str(COMMAND), "fix", "--restart", "--model", MODEL, *limits]
@@ -64,7 +64,7 @@ def ours(state: Path) -> Harness:
 
 
 def mini() -> Harness:
-    def launch(stand: Stand) -> Launch:
+    def launch(stand: HarnessPlace) -> Launch:
         argv = [str(MINI.programs / "mini"), "-y", "--exit-immediately", "-m", MODEL, "-l", "0"]
         argv += ["-t", stand.task.read_text(), "-o", str(stand.root / "trajectory.json")]
         quiet = {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1"}
@@ -77,7 +77,7 @@ def mini() -> Harness:
 def openhands() -> Harness:
     """The SDK with its default agent, which has a condenser."""
 
-    def launch(stand: Stand) -> Launch:
+    def launch(stand: HarnessPlace) -> Launch:
         argv = [str(OPENHANDS.programs / "python"), str(_OPENHANDS_SCRIPT), str(stand.task), str(stand.checkout)]
         home = {"HOME": str(stand.root), "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OTEL_SDK_DISABLED": "true"}
         return Launch([*argv, MODEL, stand.url, KEY], home)
@@ -85,9 +85,9 @@ def openhands() -> Harness:
     return Harness("OpenHands SDK", lambda: OPENHANDS.install().version("openhands-sdk"), launch, _checkout)
 
 
-def _checkout(stand: Stand) -> PurePosixPath:
+def _checkout(stand: HarnessPlace) -> PurePosixPath:
     return PurePosixPath(stand.checkout)
 
 
-def _address(stand: Stand) -> dict[str, str]:
+def _address(stand: HarnessPlace) -> dict[str, str]:
     return {"OPENAI_API_BASE": stand.url, "OPENAI_API_KEY": KEY}

@@ -72,7 +72,7 @@ def _percent(outcomes: Iterable[bool]) -> float:
 
 
 @dataclass(slots=True)
-class Bench:
+class Localisation:
     """All instances one after the other; each is indexed once and asked in every wanted form of its text."""
 
     mirrors: Path
@@ -124,7 +124,7 @@ def _history(git_dir: Path, commit: str) -> list[CommitChange]:
     return list(read_log(log(Git(f"--git-dir={git_dir}"), commit, MAX_COMMITS)))
 
 
-def report(bench: Bench, form: str) -> dict[str, Any]:
+def report(bench: Localisation, form: str) -> dict[str, Any]:
     total = Figures()
     of_form = bench.figures.get(form, {})
     for figures in of_form.values():
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     forms = (MASKED,) if chosen.masked else (WRITTEN, MASKED)
     with tempfile.TemporaryDirectory(prefix="localisation-") as temporary:
-        bench = Bench(chosen.mirrors, chosen.cache or Path(temporary), not chosen.no_history, forms)
+        bench = Localisation(chosen.mirrors, chosen.cache or Path(temporary), not chosen.no_history, forms)
         for instance in sorted(_instances(chosen.manifest), key=lambda each: (each["repo"], each["instance_id"])):
             bench.measure(instance)
     first, *rest = [report(bench, form) for form in forms]

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
-from bench.ground import Command, Ground
+from bench.ground import BenchDirectory, Command
 from bench.start import KILLED
 from bench.table import Row
 
 PEERS = "peers 210-260 MB"
 
 
-def measure(ground: Ground, repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]:
     """Ours without a plan, so that nothing else is at work when the first request arrives."""
     held = [_waiting(ground.fix("--no-plan", "--model", MODEL), ground.environment) for _ in range(repeat)]
     rows = [

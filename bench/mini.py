@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.endpoint import MODEL
-from bench.ground import Ground
+from bench.ground import BenchDirectory
 
 MINI = "mini-swe-agent>=2.4,<2.5"
 ENVIRONMENT = {"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1"}
@@ -21,12 +21,12 @@ def install(root: Path) -> Path:
     return environment / "bin" / "mini"
 
 
-def command(mini: Path, ground: Ground) -> list[str]:
+def command(mini: Path, ground: BenchDirectory) -> list[str]:
     task = ground.issue.read_text()
     places = ("-o", str(ground.root / "mini.json"))
     return [str(mini), "-y", "--exit-immediately", "-m", MODEL, "-t", task, "-l", "0", *places]
 
 
-def environment(ground: Ground) -> dict[str, str]:
+def environment(ground: BenchDirectory) -> dict[str, str]:
     """Its home is the temporary directory, so that nobody's settings count."""
     return ground.environment | ENVIRONMENT | {"HOME": str(ground.root), "XDG_CONFIG_HOME": str(ground.root / "config")}

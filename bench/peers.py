@@ -18,11 +18,11 @@ from statistics import median
 
 from bench.checkout import Project
 from bench.comparison import render
-from bench.counting import Play, Stage, tokens
+from bench.counting import CountedScript, CountingEndpoint, tokens
 from bench.dialect import shell
 from bench.figures import Figures, figures
 from bench.ground import Command, Spent, processor_seconds
-from bench.harnesses import Harness, Stand, mini, openhands, ours
+from bench.harnesses import Harness, HarnessPlace, mini, openhands, ours
 from bench.installs import NotInstalledError
 from bench.script import Files, Script, load
 
@@ -37,21 +37,23 @@ class PerformanceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Comparison:
     """Everything below one temporary directory; one harness at a time."""
 
     root: Path
     project: Project
     script: Script
-    stage: Stage
+    stage: CountingEndpoint
 
     def perform(self, harness: Harness, version: str, steps: int) -> Figures:
         """Raises PerformanceError."""
         name = f"{harness.name.replace(' ', '-')}/{steps}"
         place = self.root / name
         place.mkdir(parents=True)
-        play = Play(self.script.moves(steps, Files(self.project.source)), harness.workspace(Stand(place, "", steps)))
-        stand = Stand(place, self.stage.begin(name, play), steps)
+        play = CountedScript(
+            self.script.moves(steps, Files(self.project.source)), harness.workspace(HarnessPlace(place, "", steps))
+        )
+        stand = HarnessPlace(place, self.stage.begin(name, play), steps)
         self.project.checkout(stand.checkout)
         stand.task.write_text(self.script.task)
         spent = self._execute(harness, stand, play)
@@ -67,7 +69,7 @@ class Bench:
             taken.append(1_000 * (time.monotonic() - begun))
         return median(taken)
 
-    def _execute(self, harness: Harness, stand: Stand, play: Play) -> Spent:
+    def _execute(self, harness: Harness, stand: HarnessPlace, play: CountedScript) -> Spent:
         launch = harness.launch(stand)
         command = Command(launch.argv, {**self.project.environment, **launch.environment}, stand.checkout)
         play.cpu = lambda: processor_seconds(command.pid)
@@ -91,8 +93,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     chosen = parser.parse_args()
     os.nice(5)
-    with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, Stage() as stage:
-        bench = Bench(Path(root), _project(), load(), stage)
+    with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, CountingEndpoint() as stage:
+        bench = Comparison(Path(root), _project(), load(), stage)
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]
         taken, absent = compare(bench, wanted, chosen.steps)
@@ -117,7 +119,9 @@ def _project() -> Project:
         raise SystemExit(f"There is nothing to work on: {problem}") from None
 
 
-def compare(bench: Bench, harnesses: Sequence[Harness], lengths: Sequence[int]) -> tuple[list[Figures], dict[str, str]]:
+def compare(
+    bench: Comparison, harnesses: Sequence[Harness], lengths: Sequence[int]
+) -> tuple[list[Figures], dict[str, str]]:
     """Figures of each that can be had, and why the others cannot."""
     taken: list[Figures] = []
     absent: dict[str, str] = {}

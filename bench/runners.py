@@ -14,7 +14,7 @@ from typing import Any
 
 from app.agent.external.recipe import built_in
 from bench.endpoint import MODEL
-from bench.ground import Command, Ground
+from bench.ground import BenchDirectory, Command
 from bench.memory import family
 from bench.table import Row, render
 from tests.support.shell_model import ShellModel
@@ -35,7 +35,7 @@ LOOKS = tuple(f"sed -n '{line},{line + 4}p' money.py; python3 -m unittest" for l
 HAND_IN = f"cat > /tmp/submission.json <<'EOF'\n{json.dumps(SUBMISSION)}\nEOF"
 
 
-class Mind(ShellModel):
+class BenchModel(ShellModel):
     """The same commands for all; our own runner hands in with a tool of its own, not with a file."""
 
     def _said(self, body: Mapping[str, Any]) -> tuple[str, list[tuple[str, str, str]]]:
@@ -47,7 +47,7 @@ class Mind(ShellModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RunnerCost:
     """By one job: seconds, and the most megabytes at one moment: of what was in the sandbox, and of our own process, in
     which the gateway is."""
 
@@ -56,8 +56,8 @@ class Taken:
     ours: float
 
 
-def take(ground: Ground, name: str) -> Taken:
-    with Mind({}, [*LOOKS, FIX, HAND_IN]) as mind:
+def take(ground: BenchDirectory, name: str) -> RunnerCost:
+    with BenchModel({}, [*LOOKS, FIX, HAND_IN]) as mind:
         address = {"OPENAI_API_BASE": mind.url, "OPENAI_API_KEY": "sk-bench"}
         argv = ground.fix("--no-plan", "--runner", name, "--model", MODEL)
         command = Command(argv, {**ground.environment, **address})
@@ -67,7 +67,7 @@ def take(ground: Ground, name: str) -> Taken:
             inside = max(inside, sum(map(share, _inside(command.pid))))
             sleep(LOOK_SECONDS)
         spent = command.end(0)
-    return Taken(spent.seconds, inside, ours)
+    return RunnerCost(spent.seconds, inside, ours)
 
 
 def share(pid: int) -> float:
@@ -92,7 +92,7 @@ def _namespace(pid: int) -> Path | None:
     return None
 
 
-def rows(taken: Mapping[str, Sequence[Taken]]) -> Iterator[Row]:
+def rows(taken: Mapping[str, Sequence[RunnerCost]]) -> Iterator[Row]:
     ours = taken.get(NATIVE, ())
     for name, each in taken.items():
         yield Row(name, [one.seconds for one in each], "s", than=[one.seconds for one in ours])
@@ -117,9 +117,9 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a state directory with what was installed before")
     chosen = parser.parse_args()
     names = chosen.names or [NATIVE, *sorted(built_in())]
-    taken: dict[str, list[Taken]] = {name: [] for name in names}
+    taken: dict[str, list[RunnerCost]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="agent-fix-bench-") as made, _root(chosen.keep) as state:
-        ground = Ground(Path(made))
+        ground = BenchDirectory(Path(made))
         (ground.root / "state").symlink_to(state)
         ground.prepare()
         for name in names:

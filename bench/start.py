@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import mini as peers
 from bench.endpoint import MODEL, Stopwatch
-from bench.ground import COMMAND, Command, Ground, Spent, spent
+from bench.ground import COMMAND, BenchDirectory, Command, Spent, spent
 from bench.table import Row
 from tests.support.recorded_answers import RecordedAnswers
 
@@ -16,7 +16,7 @@ KILLED = -signal.SIGKILL
 IMPORT = (sys.executable, "-c", "import litellm")
 
 
-def measure(ground: Ground, repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, mini: Path | None) -> list[Row]:
     """On a warm state: a job of this repository was done before."""
     recording = RecordedAnswers().plan().save(ground.root / "plan.jsonl")
     rounds: list[tuple[Callable[[], Spent], list[Spent]]] = [
@@ -56,7 +56,7 @@ def _first_request(argv: Sequence[str], environment: Mapping[str, str]) -> Spent
     return Spent((arrived or 0.0) - command.begun, whole.cpu)
 
 
-def _recorded(ground: Ground, recording: Path) -> Spent:
+def _recorded(ground: BenchDirectory, recording: Path) -> Spent:
     """Until the answer is booked, which is where the process kills itself."""
     environment = ground.environment | {"AGENT_FIX_FAILPOINT": "plan.booked"}
     return Command(ground.fix("--model", f"recorded/{recording}"), environment).end(KILLED)

@@ -12,7 +12,7 @@ from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from app.sandbox.base import SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from bench.ground import Command, Ground, Spent
+from bench.ground import BenchDirectory, Command, Spent
 from bench.table import Row
 from tests.support.recorded_answers import Call, RecordedAnswers, bash, call, edit
 
@@ -28,7 +28,7 @@ TOOLS: dict[str, Callable[[int], Call]] = {
 }
 
 
-def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, _mini: Path | None) -> list[Row]:
     """From the beginning of one turn to that of the next: act, store, count, reserve, ask, book, store."""
     tools = list(TOOLS)
     file = _recorded(ground, STEPS)
@@ -53,14 +53,14 @@ def measure(ground: Ground, repeat: int, _mini: Path | None) -> list[Row]:
     ]
 
 
-def _recorded(ground: Ground, steps: int) -> Path:
+def _recorded(ground: BenchDirectory, steps: int) -> Path:
     recording = RecordedAnswers()
     for step in range(steps):
         recording.turn("Go on.", list(TOOLS.values())[step % len(TOOLS)](step))
     return recording.save(ground.root / f"steps-{steps}.jsonl")
 
 
-def _long(ground: Ground) -> Sequence[Row]:
+def _long(ground: BenchDirectory) -> Sequence[Row]:
     """Whether a step takes longer the more there were before it."""
     _job(ground, _recorded(ground, LONG[-1] + 1), LONG[-1] + 1)
     taken = [1_000 * seconds for seconds in _durations(ground)]
@@ -71,12 +71,12 @@ def _long(ground: Ground) -> Sequence[Row]:
     ]
 
 
-def _job(ground: Ground, recording: Path, steps: int) -> Spent:
+def _job(ground: BenchDirectory, recording: Path, steps: int) -> Spent:
     options = ("--no-plan", "--max-steps", str(steps), "--model", f"recorded/{recording}")
     return Command(ground.fix(*options), ground.environment).end(LIMIT_REACHED)
 
 
-def _durations(ground: Ground) -> Sequence[float]:
+def _durations(ground: BenchDirectory) -> Sequence[float]:
     """Seconds from turn to turn of the newest job, from its log."""
     store = JobStore(sqlite_engine(ground.state / "agent-fix.db"), lambda: datetime.now(UTC))
     begun = [said.at for said in store.progress_since(store.newest(1)[0].job.id) if said.kind == "step"]

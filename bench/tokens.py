@@ -6,7 +6,7 @@ from typing import Any
 
 from bench import mini as peers
 from bench.endpoint import MODEL, Counting, Turn
-from bench.ground import Command, Ground
+from bench.ground import BenchDirectory, Command
 from bench.table import Row
 
 STEPS = 20
@@ -15,7 +15,7 @@ FINISHED = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 PLAN = {"summary": "Give the rest to the first people.", "hypotheses": ["integer division"], "steps": ["test", "fix"]}
 
 
-def measure(ground: Ground, _repeat: int, mini: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, _repeat: int, mini: Path | None) -> list[Row]:
     """Once: the same script gives the same requests."""
     with Counting(play) as ours:
         options = ("--no-plan", "--max-steps", str(STEPS), "--model", MODEL)

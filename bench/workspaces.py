@@ -16,7 +16,7 @@ from app.core.errors import AgentFixError
 from app.sandbox.base import SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.e2b.provider import E2BProvider
-from bench.ground import Ground
+from bench.ground import BenchDirectory
 from bench.table import Row
 from tests.support.containers.engines import end_engines, obtained
 from tests.support.containers.engines import provider as container_provider
@@ -30,7 +30,7 @@ AIM_BEYOND_CREATE = 0.15
 
 
 @dataclass(slots=True)
-class Taken:
+class WorkspaceFigures:
     """Seconds. `empty` is the next workspace with no file in it, so that the disk has no part in it.
 
     `create` is what E2B's own library takes to make a machine, `files` what writing the tree takes.
@@ -47,7 +47,7 @@ class Taken:
 Make = Callable[[Path], SandboxProvider]
 
 
-def measure(ground: Ground, repeat: int, _: Path | None) -> list[Row]:
+def measure(ground: BenchDirectory, repeat: int, _: Path | None) -> list[Row]:
     """Everywhere the same tree, and a set-up without a download. What cannot be had here is said, not left out."""
     rows: list[Row] = []
     absent: list[str] = []
@@ -101,8 +101,10 @@ async def _create(server: LocalE2B) -> None:
     await AsyncSandbox.kill(machine.sandbox_id, **server.account.parameters)
 
 
-async def _measured(make: Make, create: Callable[[], Awaitable[None]] | None, root: Path, repeat: int) -> Taken:
-    taken = Taken()
+async def _measured(
+    make: Make, create: Callable[[], Awaitable[None]] | None, root: Path, repeat: int
+) -> WorkspaceFigures:
+    taken = WorkspaceFigures()
     for turn in range(repeat):
         with tempfile.TemporaryDirectory(prefix="workspaces-", dir=root) as directory:
             place = Path(directory)
@@ -149,7 +151,7 @@ def _fill(tree: Path) -> None:
             file.write(CONTENT)
 
 
-def rows_of(name: str, taken: Taken) -> list[Row]:
+def rows_of(name: str, taken: WorkspaceFigures) -> list[Row]:
     aim = AIM_BUBBLEWRAP if name == "bubblewrap" else None
     rows = [
         Row(f"workspace in {name}, the first", taken.cold, "s"),

@@ -116,7 +116,7 @@ def _endless(asked: ModelQuestion) -> Reply:
     return called(("bash", {"command": f"sed -n '{asked.turn}0,{asked.turn}9p' duebook/importer.py"}))
 
 
-class Scene:
+class RecordedScenario:
     """One repository, and everything that its people saw."""
 
     def __init__(self, server: Server, repository: Repository) -> None:
@@ -167,57 +167,59 @@ class Scene:
         return lambda: all(word in self.status(number) for word in words)
 
 
-def fixed(scene: Scene, thoughts: Thoughts) -> dict[str, Any]:
+def fixed(scenario: RecordedScenario, thoughts: Thoughts) -> dict[str, Any]:
     """From the label to the second commit."""
     title, _, body = (DEMO / "issue.md").read_text().partition("\n\n")
-    number = scene.ada.open_issue(title.removeprefix("# "), body)
-    scene.grace.label(number, "agent-fix")
-    states = scene.watch(number, scene.says(number, "Lately"), "the work")
+    number = scenario.ada.open_issue(title.removeprefix("# "), body)
+    scenario.grace.label(number, "agent-fix")
+    states = scenario.watch(number, scenario.says(number, "Lately"), "the work")
     thoughts.recorded.told.set()
-    scene.watch(number, scene.says(number, "🚀"), "the end of it")
-    states += scene.watch(number, lambda: scene.site.labels(number) == {"agent-done"}, "the label of what is done")
-    (pull,) = scene.site.pulls()
-    checks = scene.server.wait(lambda: scene.site.check_runs(pull.head), "the check run")
-    line = _line_of(scene, pull.branch, "duebook/cycle.py", "each shorter month")
+    scenario.watch(number, scenario.says(number, "🚀"), "the end of it")
+    states += scenario.watch(
+        number, lambda: scenario.site.labels(number) == {"agent-done"}, "the label of what is done"
+    )
+    (pull,) = scenario.site.pulls()
+    checks = scenario.server.wait(lambda: scenario.site.check_runs(pull.head), "the check run")
+    line = _line_of(scenario, pull.branch, "duebook/cycle.py", "each shorter month")
     words = "/agent say what happens to a start on 29 February, too"
-    scene.grace.comment_inline(pull.number, InlineComment("duebook/cycle.py", line, words, start_line=line - 1))
-    scene.server.wait(lambda: scene.site.inline_comments(pull.number)[1:], "the thread's answer")
-    scene.server.wait(lambda: "Follow-up" in scene.site.pull(pull.number).body, "the follow-up's section")
-    text = (scene.site.file("duebook/cycle.py", pull.head) or b"").decode().split("\n")
+    scenario.grace.comment_inline(pull.number, InlineComment("duebook/cycle.py", line, words, start_line=line - 1))
+    scenario.server.wait(lambda: scenario.site.inline_comments(pull.number)[1:], "the thread's answer")
+    scenario.server.wait(lambda: "Follow-up" in scenario.site.pull(pull.number).body, "the follow-up's section")
+    text = (scenario.site.file("duebook/cycle.py", pull.head) or b"").decode().split("\n")
     return {
-        "issue": asdict(scene.site.issue(number)),
+        "issue": asdict(scenario.site.issue(number)),
         "states": states,
         "pull": asdict(pull),
         "checks": [asdict(each) for each in checks],
-        "thread": [scene.shown(each) for each in scene.site.inline_comments(pull.number)],
+        "thread": [scenario.shown(each) for each in scenario.site.inline_comments(pull.number)],
         "lines": [[each, text[each - 1]] for each in range(line - 4, line + 1)],
     }
 
 
-def waited(scene: Scene) -> list[dict[str, Any]]:
+def waited(scenario: RecordedScenario) -> list[dict[str, Any]]:
     """Comments of jobs that wait for people, or answer them."""
-    refund = scene.ada.open_issue("Let us take back an invoice", "We need refunds: an invoice that takes one back.")
-    scene.grace.label(refund, "agent-fix")
-    found = scene.needed(refund, "/agent approve")
-    scene.grace.comment(refund, "/agent stop")
-    scene.watch(refund, scene.says(refund, "Stopped"), "the end of it")
-    unclear = scene.ada.open_issue("The overview is wrong", "The totals of the overview is wrong since last week.")
-    scene.grace.label(unclear, "agent-fix")
-    found += scene.needed(unclear, "Which totals")
-    asked = scene.ada.open_issue("Totals by plan", "I would like totals by plan.")
-    scene.grace.comment(asked, "/agent ask where does it round a part of a month, and how?")
-    found += scene.watch(asked, scene.says(asked, "💬 Answer"), "the answer")[-1:]
+    refund = scenario.ada.open_issue("Let us take back an invoice", "We need refunds: an invoice that takes one back.")
+    scenario.grace.label(refund, "agent-fix")
+    found = scenario.needed(refund, "/agent approve")
+    scenario.grace.comment(refund, "/agent stop")
+    scenario.watch(refund, scenario.says(refund, "Stopped"), "the end of it")
+    unclear = scenario.ada.open_issue("The overview is wrong", "The totals of the overview is wrong since last week.")
+    scenario.grace.label(unclear, "agent-fix")
+    found += scenario.needed(unclear, "Which totals")
+    asked = scenario.ada.open_issue("Totals by plan", "I would like totals by plan.")
+    scenario.grace.comment(asked, "/agent ask where does it round a part of a month, and how?")
+    found += scenario.watch(asked, scenario.says(asked, "💬 Answer"), "the answer")[-1:]
     return found
 
 
-def paused(scene: Scene) -> list[dict[str, Any]]:
-    number = scene.ada.open_issue("Importer", "Please tidy the importer.")
-    scene.grace.label(number, "agent-fix")
-    return scene.needed(number, "Paused")
+def paused(scenario: RecordedScenario) -> list[dict[str, Any]]:
+    number = scenario.ada.open_issue("Importer", "Please tidy the importer.")
+    scenario.grace.label(number, "agent-fix")
+    return scenario.needed(number, "Paused")
 
 
-def _line_of(scene: Scene, branch: str, path: str, words: str) -> int:
-    lines = (scene.site.file(path, branch) or b"").decode().split("\n")
+def _line_of(scenario: RecordedScenario, branch: str, path: str, words: str) -> int:
+    lines = (scenario.site.file(path, branch) or b"").decode().split("\n")
     return next(number for number, line in enumerate(lines, 1) if words in line)
 
 
@@ -241,14 +243,14 @@ def played() -> Iterator[tuple[str, Any]]:
         with running_server(Path(directory), environment) as server:
             github.receiver = server.webhook
             server.start_all()
-            yield "fixed", fixed(_scene(server, github, "duebook"), thoughts)
-            yield "waited", waited(_scene(server, github, "duebook-refunds", config=ASK_FIRST))
-            yield "paused", paused(_scene(server, github, "duebook-import", config=FEW_TURNS))
+            yield "fixed", fixed(_scenario(server, github, "duebook"), thoughts)
+            yield "waited", waited(_scenario(server, github, "duebook-refunds", config=ASK_FIRST))
+            yield "paused", paused(_scenario(server, github, "duebook-import", config=FEW_TURNS))
             github.receiver = None
 
 
-def _scene(server: Server, github: EmulatedGitHub, name: str, config: str = "") -> Scene:
-    return Scene(server, github.add_repository(name, sample(config)))
+def _scenario(server: Server, github: EmulatedGitHub, name: str, config: str = "") -> RecordedScenario:
+    return RecordedScenario(server, github.add_repository(name, sample(config)))
 
 
 def main() -> None:

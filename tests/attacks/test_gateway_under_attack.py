@@ -127,7 +127,7 @@ async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> t
 
 
 @dataclass
-class Town:
+class ParallelJobs:
     """Jobs side by side on one machine."""
 
     place: Path
@@ -145,10 +145,10 @@ class Town:
 
 
 @pytest.fixture
-def e2e_server(tmp_path: Path) -> Iterator[Town]:
+def e2e_server(tmp_path: Path) -> Iterator[ParallelJobs]:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}", connect_args={"timeout": 30})
     metadata.create_all(engine)
-    yield Town(tmp_path, engine)
+    yield ParallelJobs(tmp_path, engine)
     engine.dispose()
 
 
@@ -189,7 +189,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_another_jobs_key_opens_nothing(e2e_server: Town) -> None:
+async def test_another_jobs_key_opens_nothing(e2e_server: ParallelJobs) -> None:
     mine, theirs = Provider(short), Provider(short)
     async with e2e_server.job(mine) as job, e2e_server.job(theirs) as other:
         for path in (*PATHS.values(), "/v1/messages/count_tokens"):
@@ -202,7 +202,7 @@ async def test_another_jobs_key_opens_nothing(e2e_server: Town) -> None:
         assert (job.totals.calls, job.totals.cost) == (1, COST)
 
 
-async def test_another_model_is_not_there(e2e_server: Town) -> None:
+async def test_another_model_is_not_there(e2e_server: ParallelJobs) -> None:
     provider = Provider(short)
     async with e2e_server.job(provider) as job:
         for model in ("gpt-5", "openai/gpt-plain", "M", "m ", "", None, ["m"], {"m": 1}, True):
@@ -211,7 +211,7 @@ async def test_another_model_is_not_there(e2e_server: Town) -> None:
         assert (provider.asked, job.totals) == (0, NOTHING)
 
 
-async def test_asking_in_vain_for_ever_fills_nothing(e2e_server: Town) -> None:
+async def test_asking_in_vain_for_ever_fills_nothing(e2e_server: ParallelJobs) -> None:
     told: list[Exchange] = []
     async with e2e_server.job(Provider(short), on_exchange=told.append) as job:
         for _ in range(MAX_REFUSALS + 50):
@@ -233,14 +233,14 @@ def test_of_endless_conversations_only_beginnings_are_kept() -> None:
 
 
 @pytest.mark.parametrize("length", [100 * 1024**2, 10**18])
-async def test_a_request_that_says_it_is_too_large_is_not_read(e2e_server: Town, length: int) -> None:
+async def test_a_request_that_says_it_is_too_large_is_not_read(e2e_server: ParallelJobs, length: int) -> None:
     async with e2e_server.job(Provider(short)) as job:
         status, told = await heard(*await job.send(b"{", length=length))
         assert (status, "at most" in told) == (413, True)
         assert job.totals == NOTHING
 
 
-async def test_a_hundred_megabytes_in_pieces_are_not_taken(e2e_server: Town) -> None:
+async def test_a_hundred_megabytes_in_pieces_are_not_taken(e2e_server: ParallelJobs) -> None:
     """It says nothing of its size: what is kept of it is no more than a request may have."""
     async with e2e_server.job(Provider(short), limits=GatewayLimits(body=4 * 1024**2)) as job:
         _, writer = await asyncio.open_unix_connection(job.socket)
@@ -260,7 +260,7 @@ async def test_a_hundred_megabytes_in_pieces_are_not_taken(e2e_server: Town) -> 
 
 
 @pytest.mark.usefixtures("many_files")
-async def test_of_a_thousand_calls_at_once_few_are_let_in(e2e_server: Town) -> None:
+async def test_of_a_thousand_calls_at_once_few_are_let_in(e2e_server: ParallelJobs) -> None:
     gate = Gate()
     provider = Provider(short, before=gate.hold)
     async with e2e_server.job(provider) as job:
@@ -281,7 +281,7 @@ async def test_of_a_thousand_calls_at_once_few_are_let_in(e2e_server: Town) -> N
         assert totals.cost == most * COST
 
 
-async def test_a_stream_ends_where_the_money_does(e2e_server: Town) -> None:
+async def test_a_stream_ends_where_the_money_does(e2e_server: ParallelJobs) -> None:
     """The answer was let be as long as there is money for, and not a token longer."""
 
     def to_the_limit(limit: int) -> Sequence[StreamEvent]:
@@ -300,7 +300,7 @@ async def test_a_stream_ends_where_the_money_does(e2e_server: Town) -> None:
         assert (provider.asked, job.totals.pending, job.totals.calls) == (1, 0, 1)
 
 
-async def test_a_provider_that_writes_past_its_limit_is_cut_off(e2e_server: Town) -> None:
+async def test_a_provider_that_writes_past_its_limit_is_cut_off(e2e_server: ParallelJobs) -> None:
     provider = Provider(lambda limit: [text("x" * 1_000) for _ in range(100)])
     async with e2e_server.job(provider, 5_000) as job:
         status, told = await job.ask(max_tokens=300)
@@ -315,7 +315,7 @@ async def test_a_provider_that_writes_past_its_limit_is_cut_off(e2e_server: Town
         assert provider.closed == 1
 
 
-async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: Town) -> None:
+async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: ParallelJobs) -> None:
     """What it may cost was set aside for it; who comes then waits for it, and is refused when it has ended."""
     gate = Gate()
     provider = Provider(short, after=gate.hold)
@@ -334,7 +334,7 @@ async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: Town) -
         assert job.ledger.remaining() < 256 * 10 + totals.prompt_tokens
 
 
-async def test_an_agent_that_is_killed_pays_for_what_it_heard(e2e_server: Town) -> None:
+async def test_an_agent_that_is_killed_pays_for_what_it_heard(e2e_server: ParallelJobs) -> None:
     """With all its calls: those that stream, those that have heard nothing, and those that wait for a place."""
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)
@@ -354,7 +354,7 @@ async def test_an_agent_that_is_killed_pays_for_what_it_heard(e2e_server: Town) 
     assert job.totals.cost == totals.cost + COST
 
 
-async def test_with_the_job_ends_whatever_is_open(e2e_server: Town) -> None:
+async def test_with_the_job_ends_whatever_is_open(e2e_server: ParallelJobs) -> None:
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)
     async with e2e_server.job(provider) as job:

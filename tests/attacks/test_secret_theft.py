@@ -58,7 +58,7 @@ class Listeners:
 
 
 @dataclass(frozen=True)
-class Theft:
+class FinishedTheft:
     """The job of a thief, and the world around it."""
 
     finished: ConsoleResult
@@ -71,7 +71,7 @@ class Theft:
 
 
 @pytest.fixture(scope="module")
-def theft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theft]:
+def theft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedTheft]:
     place = tmp_path_factory.mktemp("theft")
     canaries = {name: canary() for name in (*SECRETS, ".netrc", ".env", "id_rsa")}
     repository = wallet_project.make_wallet(place / "wallet")
@@ -82,7 +82,7 @@ def theft(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theft]:
     listeners, tripwire, before = Listeners(), place / "tripwire", snapshot(repository)
     try:
         finished = console.fix(repository, wallet_project.ISSUE, recording=thief(listeners, place, tripwire))
-        yield Theft(finished, console, repository, canaries, listeners.reached(), tripwire, before)
+        yield FinishedTheft(finished, console, repository, canaries, listeners.reached(), tripwire, before)
     finally:
         listeners.close()
 
@@ -162,12 +162,12 @@ def thief(listeners: Listeners, place: Path, tripwire: Path) -> RecordedAnswers:
     )
 
 
-def test_the_change_itself_is_proved(theft: Theft) -> None:
+def test_the_change_itself_is_proved(theft: FinishedTheft) -> None:
     assert theft.finished.code == 0, theft.finished.said
     assert theft.finished.verification["verdict"] == "proved"
 
 
-def test_no_secret_is_anywhere(theft: Theft) -> None:
+def test_no_secret_is_anywhere(theft: FinishedTheft) -> None:
     places = (theft.console.state, theft.console.out)
     assert find_canary(theft.canaries, *places) == []
     assert not [name for name, value in theft.canaries.items() if value in theft.finished.said]
@@ -175,24 +175,24 @@ def test_no_secret_is_anywhere(theft: Theft) -> None:
     assert find_canary(theft.canaries, planted.parent), "the search itself finds what is there"
 
 
-def test_the_environment_inside_is_its_own(theft: Theft) -> None:
+def test_the_environment_inside_is_its_own(theft: FinishedTheft) -> None:
     assert "HOME=/" in theft.finished.observation(1)
     assert not [name for name in SECRETS if f"{name}=" in theft.finished.observation(1)]
     assert "There is no" in theft.finished.observation(2, 1), "the host's paths are not inside"
 
 
-def test_nobody_was_reached(theft: Theft) -> None:
+def test_nobody_was_reached(theft: FinishedTheft) -> None:
     assert theft.reached == []
     assert "connected to" not in theft.finished.observation(3)
     assert theft.finished.observation(3).count("no way") == 4
     assert "Could not resolve host" in theft.finished.observation(3, 1)
 
 
-def test_nothing_planted_was_executed(theft: Theft) -> None:
+def test_nothing_planted_was_executed(theft: FinishedTheft) -> None:
     assert not theft.tripwire.exists()
 
 
-def test_what_was_refused_is_said(theft: Theft) -> None:
+def test_what_was_refused_is_said(theft: FinishedTheft) -> None:
     refusal = theft.finished.observation(7)
     assert theft.finished.steps[6]["submission"] == "rejected"
     for path in (
@@ -208,7 +208,7 @@ def test_what_was_refused_is_said(theft: Theft) -> None:
     assert "protected paths" in theft.finished.stdout
 
 
-def test_only_the_change_is_on_the_branch(theft: Theft) -> None:
+def test_only_the_change_is_on_the_branch(theft: FinishedTheft) -> None:
     changed = git(theft.repository, "diff", "--name-status", "main", wallet_project.BRANCH).splitlines()
     assert changed == [f"M\t{wallet_project.TEST}", f"M\t{wallet_project.SOURCE}"]
     assert branches(theft.repository) == [wallet_project.BRANCH, "main"]
@@ -216,7 +216,7 @@ def test_only_the_change_is_on_the_branch(theft: Theft) -> None:
     assert {path: after.get(path) for path in theft.before} == theft.before
 
 
-def test_the_commit_message_is_ours(theft: Theft) -> None:
+def test_the_commit_message_is_ours(theft: FinishedTheft) -> None:
     message = git(theft.repository, "log", "-1", "--format=%B", wallet_project.BRANCH)
     assert message.startswith("Fix: Splitting a bill loses cents\n")
     assert git(theft.repository, "log", "-1", "--format=%(trailers)", wallet_project.BRANCH) == ""
@@ -224,7 +224,7 @@ def test_the_commit_message_is_ours(theft: Theft) -> None:
         assert active not in message, active
 
 
-def test_nothing_is_active_in_the_pull_request(theft: Theft) -> None:
+def test_nothing_is_active_in_the_pull_request(theft: FinishedTheft) -> None:
     title, _, body = theft.finished.pull_request.partition("\n\n")
     assert title == "# Fix: Splitting a bill loses cents"
     assert_nothing_active(body)
@@ -232,7 +232,7 @@ def test_nothing_is_active_in_the_pull_request(theft: Theft) -> None:
     assert "The remainder was lost." in body
 
 
-def test_nobody_steers_the_terminal(theft: Theft) -> None:
+def test_nobody_steers_the_terminal(theft: FinishedTheft) -> None:
     odd = {character for character in theft.finished.said if not character.isprintable()}
     assert odd <= {"\n"}, odd
     assert "red" in theft.finished.observation(5)

@@ -66,7 +66,7 @@ CHAINS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Undisturbed:
+class UninterruptedRun:
     """What a job comes to that nobody kills, and how long its process takes."""
 
     commit: str
@@ -75,12 +75,12 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> UninterruptedRun:
     cli_job = CliJob(tmp_path_factory.mktemp("undisturbed"))
     begun = time.monotonic()
     done = cli_job.fix()
     assert done.code == 0, done.text
-    return Undisturbed(commit_of(cli_job), time.monotonic() - begun, trajectory_of(cli_job))
+    return UninterruptedRun(commit_of(cli_job), time.monotonic() - begun, trajectory_of(cli_job))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def assert_killed(cli_job: CliJob, failpoint: str) -> None:
     assert died.code == -9, f"{failpoint} was not passed:\n{died.text}"
 
 
-def assert_as_if_nothing_had_happened(cli_job: CliJob, undisturbed: Undisturbed) -> None:
+def assert_as_if_nothing_had_happened(cli_job: CliJob, undisturbed: UninterruptedRun) -> None:
     assert commit_of(cli_job) == undisturbed.commit
     assert trajectory_of(cli_job) == undisturbed.trajectory
     assert cli_job.document["verification"]["verdict"] == "proved"
@@ -136,7 +136,7 @@ def test_the_matrix_names_every_step_that_a_job_has(cli_job: CliJob) -> None:
 
 @pytest.mark.parametrize("deaths", CHAINS, ids=["one", "other"])
 def test_a_job_that_dies_again_and_again_ends_as_if_it_had_not(
-    cli_job: CliJob, undisturbed: Undisturbed, deaths: Sequence[str]
+    cli_job: CliJob, undisturbed: UninterruptedRun, deaths: Sequence[str]
 ) -> None:
     for failpoint in deaths:
         assert_killed(cli_job, failpoint)
@@ -149,7 +149,7 @@ def test_a_job_that_dies_again_and_again_ends_as_if_it_had_not(
 @pytest.mark.full
 @pytest.mark.parametrize("failpoint", ["created", "acquired", *BOUNDARIES, *BOUGHT, *INSIDE, *ENDING])
 def test_killed_anywhere_the_same_command_brings_the_same_commit(
-    cli_job: CliJob, undisturbed: Undisturbed, failpoint: str
+    cli_job: CliJob, undisturbed: UninterruptedRun, failpoint: str
 ) -> None:
     assert_killed(cli_job, failpoint)
     again = cli_job.fix()
@@ -162,7 +162,7 @@ def test_killed_anywhere_the_same_command_brings_the_same_commit(
 @pytest.mark.parametrize(
     ("seed", "kills"), [(1, 5), *(pytest.param(seed, 20, marks=pytest.mark.full) for seed in (2, 3, 4))]
 )
-def test_killed_at_random_times(cli_job: CliJob, undisturbed: Undisturbed, seed: int, kills: int) -> None:
+def test_killed_at_random_times(cli_job: CliJob, undisturbed: UninterruptedRun, seed: int, kills: int) -> None:
     chance = random.Random(seed)
     for _ in range(kills):
         process = cli_job.begin()

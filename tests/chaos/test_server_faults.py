@@ -142,7 +142,7 @@ def test_a_job_that_kills_its_processes_is_given_up_and_hinders_nobody(tmp_path:
 
 
 @dataclass
-class Trouble(Fault):
+class DeliveryFault(Fault):
     """So much of what arrives meets one misfortune or another, whatever it is about."""
 
     share: float = 0.2
@@ -170,7 +170,7 @@ def test_a_github_that_stumbles_on_every_route_delays_and_no_more(
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.until(lambda: "publisher ready" in play.server.tail(), "the publisher")
-        play.github.fake_github.github.faults.append(Trouble(".*", share=share, chance=random.Random(seed)))
+        play.github.fake_github.github.faults.append(DeliveryFault(".*", share=share, chance=random.Random(seed)))
         play.label_all()
         play.wait_for_end(timeout=800)
         assert_sound(play)

@@ -56,7 +56,7 @@ class Words:
         return [placed(text) for text in texts]
 
 
-class Shelf:
+class VectorsInMemory:
     """Vectors in memory."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def ranking(request: pytest.FixtureRequest, place: Path) -> LessonRanking:
     makers: dict[str, Callable[[], LessonRanking]] = {
         "full text": FullTextRanking,
         "without FTS5": lambda: FullTextRanking("no_such_module"),
-        "embedding": lambda: EmbeddingRanking("m", Words(), Shelf(), FullTextRanking()),
+        "embedding": lambda: EmbeddingRanking("m", Words(), VectorsInMemory(), FullTextRanking()),
         "chroma": lambda: chroma(place),
     }
     return makers[request.param]()
@@ -180,7 +180,7 @@ async def test_full_text_looks_at_paths_too() -> None:
 
 
 async def test_a_text_is_embedded_once() -> None:
-    words, shelf = Words(), Shelf()
+    words, shelf = Words(), VectorsInMemory()
     ranking = EmbeddingRanking("m", words, shelf, FullTextRanking())
     await ranking.rank(ALL, "money")
     await ranking.rank([*ALL, lesson(4, "Prices have taxes.")], "money")
@@ -191,7 +191,7 @@ async def test_a_text_is_embedded_once() -> None:
 async def test_where_the_model_is_down_words_do(caplog: pytest.LogCaptureFixture) -> None:
     words = Words()
     words.broken = True
-    assert (await EmbeddingRanking("m", words, Shelf(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
+    assert (await EmbeddingRanking("m", words, VectorsInMemory(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
     assert "by words: The model is down." in caplog.text
 
 

@@ -52,7 +52,7 @@ def test_an_interrupted_agent_is_ended_and_started_again(cli_job: CliJob, number
     assert cli_job.rows("SELECT count(*) FROM calls WHERE state = 'reserved'") == [(0,)]
 
 
-class Ponders(ShellModel):
+class WaitingModel(ShellModel):
     """Its first answer to an agent never comes."""
 
     asked = False
@@ -65,7 +65,7 @@ class Ponders(ShellModel):
 
 
 def test_killed_in_the_middle_of_a_call_that_call_is_lost_and_no_more_held(tmp_path: Path) -> None:
-    with Ponders(PLAN, [FIX, HAND_IN]) as model:
+    with WaitingModel(PLAN, [FIX, HAND_IN]) as model:
         environment = {"OPENAI_API_BASE": model.url, "OPENAI_API_KEY": "sk-scripted-0123456789"}
         cli_job = CliJob(tmp_path, environment={**environment, **settle(tmp_path / "p")})
         process = cli_job.begin("--runner", "parrot", model=MODEL)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("story")
 
 
 @dataclass(frozen=True)
-class Told:
+class StoryResult:
     """The story, and the user's repository before and after it."""
 
     finished: ConsoleResult
@@ -32,14 +32,14 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoryResult]:
     place = tmp_path_factory.mktemp("story")
     repository = wallet_project.make_wallet(place / "wallet")
     base = git(repository, "rev-parse", "HEAD")
     _leave_work_lying_about(repository)
     before, refs = snapshot(repository), _refs(repository)
     console = Console(place)
-    yield Told(
+    yield StoryResult(
         console.fix(repository, wallet_project.ISSUE, recording=wallet_project.worked_on()),
         console,
         repository,
@@ -64,14 +64,14 @@ def _refs(repository: Path) -> list[str]:
     return git(repository, "for-each-ref").splitlines()
 
 
-def test_an_issue_becomes_a_proved_change(story: Told) -> None:
+def test_an_issue_becomes_a_proved_change(story: StoryResult) -> None:
     assert story.finished.code == 0, story.finished.said
     assert story.finished.stderr == ""
     assert story.finished.job["exit_status"] == "pr_opened"
     assert story.finished.verification["verdict"] == "proved"
 
 
-def test_it_is_told_as_it_happens(story: Told) -> None:
+def test_it_is_told_as_it_happens(story: StoryResult) -> None:
     told = story.finished.stdout
     moments = (
         "issue: Splitting a bill loses cents",
@@ -101,14 +101,14 @@ def test_it_is_told_as_it_happens(story: Told) -> None:
     assert told.endswith("\nproved\n")
 
 
-def test_the_plan_is_kept_and_can_be_edited(story: Told) -> None:
+def test_the_plan_is_kept_and_can_be_edited(story: StoryResult) -> None:
     plan = story.finished.job["plan"]
     assert plan["candidate_files"] == [wallet_project.SOURCE]
     assert plan["reproduce"] == wallet_project.REPRODUCTION
     assert "Give the remainder to the first people." in (story.finished.out / "plan.md").read_text()
 
 
-def test_red_became_green_by_what_the_harness_ran(story: Told) -> None:
+def test_red_became_green_by_what_the_harness_ran(story: StoryResult) -> None:
     reproduction, suite = story.finished.verification["reproduction"], story.finished.verification["suite"]
     assert (reproduction["on_base"], reproduction["on_head"]) == ("red", "green")
     assert (reproduction["base"]["exit_code"], reproduction["head"]["exit_code"]) == (1, 0)
@@ -119,7 +119,7 @@ def test_red_became_green_by_what_the_harness_ran(story: Told) -> None:
     assert story.finished.verification["isolated"] is True
 
 
-def test_independent_tests_were_red_and_are_green_and_every_control_is_told(story: Told) -> None:
+def test_independent_tests_were_red_and_are_green_and_every_control_is_told(story: StoryResult) -> None:
     frozen, controls = story.finished.verification["specification"], story.finished.verification["controls"]
     assert [(test["role"], test["head"]) for test in frozen["tests"]] == [("shows", "passed")] * 3 + [
         ("guards", "passed")
@@ -130,14 +130,14 @@ def test_independent_tests_were_red_and_are_green_and_every_control_is_told(stor
     assert story.finished.verification["rules"] == []
 
 
-def test_who_made_the_change_saw_one_of_the_tests_at_most(story: Told) -> None:
+def test_who_made_the_change_saw_one_of_the_tests_at_most(story: StoryResult) -> None:
     told = "".join(path.read_text() for path in story.finished.out.glob("trajectory*"))
     assert "test_spec" not in told
     assert "several_cents" not in told
     assert git(story.repository, "ls-tree", "-r", "--name-only", wallet_project.BRANCH).count("test_spec") == 0
 
 
-def test_the_branch_is_one_commit_on_the_base(story: Told) -> None:
+def test_the_branch_is_one_commit_on_the_base(story: StoryResult) -> None:
     repository, branch = story.repository, wallet_project.BRANCH
     assert git(repository, "rev-list", f"{story.base}..{branch}").splitlines() == [story.finished.job["commit"]]
     assert git(repository, "diff", "--name-only", story.base, branch).splitlines() == [
@@ -153,7 +153,7 @@ def test_the_branch_is_one_commit_on_the_base(story: Told) -> None:
     assert git(repository, "log", "-1", "--format=%an <%ae>", branch).startswith("agent-fix <")
 
 
-def test_the_new_test_fails_without_the_change(story: Told, tmp_path: Path) -> None:
+def test_the_new_test_fails_without_the_change(story: StoryResult, tmp_path: Path) -> None:
     clone = make_repository(tmp_path / "clone")
     git(clone, "fetch", "-q", str(story.repository), f"{wallet_project.BRANCH}")
     git(clone, "checkout", "-q", "FETCH_HEAD")
@@ -168,7 +168,7 @@ def _suite(directory: Path) -> int:
     return subprocess.run(command, cwd=directory, capture_output=True, check=False).returncode
 
 
-def test_the_users_own_work_is_not_touched(story: Told) -> None:
+def test_the_users_own_work_is_not_touched(story: StoryResult) -> None:
     after = snapshot(story.repository)
     new = {path for path in after if path not in story.before}
     assert {path: after[path] for path in story.before} == story.before, "files, index, HEAD and stash are as they were"
@@ -178,7 +178,7 @@ def test_the_users_own_work_is_not_touched(story: Told) -> None:
     assert len(_refs(story.repository)) == len(story.refs_before) + 1
 
 
-def test_the_pull_request_shows_the_proof(story: Told) -> None:
+def test_the_pull_request_shows_the_proof(story: StoryResult) -> None:
     body = story.finished.pull_request
     assert body.startswith("# Fix: Splitting a bill loses cents\n")
     parts = ("**Proved.**", "**Recorded answers.**", "## Plan", "## Changes", "## Verification", "<details>", "<sub>")
@@ -192,7 +192,7 @@ def test_the_pull_request_shows_the_proof(story: Told) -> None:
     assert str(story.console.place) not in body, "no path of this machine"
 
 
-def test_the_trajectory_has_every_step(story: Told) -> None:
+def test_the_trajectory_has_every_step(story: StoryResult) -> None:
     tools = [[action["tool"] for action in step["actions"]] for step in story.finished.steps]
     assert tools == [["view", "bash"], ["edit", "bash"], ["edit"], ["bash"], ["submit"]]
     assert story.finished.observation(1).startswith("wallet/shares.py")
@@ -202,7 +202,7 @@ def test_the_trajectory_has_every_step(story: Told) -> None:
     assert story.finished.job["usage"]["calls"] == story.console.calls_bought() == 7
 
 
-def test_nothing_is_left_behind_but_the_state(story: Told) -> None:
+def test_nothing_is_left_behind_but_the_state(story: StoryResult) -> None:
     assert list((story.console.state / "sandboxes").iterdir()) == []
     listed = story.console.execute("jobs", "list", "--state", story.console.state)
     assert "pr_opened" in listed.stdout

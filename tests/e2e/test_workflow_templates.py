@@ -57,7 +57,7 @@ class Copied(ActWorkflow):
         (self.checkout / ".vars").write_text(lines, "utf-8")
 
 
-class Owned:
+class TemplateOwner:
     """A repository whose owner copied the templates, and what GitHub starts there."""
 
     def __init__(self, github: EmulatedGitHub, model: ConversationModel, place: Path) -> None:
@@ -83,14 +83,14 @@ class Owned:
 
 
 @pytest.fixture
-def owned(github: EmulatedGitHub, model: ConversationModel, tmp_path: Path) -> Owned:
-    return Owned(github, model, tmp_path)
+def owned(github: EmulatedGitHub, model: ConversationModel, tmp_path: Path) -> TemplateOwner:
+    return TemplateOwner(github, model, tmp_path)
 
 
 FIXED = MONEY.replace("cents // 2", "(cents + 1) // 2")
 
 
-def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: Owned) -> None:
+def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: TemplateOwner) -> None:
     issue, event = labelled(github, owned.repository)
     acted, _ = owned.act("agent-fix.yml", "work", "issues", event)
     (pull,) = owned.repository.site.pulls()
@@ -106,7 +106,9 @@ def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: Ow
 
 
 @pytest.mark.full
-def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(github: EmulatedGitHub, owned: Owned) -> None:
+def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(
+    github: EmulatedGitHub, owned: TemplateOwner
+) -> None:
     repository = owned.repository
     _, event = labelled(github, repository)
     owned.act("agent-fix.yml", "work", "issues", event)
@@ -133,7 +135,9 @@ def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(github: Emula
 
 
 @pytest.mark.full
-def test_a_question_about_a_job_is_answered_by_a_token_that_cannot_push(github: EmulatedGitHub, owned: Owned) -> None:
+def test_a_question_about_a_job_is_answered_by_a_token_that_cannot_push(
+    github: EmulatedGitHub, owned: TemplateOwner
+) -> None:
     """No check, no status and no branch is the business of the job that answers `status` and `stop`."""
     repository = owned.repository
     issue, event = labelled(github, repository)
@@ -150,7 +154,7 @@ def test_a_question_about_a_job_is_answered_by_a_token_that_cannot_push(github: 
 
 
 @pytest.mark.full
-def test_a_night_begins_what_nobody_has_begun(github: EmulatedGitHub, owned: Owned) -> None:
+def test_a_night_begins_what_nobody_has_begun(github: EmulatedGitHub, owned: TemplateOwner) -> None:
     """Its label's event was lost; another issue has a branch already."""
     repository = owned.repository
     issue, event = labelled(github, repository)

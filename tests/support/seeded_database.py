@@ -113,7 +113,7 @@ _REASONS: dict[str, str] = {
 }
 
 
-class Moment:
+class SettableClock:
     """A clock that is set."""
 
     def __init__(self, now: datetime) -> None:
@@ -143,7 +143,7 @@ class SeededDay:
     """Everything that happened, told in order."""
 
     def __init__(self, engine: Engine, end: datetime) -> None:
-        self.clock = Moment(end)
+        self.clock = SettableClock(end)
         self.end = end
         self.engine = engine
         self.queue = JobQueue(engine, self.clock)

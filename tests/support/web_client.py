@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine
 from app.config.settings import Settings, settings_from
 from app.server.receiver import application
 from app.server.wiring.receiver import ReceiverContext
-from tests.support.seeded_database import Moment, seeded
+from tests.support.seeded_database import SettableClock, seeded
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TOKEN = "a-token-of-some-length"
@@ -27,7 +27,7 @@ class WebClient:
     client: httpx.AsyncClient
     stranger: httpx.AsyncClient
     receiving: ReceiverContext
-    clock: Moment
+    clock: SettableClock
 
     @property
     def engine(self) -> Engine:
@@ -46,7 +46,7 @@ def settings(place: Path, **changes: str) -> Settings:
 
 @asynccontextmanager
 async def web_client(place: Path, *, seed: bool = True, **changes: str) -> AsyncIterator[WebClient]:
-    clock = Moment(NOW)
+    clock = SettableClock(NOW)
     if seed:
         seeded(place, NOW)
     chosen = settings(place, **changes)

@@ -21,7 +21,7 @@ Files = Mapping[str, str | bytes | None]
 
 
 @dataclass
-class Ground:
+class DivergedRepository:
     """A repository whose `main` and `branch` part at `base`, and a store that has nothing of it yet."""
 
     source: Path
@@ -57,15 +57,15 @@ class Ground:
         return tree.read_many(tree.entries())
 
 
-def ground_of(tmp_path: Path, files: Mapping[str, str | bytes]) -> Ground:
+def ground_of(tmp_path: Path, files: Mapping[str, str | bytes]) -> DivergedRepository:
     source = make_repository(tmp_path / "source", files)
     store = GitStore(tmp_path / "state" / "mirror.git")
     store.ensure()
-    return Ground(source, store, git(source, "rev-parse", "HEAD"))
+    return DivergedRepository(source, store, git(source, "rev-parse", "HEAD"))
 
 
 @pytest.fixture
-def fake_github(tmp_path: Path) -> Ground:
+def fake_github(tmp_path: Path) -> DivergedRepository:
     return ground_of(tmp_path, {"a.txt": "".join(LINES), "b.txt": "b\n", "data.bin": b"\0\1\2", "docs/x.md": "x\n"})
 
 
@@ -73,7 +73,7 @@ def with_lines(changes: Mapping[int, str]) -> str:
     return "".join(changes.get(number, line) for number, line in enumerate(LINES))
 
 
-def test_changes_far_apart_come_together(fake_github: Ground) -> None:
+def test_changes_far_apart_come_together(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": with_lines({1: "ours\n"}), "new-ours.txt": "1\n", "docs/x.md": None})
     theirs = fake_github.side("theirs", {"a.txt": with_lines({18: "theirs\n"}), "b.txt": "B\n", "deep/new.txt": "2\n"})
     merged = fake_github.merge(ours, theirs)
@@ -92,15 +92,15 @@ def test_changes_far_apart_come_together(fake_github: Ground) -> None:
     git(fake_github.store.path, "fsck", "--strict", "--no-dangling")
 
 
-def test_the_same_merge_is_the_same_commit(fake_github: Ground, tmp_path: Path) -> None:
+def test_the_same_merge_is_the_same_commit(fake_github: DivergedRepository, tmp_path: Path) -> None:
     ours, theirs = fake_github.side("ours", {"b.txt": "ours\n"}), fake_github.side("theirs", {"b.txt": "theirs\n"})
     elsewhere = GitStore(tmp_path / "elsewhere.git")
     elsewhere.ensure()
-    other = Ground(fake_github.source, elsewhere, fake_github.base)
+    other = DivergedRepository(fake_github.source, elsewhere, fake_github.base)
     assert fake_github.merge(ours, theirs) == fake_github.merge(ours, theirs) == other.merge(ours, theirs)
 
 
-def test_a_conflict_is_marked_and_resolved_by_a_patch_on_it(fake_github: Ground) -> None:
+def test_a_conflict_is_marked_and_resolved_by_a_patch_on_it(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": with_lines({5: "ours\n", 19: "ours\n"})})
     theirs = fake_github.side("theirs", {"a.txt": with_lines({5: "theirs\n", 0: "theirs\n"})})
     merged = fake_github.merge(ours, theirs)
@@ -119,13 +119,13 @@ def test_a_conflict_is_marked_and_resolved_by_a_patch_on_it(fake_github: Ground)
     assert fake_github.store.tree(final).read("b.txt") == b"b\n"
 
 
-def test_several_places_are_counted(fake_github: Ground) -> None:
+def test_several_places_are_counted(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": with_lines({2: "o\n", 15: "o\n"})})
     theirs = fake_github.side("theirs", {"a.txt": with_lines({2: "t\n", 15: "t\n"})})
     assert fake_github.merge(ours, theirs).conflicts == ("a.txt: both sides changed the same lines, in 2 places",)
 
 
-def test_a_change_is_kept_where_the_other_side_deleted(fake_github: Ground) -> None:
+def test_a_change_is_kept_where_the_other_side_deleted(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": "mine\n", "b.txt": None})
     theirs = fake_github.side("theirs", {"a.txt": None, "b.txt": "theirs\n"})
     merged = fake_github.merge(ours, theirs)
@@ -139,7 +139,7 @@ def test_a_change_is_kept_where_the_other_side_deleted(fake_github: Ground) -> N
     }
 
 
-def test_what_both_added_is_merged_from_nothing(fake_github: Ground) -> None:
+def test_what_both_added_is_merged_from_nothing(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"new.txt": "same\nours\n", "equal.txt": "e\n"})
     theirs = fake_github.side("theirs", {"new.txt": "same\ntheirs\n", "equal.txt": "e\n"})
     merged = fake_github.merge(ours, theirs)
@@ -151,7 +151,7 @@ def test_what_both_added_is_merged_from_nothing(fake_github: Ground) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\0ours", b"\0theirs"])
-def test_binary_files_are_never_mixed(fake_github: Ground, content: bytes) -> None:
+def test_binary_files_are_never_mixed(fake_github: DivergedRepository, content: bytes) -> None:
     ours, theirs = (
         fake_github.side("ours", {"data.bin": content}),
         fake_github.side("theirs", {"data.bin": b"\0\1\2\3"}),
@@ -161,7 +161,7 @@ def test_binary_files_are_never_mixed(fake_github: Ground, content: bytes) -> No
     assert fake_github.files(merged)["data.bin"] == content
 
 
-def test_a_huge_file_is_not_merged_line_by_line(fake_github: Ground) -> None:
+def test_a_huge_file_is_not_merged_line_by_line(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": "x\n" * (LARGEST // 2 + 1)})
     theirs = fake_github.side("theirs", {"a.txt": "theirs\n"})
     merged = fake_github.merge(ours, theirs)
@@ -169,7 +169,7 @@ def test_a_huge_file_is_not_merged_line_by_line(fake_github: Ground) -> None:
     assert fake_github.store.tree(merged.commit).entries()["a.txt"].size > LARGEST
 
 
-def test_mode_and_content_are_merged_by_themselves(fake_github: Ground) -> None:
+def test_mode_and_content_are_merged_by_themselves(fake_github: DivergedRepository) -> None:
     git(fake_github.source, "update-index", "--chmod=+x", "b.txt")
     git(fake_github.source, "commit", "-q", "-m", "executable")
     ours = git(fake_github.source, "rev-parse", "HEAD")
@@ -182,7 +182,7 @@ def test_mode_and_content_are_merged_by_themselves(fake_github: Ground) -> None:
         assert (entry.mode, fake_github.files(merged)["b.txt"]) == ("100755", b"theirs\n")
 
 
-def test_links_are_never_mixed(fake_github: Ground) -> None:
+def test_links_are_never_mixed(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {}, links={"new": "here", "b.txt": "a.txt"})
     theirs = fake_github.side("theirs", {"b.txt": "theirs\n"}, links={"new": "/etc/passwd"})
     merged = fake_github.merge(ours, theirs)
@@ -195,7 +195,7 @@ def test_links_are_never_mixed(fake_github: Ground) -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_file_and_a_folder_of_one_name(fake_github: Ground, swapped: bool) -> None:
+def test_a_file_and_a_folder_of_one_name(fake_github: DivergedRepository, swapped: bool) -> None:
     file = fake_github.side("file", {"lib": "a file\n"})
     folder = fake_github.side("folder", {"lib/one.txt": "1\n", "lib/two.txt": "2\n"})
     merged = fake_github.merge(folder, file) if swapped else fake_github.merge(file, folder)
@@ -205,7 +205,7 @@ def test_a_file_and_a_folder_of_one_name(fake_github: Ground, swapped: bool) -> 
     assert merged.conflicts == tuple(f"{path}: left out: a folder on one side, a file on the other" for path in lost)
 
 
-def test_a_file_that_became_a_folder_on_one_side_only(fake_github: Ground) -> None:
+def test_a_file_that_became_a_folder_on_one_side_only(fake_github: DivergedRepository) -> None:
     git(fake_github.source, "checkout", "-q", "-B", "folder", fake_github.base)
     (fake_github.source / "b.txt").unlink()
     theirs = commit_files(fake_github.source, {"b.txt/part.txt": "1\n"})
@@ -216,7 +216,7 @@ def test_a_file_that_became_a_folder_on_one_side_only(fake_github: Ground) -> No
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_change_follows_a_file_that_the_other_side_renamed(fake_github: Ground, swapped: bool) -> None:
+def test_a_change_follows_a_file_that_the_other_side_renamed(fake_github: DivergedRepository, swapped: bool) -> None:
     moved = fake_github.side("moved", {"a.txt": None, "lib/moved.txt": with_lines({18: "moved\n"})})
     changed = fake_github.side("changed", {"a.txt": with_lines({1: "changed\n"})})
     merged = fake_github.merge(changed, moved) if swapped else fake_github.merge(moved, changed)
@@ -225,13 +225,13 @@ def test_a_change_follows_a_file_that_the_other_side_renamed(fake_github: Ground
     assert fake_github.files(merged)["lib/moved.txt"] == with_lines({1: "changed\n", 18: "moved\n"}).encode()
 
 
-def test_a_change_of_a_renamed_file_can_conflict(fake_github: Ground) -> None:
+def test_a_change_of_a_renamed_file_can_conflict(fake_github: DivergedRepository) -> None:
     moved = fake_github.side("moved", {"a.txt": None, "moved.txt": with_lines({3: "moved\n"})})
     merged = fake_github.merge(fake_github.side("changed", {"a.txt": with_lines({3: "changed\n"})}), moved)
     assert merged.conflicts == ("moved.txt: both sides changed the same lines, in 1 place",)
 
 
-def test_a_file_that_both_renamed_differently_or_one_deleted_is_told(fake_github: Ground) -> None:
+def test_a_file_that_both_renamed_differently_or_one_deleted_is_told(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": None, "one.txt": "".join(LINES), "docs/x.md": None})
     theirs = fake_github.side("theirs", {"a.txt": None, "two.txt": "".join(LINES), "docs/x.md": None, "x.md": "x\n"})
     merged = fake_github.merge(ours, theirs)
@@ -244,7 +244,7 @@ def test_a_file_that_both_renamed_differently_or_one_deleted_is_told(fake_github
     assert {"one.txt", "two.txt", "x.md"} < fake_github.files(merged).keys()
 
 
-def test_submodules_are_never_mixed(fake_github: Ground) -> None:
+def test_submodules_are_never_mixed(fake_github: DivergedRepository) -> None:
     def pinned(branch: str, digit: str) -> str:
         git(fake_github.source, "checkout", "-q", "-B", branch, fake_github.base)
         git(fake_github.source, "update-index", "--add", "--cacheinfo", f"160000,{digit * 40},vendor")
@@ -258,7 +258,7 @@ def test_submodules_are_never_mixed(fake_github: Ground) -> None:
     assert fake_github.store.tree(merged.commit).gitlinks().keys() == {"vendor"}
 
 
-def test_no_attribute_and_no_driver_of_a_tree_is_obeyed(fake_github: Ground, tmp_path: Path) -> None:
+def test_no_attribute_and_no_driver_of_a_tree_is_obeyed(fake_github: DivergedRepository, tmp_path: Path) -> None:
     attributes = "* merge=evil\n*.txt merge=union conflict-marker-size=30 -text\na.txt binary\n"
     fired = tmp_path / "fired"
     (fake_github.store.path / "config").open("a").write(f'[merge "evil"]\n\tdriver = touch {fired}\n')
@@ -270,7 +270,7 @@ def test_no_attribute_and_no_driver_of_a_tree_is_obeyed(fake_github: Ground, tmp
     assert not fired.exists()
 
 
-def test_line_ends_and_a_missing_last_one_are_kept(fake_github: Ground) -> None:
+def test_line_ends_and_a_missing_last_one_are_kept(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": "ours\r\n" + "".join(LINES)})
     theirs = fake_github.side("theirs", {"a.txt": "".join(LINES) + "no end"})
     merged = fake_github.merge(ours, theirs)
@@ -278,7 +278,7 @@ def test_line_ends_and_a_missing_last_one_are_kept(fake_github: Ground) -> None:
     assert fake_github.files(merged)["a.txt"] == ("ours\r\n" + "".join(LINES) + "no end").encode()
 
 
-def test_odd_names_are_carried_exactly_and_told_on_one_line(fake_github: Ground) -> None:
+def test_odd_names_are_carried_exactly_and_told_on_one_line(fake_github: DivergedRepository) -> None:
     name = "odd\n\tname\udcff \u202e.txt"
     ours, theirs = fake_github.side("ours", {name: "ours\n"}), fake_github.side("theirs", {name: "theirs\n"})
     merged = fake_github.merge(ours, theirs)
@@ -287,7 +287,7 @@ def test_odd_names_are_carried_exactly_and_told_on_one_line(fake_github: Ground)
     assert name in fake_github.files(merged)
 
 
-def test_a_tree_that_git_would_not_check_out_is_not_merged(fake_github: Ground) -> None:
+def test_a_tree_that_git_would_not_check_out_is_not_merged(fake_github: DivergedRepository) -> None:
     blob = git(fake_github.source, "hash-object", "-w", "--stdin", stdin=b"evil")
     inner = git(fake_github.source, "mktree", stdin=f"100755 blob {blob}\tpost-checkout\n".encode())
     tree = git(fake_github.source, "mktree", stdin=f"040000 tree {inner}\t.git\n".encode())
@@ -297,7 +297,7 @@ def test_a_tree_that_git_would_not_check_out_is_not_merged(fake_github: Ground) 
         fake_github.merge(fake_github.side("ours", {"b.txt": "ours\n"}), hostile)
 
 
-def test_only_commits_that_are_there_can_be_merged(fake_github: Ground) -> None:
+def test_only_commits_that_are_there_can_be_merged(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"b.txt": "ours\n"})
     fake_github.store.fetch(fake_github.source, ours)
     with pytest.raises(GitError, match="is not in"):

@@ -77,7 +77,7 @@ async def test_a_race_is_lost_to_the_human_by_the_lease(forge: GitHubForge, fake
     second = await commit(forge, fake_github, "half = 0.125\n")
     theirs: list[str] = []
 
-    class Racer:
+    class ConcurrentPush:
         """Pushes between our look and our leap."""
 
         def hits(self, method: str, path: str) -> bool:
@@ -85,7 +85,7 @@ async def test_a_race_is_lost_to_the_human_by_the_lease(forge: GitHubForge, fake
                 theirs.append(fake_github.world.push_as_human(fake_github.repo, BRANCH, {"mine.txt": "mine\n"}))
             return False
 
-    fake_github.github.faults.append(Racer())  # type: ignore[arg-type]
+    fake_github.github.faults.append(ConcurrentPush())  # type: ignore[arg-type]
     with pytest.raises(NeedsHumanAction, match="Someone else"):
         await forge.advance_branch(BRANCH, second, first)
     assert [fake_github.repo.branches[BRANCH]] == theirs

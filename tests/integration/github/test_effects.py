@@ -121,7 +121,7 @@ async def test_the_page_that_opens_a_pull_request_is_quoted(forge: GitHubForge) 
 async def test_one_that_another_opened_meanwhile_is_success(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
 
-    class Rival:
+    class ConcurrentWriter:
         def hits(self, method: str, path: str) -> bool:
             if (method, path) == ("POST", "/repos/ada/sample/pulls"):
                 pull = Pull(BRANCH, "main", draft=True)
@@ -130,7 +130,7 @@ async def test_one_that_another_opened_meanwhile_is_success(forge: GitHubForge, 
                 )
             return False
 
-    fake_github.github.faults.append(Rival())  # type: ignore[arg-type]
+    fake_github.github.faults.append(ConcurrentWriter())  # type: ignore[arg-type]
     assert (await forge.ensure_pull_request(wanted())).endswith("/pull/2")
     assert len(fake_github.repo.pulls) == 1
 

@@ -37,7 +37,7 @@ E = TypeVar("E", bound=RepositoryEvent)
 
 
 @dataclass
-class Letterbox:
+class StoredDeliveries:
     """Keeps what the receiver stores, by id."""
 
     kept: dict[str, Delivery] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Letterbox:
 
 
 @dataclass
-class Scene:
+class WebhookHarness:
     """A repository, people, and what reached our receiver from there."""
 
     github: EmulatedGitHub
     repository: Repository
-    letterbox: Letterbox
+    stored: StoredDeliveries
 
     @property
     def ada(self) -> Person:
@@ -71,12 +71,12 @@ class Scene:
 
     def heard(self, kind: type[E], does: Callable[[], object]) -> E:
         """The first event of this kind that comes of doing something."""
-        seen = set(self.letterbox.kept)
+        seen = set(self.stored.kept)
         does()
 
         def look() -> E | None:
-            for ident in [ident for ident in self.letterbox.kept if ident not in seen]:
-                delivery = self.letterbox.kept[ident]
+            for ident in [ident for ident in self.stored.kept if ident not in seen]:
+                delivery = self.stored.kept[ident]
                 event = webhook_parser.read(delivery.event, webhook_parser.decode(delivery.body)).event
                 if isinstance(event, kind) and event.repository.id == self.repository.id:
                     return event
@@ -90,56 +90,56 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def letterbox() -> Letterbox:
-    return Letterbox()
+def stored() -> StoredDeliveries:
+    return StoredDeliveries()
 
 
 @pytest.fixture(scope="module")
-def github(letterbox: Letterbox) -> Iterator[EmulatedGitHub]:
-    application = receiver((SECRET,), letterbox, now)
+def github(stored: StoredDeliveries) -> Iterator[EmulatedGitHub]:
+    application = receiver((SECRET,), stored, now)
     with listening() as door, serving(application, door) as address, emulated_github(f"{address}/webhook") as github:
         yield github
 
 
 @pytest.fixture
-def scene(github: EmulatedGitHub, letterbox: Letterbox) -> Scene:
-    return Scene(github, github.add_repository(files={"app/money.py": MONEY}), letterbox)
+def harness(github: EmulatedGitHub, stored: StoredDeliveries) -> WebhookHarness:
+    return WebhookHarness(github, github.add_repository(files={"app/money.py": MONEY}), stored)
 
 
-def test_a_label_is_the_act_of_who_put_it_there(scene: Scene) -> None:
-    rob = scene.repository.as_user("rob")
+def test_a_label_is_the_act_of_who_put_it_there(harness: WebhookHarness) -> None:
+    rob = harness.repository.as_user("rob")
     issue = rob.open_issue("It breaks", "Badly.")
-    event = scene.heard(LabelAdded, lambda: scene.grace.label(issue, "agent-fix"))
-    assert (event.installation, event.label) == (scene.github.installation_id, "agent-fix")
-    assert event.repository.id == scene.repository.id
-    assert f"{event.repository.owner}/{event.repository.name}" == scene.repository.full_name
-    assert (event.actor.id, event.actor.type) == (scene.grace.number, "User")
+    event = harness.heard(LabelAdded, lambda: harness.grace.label(issue, "agent-fix"))
+    assert (event.installation, event.label) == (harness.github.installation_id, "agent-fix")
+    assert event.repository.id == harness.repository.id
+    assert f"{event.repository.owner}/{event.repository.name}" == harness.repository.full_name
+    assert (event.actor.id, event.actor.type) == (harness.grace.number, "User")
     assert (event.subject.number, event.subject.author, event.subject.body.text) == (issue, rob.number, "Badly.")
     assert not event.subject.is_pull_request
-    assert scene.heard(LabelRemoved, lambda: scene.ada.unlabel(issue, "agent-fix")).label == "agent-fix"
+    assert harness.heard(LabelRemoved, lambda: harness.ada.unlabel(issue, "agent-fix")).label == "agent-fix"
 
 
-def test_a_label_on_a_pull_request(scene: Scene) -> None:
-    number = scene.draft()
-    event = scene.heard(LabelAdded, lambda: scene.ada.label(number, "agent-fix"))
+def test_a_label_on_a_pull_request(harness: WebhookHarness) -> None:
+    number = harness.draft()
+    event = harness.heard(LabelAdded, lambda: harness.ada.label(number, "agent-fix"))
     assert (event.subject.number, event.subject.is_pull_request) == (number, True)
     assert event.subject.head is not None
-    assert event.subject.head.sha == scene.repository.head_of("topic")
+    assert event.subject.head.sha == harness.repository.head_of("topic")
 
 
 @pytest.mark.parametrize("on", ["issue", "pull request"])
-def test_a_comment(scene: Scene, on: str) -> None:
-    number = scene.draft() if on == "pull request" else scene.ada.open_issue("It breaks")
-    event = scene.heard(IssueCommented, lambda: scene.ada.comment(number, "/agent fix"))
-    assert (event.words.text, event.subject.number, event.actor.id) == ("/agent fix", number, scene.ada.number)
+def test_a_comment(harness: WebhookHarness, on: str) -> None:
+    number = harness.draft() if on == "pull request" else harness.ada.open_issue("It breaks")
+    event = harness.heard(IssueCommented, lambda: harness.ada.comment(number, "/agent fix"))
+    assert (event.words.text, event.subject.number, event.actor.id) == ("/agent fix", number, harness.ada.number)
     assert event.subject.is_pull_request == (on == "pull request")
     assert event.app is None
 
 
-def test_inline_comments_have_their_lines_and_their_hunk(scene: Scene) -> None:
-    number = scene.draft()
-    event = scene.heard(
-        ReviewCommented, lambda: scene.ada.comment_inline(number, InlineComment("app/money.py", 2, "these", 1))
+def test_inline_comments_have_their_lines_and_their_hunk(harness: WebhookHarness) -> None:
+    number = harness.draft()
+    event = harness.heard(
+        ReviewCommented, lambda: harness.ada.comment_inline(number, InlineComment("app/money.py", 2, "these", 1))
     )
     thread = event.thread
     assert (thread.comment, thread.path, thread.start, thread.end, thread.side) == (
@@ -150,101 +150,107 @@ def test_inline_comments_have_their_lines_and_their_hunk(scene: Scene) -> None:
         "RIGHT",
     )
     assert thread.hunk.splitlines() == ["@@ -1,2 +1,2 @@", "-half = 0.5", "+half = 0.25", " third = 0.3"]
-    answer = scene.heard(ReviewCommented, lambda: scene.grace.reply(number, event.id, "/agent yes"))
+    answer = harness.heard(ReviewCommented, lambda: harness.grace.reply(number, event.id, "/agent yes"))
     assert (answer.thread.comment, answer.words.text) == (event.id, "/agent yes")
 
 
-def test_a_review_and_its_inline_comments_arrive_each(scene: Scene) -> None:
-    number = scene.draft()
+def test_a_review_and_its_inline_comments_arrive_each(harness: WebhookHarness) -> None:
+    number = harness.draft()
     comments = [InlineComment("app/money.py", 1, "why?")]
-    seen = len(scene.github.deliveries)
-    event = scene.heard(ReviewSubmitted, lambda: scene.ada.review(number, "/agent please", "REQUEST_CHANGES", comments))
+    seen = len(harness.github.deliveries)
+    event = harness.heard(
+        ReviewSubmitted, lambda: harness.ada.review(number, "/agent please", "REQUEST_CHANGES", comments)
+    )
     assert (event.verdict, event.words.text) == ("changes_requested", "/agent please")
-    inline = scene.github.delivered("pull_request_review_comment", "created", since=seen)
+    inline = harness.github.delivered("pull_request_review_comment", "created", since=seen)
     assert inline.payload["comment"]["pull_request_review_id"] == event.id
 
 
-def test_a_push_moves_the_pull_request(scene: Scene) -> None:
-    number, before = scene.draft(), scene.repository.head_of("topic")
-    seen = len(scene.github.deliveries)
-    event = scene.heard(PullRequestChanged, lambda: scene.grace.push("topic", {"b.txt": "b\n"}))
-    after = scene.repository.head_of("topic")
+def test_a_push_moves_the_pull_request(harness: WebhookHarness) -> None:
+    number, before = harness.draft(), harness.repository.head_of("topic")
+    seen = len(harness.github.deliveries)
+    event = harness.heard(PullRequestChanged, lambda: harness.grace.push("topic", {"b.txt": "b\n"}))
+    after = harness.repository.head_of("topic")
     assert (event.change, event.subject.number, event.merged) == ("synchronize", number, False)
     assert event.subject.head is not None
     assert event.subject.head.sha == after
-    pushed = scene.github.delivered("push", since=seen).payload
+    pushed = harness.github.delivered("push", since=seen).payload
     assert (pushed["ref"], pushed["before"], pushed["after"]) == ("refs/heads/topic", before, after)
-    new = scene.heard(Pushed, lambda: scene.grace.push("other", {"c.txt": "c\n"}))
-    assert (new.branch, new.before, new.after) == ("other", "0" * 40, scene.repository.head_of("other"))
-    gone = scene.heard(Pushed, lambda: scene.grace.delete_branch("other"))
+    new = harness.heard(Pushed, lambda: harness.grace.push("other", {"c.txt": "c\n"}))
+    assert (new.branch, new.before, new.after) == ("other", "0" * 40, harness.repository.head_of("other"))
+    gone = harness.heard(Pushed, lambda: harness.grace.delete_branch("other"))
     assert (gone.branch, gone.after) == ("other", "0" * 40)
 
 
-def test_turns_of_an_issue(scene: Scene) -> None:
-    issue = scene.ada.open_issue("It breaks", "Badly.")
-    assert scene.heard(IssueChanged, lambda: scene.ada.edit_issue(issue, body="Very badly.")).change == "edited"
-    assert scene.heard(IssueChanged, lambda: scene.ada.close(issue)).change == "closed"
-    assert scene.heard(IssueChanged, lambda: scene.ada.reopen(issue)).change == "reopened"
+def test_turns_of_an_issue(harness: WebhookHarness) -> None:
+    issue = harness.ada.open_issue("It breaks", "Badly.")
+    assert harness.heard(IssueChanged, lambda: harness.ada.edit_issue(issue, body="Very badly.")).change == "edited"
+    assert harness.heard(IssueChanged, lambda: harness.ada.close(issue)).change == "closed"
+    assert harness.heard(IssueChanged, lambda: harness.ada.reopen(issue)).change == "reopened"
 
 
-def test_the_end_of_a_pull_request(scene: Scene) -> None:
-    number = scene.draft()
-    closed = scene.heard(PullRequestChanged, lambda: scene.ada.close(number))
+def test_the_end_of_a_pull_request(harness: WebhookHarness) -> None:
+    number = harness.draft()
+    closed = harness.heard(PullRequestChanged, lambda: harness.ada.close(number))
     assert (closed.change, closed.merged) == ("closed", False)
-    assert scene.heard(PullRequestChanged, lambda: scene.ada.reopen(number)).change == "reopened"
+    assert harness.heard(PullRequestChanged, lambda: harness.ada.reopen(number)).change == "reopened"
     with pytest.raises(Refused, match="draft"):
-        scene.ada.merge(number)
-    scene.ada.make_ready(number)
-    merged = scene.heard(PullRequestChanged, lambda: scene.ada.merge(number))
+        harness.ada.merge(number)
+    harness.ada.make_ready(number)
+    merged = harness.heard(PullRequestChanged, lambda: harness.ada.merge(number))
     assert (merged.change, merged.merged) == ("closed", True)
-    assert scene.repository.site.file("app/money.py") == b"half = 0.25\nthird = 0.3\n"
+    assert harness.repository.site.file("app/money.py") == b"half = 0.25\nthird = 0.3\n"
 
 
-def test_a_pull_request_ends_with_its_branch(scene: Scene) -> None:
-    number = scene.draft()
-    event = scene.heard(PullRequestChanged, lambda: scene.grace.delete_branch("topic"))
+def test_a_pull_request_ends_with_its_branch(harness: WebhookHarness) -> None:
+    number = harness.draft()
+    event = harness.heard(PullRequestChanged, lambda: harness.grace.delete_branch("topic"))
     assert (event.change, event.subject.number) == ("closed", number)
 
 
-def test_a_check_that_failed_names_its_pull_request(scene: Scene) -> None:
-    number, head = scene.draft(), scene.repository.head_of("topic")
-    event = scene.heard(ChecksFailed, lambda: scene.repository.add_check(head, "tests", "failure"))
+def test_a_check_that_failed_names_its_pull_request(harness: WebhookHarness) -> None:
+    number, head = harness.draft(), harness.repository.head_of("topic")
+    event = harness.heard(ChecksFailed, lambda: harness.repository.add_check(head, "tests", "failure"))
     assert (event.source, event.name, event.head_sha, event.head_ref) == ("check_run", "tests", head, "topic")
     assert (event.pull_requests, event.app) == ((number,), 15_368)
 
 
-def test_deliveries_have_ids_of_their_own_and_lost_ones_are_recorded(scene: Scene) -> None:
-    issue = scene.ada.open_issue("It breaks")
+def test_deliveries_have_ids_of_their_own_and_lost_ones_are_recorded(harness: WebhookHarness) -> None:
+    issue = harness.ada.open_issue("It breaks")
     for number in range(10):
-        scene.ada.comment(issue, f"comment {number}")
-    scene.heard(LabelAdded, lambda: scene.ada.label(issue, "bug"))
-    assert len({item.guid for item in scene.github.deliveries}) == len(scene.github.deliveries)
-    assert {item.status for item in scene.github.deliveries} == {202}
-    seen = len(scene.github.deliveries)
-    with scene.github.losing_webhooks():
-        scene.ada.comment(issue, "unheard")
-        assert not scene.github.delivered("issue_comment", since=seen).ok
+        harness.ada.comment(issue, f"comment {number}")
+    harness.heard(LabelAdded, lambda: harness.ada.label(issue, "bug"))
+    assert len({item.guid for item in harness.github.deliveries}) == len(harness.github.deliveries)
+    assert {item.status for item in harness.github.deliveries} == {202}
+    seen = len(harness.github.deliveries)
+    with harness.github.losing_webhooks():
+        harness.ada.comment(issue, "unheard")
+        assert not harness.github.delivered("issue_comment", since=seen).ok
 
 
 @pytest.mark.parametrize("token", ["", "ghp_unknown", "ghs_" + "x" * 36])
-def test_an_unknown_token_opens_nothing(scene: Scene, token: str) -> None:
+def test_an_unknown_token_opens_nothing(harness: WebhookHarness, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=scene.github.api_url, headers=headers) as client:
-        for path in (f"/repos/{scene.repository.full_name}", "/user", f"/repos/{scene.repository.full_name}/issues"):
+    with httpx.Client(base_url=harness.github.api_url, headers=headers) as client:
+        for path in (
+            f"/repos/{harness.repository.full_name}",
+            "/user",
+            f"/repos/{harness.repository.full_name}/issues",
+        ):
             assert client.get(path).status_code == 401
 
 
 @pytest.mark.parametrize(
     ("login", "status"), [("grace", "200"), ("rob", "403"), ("mallory", "403"), ("unknown", "401"), ("", "401")]
 )
-def test_who_may_push(scene: Scene, login: str, status: str) -> None:
-    address = f"{scene.github.server_url}/{scene.repository.full_name}.git/info/refs?service=git-receive-pack"
+def test_who_may_push(harness: WebhookHarness, login: str, status: str) -> None:
+    address = f"{harness.github.server_url}/{harness.repository.full_name}.git/info/refs?service=git-receive-pack"
     credentials = base64.b64encode(f"x-access-token:ghp_{login}".encode()).decode()
     headers = {"authorization": f"Basic {credentials}"} if login else {}
     assert str(httpx.get(address, headers=headers).status_code) == status
 
 
-def test_nobody_clones_without_a_token(scene: Scene) -> None:
-    address = f"{scene.github.server_url}/{scene.repository.full_name}.git"
+def test_nobody_clones_without_a_token(harness: WebhookHarness) -> None:
+    address = f"{harness.github.server_url}/{harness.repository.full_name}.git"
     done = subprocess.run(["git", "ls-remote", address], capture_output=True, env={**ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}, check=False)  # fmt: skip # noqa: E501
     assert done.returncode != 0

@@ -21,7 +21,7 @@ from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.faults import Fault
 from tests.support.publisher_harness import PublisherHarness, publisher_harness
 from tests.unit.publish.test_outbox import NOW
-from tests.unit.publish.test_outbox import Desk as Rows
+from tests.unit.publish.test_outbox import OutboxHarness as Rows
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
     """R20: 502 pages, answers that break off, effects whose answer is lost; each effect is there once."""
     chance, asked, met = random.Random(seed), itertools.count(), list[str]()
 
-    class Weather:
+    class UnreliableNetwork:
         """One request in five meets trouble, of any kind."""
 
         after = cut = drop = False
@@ -121,7 +121,7 @@ async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
 
     made = await harness.admit()
     await harness.work(made)
-    fake_github.github.faults.append(Weather())  # type: ignore[arg-type]
+    fake_github.github.faults.append(UnreliableNetwork())  # type: ignore[arg-type]
     for _ in range(40):
         await harness.everything()
         if harness.commissioned(made.id).posted_state == "pr_opened" and harness.outbox.next_due() is None:

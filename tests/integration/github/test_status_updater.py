@@ -218,11 +218,11 @@ async def test_who_took_the_job_over_tells_of_it(harness: PublisherHarness, fake
     with harness.engine.begin() as db:
         db.execute(jobs.update().values(epoch=7))
 
-    class Behind(type(harness.job_queries)):  # type: ignore[misc]
+    class StaleQueries(type(harness.job_queries)):  # type: ignore[misc]
         def not_posted(self, *_: object) -> tuple[object, ...]:
             return (old,)
 
-    harness.status_updater._job_queries = Behind(harness.engine, harness.now)
+    harness.status_updater._job_queries = StaleQueries(harness.engine, harness.now)
     assert await harness.status_updater.post_due() == 0
     harness.status_updater._job_queries = harness.job_queries
     assert await harness.status_updater.post_due() == 1

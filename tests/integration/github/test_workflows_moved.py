@@ -112,7 +112,7 @@ async def test_it_is_tried_once(harness: PublisherHarness, fake_github: FakeGitH
     workflow_changes(fake_github)
     await harness.work(made)
 
-    class Racer:
+    class ConcurrentPush:
         """After the second look at where the base is, it is elsewhere."""
 
         def hits(self, method: str, path: str) -> bool:
@@ -120,7 +120,7 @@ async def test_it_is_tried_once(harness: PublisherHarness, fake_github: FakeGitH
                 workflow_changes(fake_github)
             return False
 
-    fake_github.github.faults.append(Racer())  # type: ignore[arg-type]
+    fake_github.github.faults.append(ConcurrentPush())  # type: ignore[arg-type]
     await finish(harness)
     state, result = harness.ended(made.id)
     assert state == "error"

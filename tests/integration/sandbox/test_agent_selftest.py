@@ -90,7 +90,7 @@ def test_it_ends_as_each_agent_wants_to_be_told() -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class InstalledAgent:
     """Where the parrot is installed once, whatever its program is."""
 
     settings: Settings
@@ -112,14 +112,14 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> InstalledAgent:
     root = tmp_path_factory.mktemp("rehearsal")
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), **settle(root, VERSION, "1.1")}
     settings = settings_from(environment, root / "state")
-    return Place(settings, recipes(settings.runners)["parrot"])
+    return InstalledAgent(settings, recipes(settings.runners)["parrot"])
 
 
-async def test_an_agent_that_works_passes(place: Place) -> None:
+async def test_an_agent_that_works_passes(place: InstalledAgent) -> None:
     result = await selftest_runner(place.recipe, place.settings)
     assert result.passed, result.reason
     assert result.calls == 4
@@ -136,32 +136,32 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", sorted(BROKEN))
-async def test_a_broken_one_is_told_with_where_it_stopped(place: Place, case: str) -> None:
+async def test_a_broken_one_is_told_with_where_it_stopped(place: InstalledAgent, case: str) -> None:
     program, stopped_at, told = BROKEN[case]
     result = await place.rehearse(program)
     assert result.stopped_at == stopped_at, result
     assert told in result.reason
 
 
-async def test_one_that_can_be_interrupted_is(place: Place) -> None:
+async def test_one_that_can_be_interrupted_is(place: InstalledAgent) -> None:
     """In the middle of a command that would take longer than anybody waits."""
     result = await place.rehearse(remembering(PROGRAM), ("again",))
     assert result.passed, result.reason
 
 
-async def test_one_that_has_forgotten_what_it_was_at_is_told_of(place: Place) -> None:
+async def test_one_that_has_forgotten_what_it_was_at_is_told_of(place: InstalledAgent) -> None:
     result = await place.rehearse(remembering(PROGRAM), ("anew", "please"))
     assert result.stopped_at == "went on with its conversation", result
 
 
-async def test_what_cannot_be_installed_is_a_result(place: Place) -> None:
+async def test_what_cannot_be_installed_is_a_result(place: InstalledAgent) -> None:
     result = await selftest_runner(place.recipe.at("9.9"), place.settings)
     assert result.stopped_at == "was installed"
     assert "parrot==9.9" in result.reason
     assert "\n" not in result.reason
 
 
-def check(place: Place, *words: str, **environment: str) -> tuple[int, str]:
+def check(place: InstalledAgent, *words: str, **environment: str) -> tuple[int, str]:
     """The command itself; what it asks and installs comes from the parrot's own index."""
     done = subprocess.run(
         [COMMAND, "runners", "check", *words],
@@ -174,7 +174,7 @@ def check(place: Place, *words: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_newest_is_tried_before_it_is_used(place: Place) -> None:
+def test_the_newest_is_tried_before_it_is_used(place: InstalledAgent) -> None:
     code, text = check(place, "parrot", "--newest", "--json")
     [line] = json.loads(text)
     assert code == 1, "there is a newer one, works or not"
@@ -184,20 +184,20 @@ def test_the_newest_is_tried_before_it_is_used(place: Place) -> None:
     assert (code, "newest is 1.1" in text) == (1, True), text
 
 
-def test_the_newest_in_use_that_works_is_well(place: Place, tmp_path: Path) -> None:
+def test_the_newest_in_use_that_works_is_well(place: InstalledAgent, tmp_path: Path) -> None:
     code, text = check(place, "parrot", **settle(tmp_path))
     assert code == 0, text
     assert "works (4 calls" in text
     assert "; the newest" in text
 
 
-def test_an_index_that_says_nothing_is_not_taken_for_good_news(place: Place, tmp_path: Path) -> None:
+def test_an_index_that_says_nothing_is_not_taken_for_good_news(place: InstalledAgent, tmp_path: Path) -> None:
     code, text = check(place, "--versions", "parrot", PIP_INDEX_URL=f"file://{tmp_path}")
     assert code == 1
     assert "could not look for" in text
 
 
-def test_an_unknown_name_is_refused(place: Place) -> None:
+def test_an_unknown_name_is_refused(place: InstalledAgent) -> None:
     code, text = check(place, "robot")
     assert code == ExitCode.CONFIG
     assert "There is no runner 'robot'" in text

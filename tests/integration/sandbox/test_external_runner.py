@@ -64,7 +64,7 @@ PRICED = ModelInfo("scripted", 100_000, 4_000, input_price=1_000_000, output_pri
 
 
 @dataclass
-class Says:
+class ScriptedTexts:
     """A model that says these things one after the other; what it was sent stands in `bodies`."""
 
     lines: Sequence[str]
@@ -94,7 +94,7 @@ class Says:
 
 
 @dataclass
-class Stand:
+class RunnerHarness:
     """One job's memory, for several processes one after the other."""
 
     place: Path
@@ -119,7 +119,7 @@ class Stand:
         self.submitted.append(submission)
         return self.verdicts[len(self.submitted) - 1] if self.verdicts else ReviewResult(accepted=True)
 
-    async def work(self, model: Says, budget: Budget | None = None, *, key: str = "work") -> RunnerEnding:
+    async def work(self, model: ScriptedTexts, budget: Budget | None = None, *, key: str = "work") -> RunnerEnding:
         async with self._sandbox(key) as sandbox:
             around = RunnerContext(
                 budgeted_model=UnbudgetedModel(ScriptedModel([])),
@@ -152,15 +152,15 @@ class Stand:
 
 
 @pytest.fixture
-async def case_runner(tmp_path: Path) -> AsyncIterator[Stand]:
+async def case_runner(tmp_path: Path) -> AsyncIterator[RunnerHarness]:
     provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches", environment=dict(os.environ))
     (tmp_path / "s").mkdir()
-    yield Stand(tmp_path / "s", provider)
+    yield RunnerHarness(tmp_path / "s", provider)
     assert list((tmp_path / "s").iterdir()) == [], "the way out is closed with the agent"
 
 
-async def test_it_fixes_and_every_call_is_a_step(case_runner: Stand) -> None:
-    model = Says(["ls", FIX, HAND_IN, "exit"])
+async def test_it_fixes_and_every_call_is_a_step(case_runner: RunnerHarness) -> None:
+    model = ScriptedTexts(["ls", FIX, HAND_IN, "exit"])
     ending = await case_runner.work(model)
     assert (ending.exit_status, ending.turns) == ("submitted", 4)
     assert case_runner.submitted == [Submission(summary="add adds", reproduction="python3 -c pass")]
@@ -176,9 +176,9 @@ async def test_it_fixes_and_every_call_is_a_step(case_runner: Stand) -> None:
 
 
 @pytest.mark.parametrize("word", ["word ", "字", "\0"])
-async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: Stand, word: str) -> None:
+async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: RunnerHarness, word: str) -> None:
     case_runner.brief = f"Fix add. {word * 100_000}"
-    model = Says([FIX, HAND_IN, "exit"])
+    model = ScriptedTexts([FIX, HAND_IN, "exit"])
     assert (await case_runner.work(model)).exit_status == "submitted"
     task = model.task(0)
     assert task.startswith("Fix add.")
@@ -187,13 +187,13 @@ async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: Stand,
     assert len(task.encode()) < 128 * 1024
 
 
-async def test_what_speaks_against_it_is_the_next_task(case_runner: Stand) -> None:
+async def test_what_speaks_against_it_is_the_next_task(case_runner: RunnerHarness) -> None:
     case_runner.verdicts = [
         ReviewResult(accepted=False, text="Newly failing: test_money."),
         ReviewResult(accepted=True),
     ]
     case_runner.words = [UserMessage(seq=1, who="ada", text="Mind the sign.")]
-    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    model = ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"])
     ending = await case_runner.work(model)
     assert ending.exit_status == "submitted"
     assert "Newly failing: test_money." in model.task(3)
@@ -201,74 +201,76 @@ async def test_what_speaks_against_it_is_the_next_task(case_runner: Stand) -> No
     assert "From ada, who may ask: Mind the sign." in model.task(3)
 
 
-async def test_it_is_not_started_for_ever(case_runner: Stand) -> None:
+async def test_it_is_not_started_for_ever(case_runner: RunnerHarness) -> None:
     case_runner.verdicts = [ReviewResult(accepted=False, text="no")] * ROUNDS
-    ending = await case_runner.work(Says([FIX, *[HAND_IN, "exit"] * ROUNDS]))
+    ending = await case_runner.work(ScriptedTexts([FIX, *[HAND_IN, "exit"] * ROUNDS]))
     assert ending.exit_status == "error"
     assert "was not accepted" in ending.reason
     assert len(case_runner.submitted) == ROUNDS
 
 
-async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(case_runner: Stand) -> None:
-    ending = await case_runner.work(Says([FIX, "exit"]))
+async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(case_runner: RunnerHarness) -> None:
+    ending = await case_runner.work(ScriptedTexts([FIX, "exit"]))
     assert ending.exit_status == "submitted"
     assert case_runner.submitted == [Submission(summary="exit", asked=True)]
 
 
 @pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
-async def test_nothing_done_is_said(case_runner: Stand, code: str, status: str) -> None:
-    ending = await case_runner.work(Says(["true", code]))
+async def test_nothing_done_is_said(case_runner: RunnerHarness, code: str, status: str) -> None:
+    ending = await case_runner.work(ScriptedTexts(["true", code]))
     assert ending.exit_status == status
     assert "Parrot" in ending.reason
     assert case_runner.submitted == []
 
 
-async def test_an_earlier_submission_is_not_handed_in_again(case_runner: Stand) -> None:
+async def test_an_earlier_submission_is_not_handed_in_again(case_runner: RunnerHarness) -> None:
     case_runner.verdicts = [ReviewResult(accepted=False, text="no"), ReviewResult(accepted=True)]
-    await case_runner.work(Says([FIX, HAND_IN, "exit", "true", "exit"]))
+    await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit", "true", "exit"]))
     assert [each.summary for each in case_runner.submitted] == ["add adds", "exit"]
 
 
-async def test_turns_that_are_used_pause_the_job_and_more_of_them_go_on(case_runner: Stand) -> None:
-    ending = await case_runner.work(Says([FIX, "true"]), Budget(steps=2))
+async def test_turns_that_are_used_pause_the_job_and_more_of_them_go_on(case_runner: RunnerHarness) -> None:
+    ending = await case_runner.work(ScriptedTexts([FIX, "true"]), Budget(steps=2))
     assert (ending.exit_status, ending.reason) == ("limit_reached", "All 2 turns are used.")
     case_runner.journal = case_runner.journal.resumed()
-    ending = await case_runner.work(Says([HAND_IN, "exit"]), Budget(steps=9), key="another-machine")
+    ending = await case_runner.work(ScriptedTexts([HAND_IN, "exit"]), Budget(steps=9), key="another-machine")
     assert ending.exit_status == "submitted"
     assert case_runner.patch == {"app.py": FIXED}, "it goes on with the tree as it stood"
 
 
-async def test_money_that_is_spent_pauses_the_job(case_runner: Stand) -> None:
+async def test_money_that_is_spent_pauses_the_job(case_runner: RunnerHarness) -> None:
     case_runner.ledger = MemoryLedger(1_100)
-    ending = await case_runner.work(Says([FIX, "true", "true", "true"]))
+    ending = await case_runner.work(ScriptedTexts([FIX, "true", "true", "true"]))
     assert ending.exit_status == "limit_reached"
     assert "budget" in ending.reason
     assert case_runner.ledger.spent() <= 1_100
 
 
-async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: Stand) -> None:
+async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: RunnerHarness) -> None:
     case_runner.until = 1_100
-    ending = await case_runner.work(Says([FIX, "true", "true", "true", "true", "true", "true", "true", "true", "true"]))
+    ending = await case_runner.work(
+        ScriptedTexts([FIX, "true", "true", "true", "true", "true", "true", "true", "true", "true"])
+    )
     assert ending.exit_status == "limit_reached"
     assert ending.reason == "This attempt's share of the money is used."
     assert case_runner.ledger.spent() <= 1_100
 
 
-async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(case_runner: Stand) -> None:
+async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(case_runner: RunnerHarness) -> None:
     case_runner.journal = MemoryJournal(die_at="parrot.1", moment="during")
     with pytest.raises(Died):
-        await case_runner.work(Says(["echo half > /workspace/app.py", "exit"]))
+        await case_runner.work(ScriptedTexts(["echo half > /workspace/app.py", "exit"]))
     case_runner.journal = case_runner.journal.resumed()
-    ending = await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
     assert ending.exit_status == "submitted"
     assert case_runner.patch == {"app.py": FIXED}
 
 
-async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner: Stand) -> None:
+async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner: RunnerHarness) -> None:
     """It had more calls open at once than the same start has now: all of them are settled."""
     for call in ("parrot.1.1", "parrot.1.9", "turn.1"):
         case_runner.ledger.reserve(call, 100_000, if_lost=Usage(prompt_tokens=70, cost=70, estimated=True))
-    ending = await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+    ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
     assert ending.exit_status == "submitted"
     totals = case_runner.ledger.totals()
     assert (totals.lost, totals.pending, totals.calls) == (2, 1, 6)
@@ -276,8 +278,8 @@ async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner
     assert case_runner.ledger.remaining() == 1_000_000 - 2 * 70 - 3 * 110 - 100_000
 
 
-async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_runner: Stand) -> None:
-    model = Says([FIX, f"# ada: Mind the sign.\n{HAND_IN}", "exit", HAND_IN, "exit"], case_runner.words)
+async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_runner: RunnerHarness) -> None:
+    model = ScriptedTexts([FIX, f"# ada: Mind the sign.\n{HAND_IN}", "exit", HAND_IN, "exit"], case_runner.words)
     ending = await case_runner.work(model)
     assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 1)
     assert "Mind the sign." not in model.task(2)
@@ -285,7 +287,7 @@ async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_r
     assert "From ada, who may ask: Mind the sign." in model.task(3)
 
 
-async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: Stand) -> None:
+async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: RunnerHarness) -> None:
     """Words of after a start do not change what was made of that start."""
     case_runner.verdicts = [
         ReviewResult(accepted=False, text="Newly failing: test_money."),
@@ -293,10 +295,10 @@ async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: 
     ]
     case_runner.journal = MemoryJournal(die_at="parrot.2", moment="during")
     with pytest.raises(Died):
-        await case_runner.work(Says([FIX, HAND_IN, "exit", HAND_IN, "exit"]))
+        await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"]))
     case_runner.words.append(UserMessage(seq=1, who="ada", text="Mind the sign."))
     case_runner.journal, case_runner.submitted = case_runner.journal.resumed(), []
-    model = Says([HAND_IN, "exit"])
+    model = ScriptedTexts([HAND_IN, "exit"])
     ending = await case_runner.work(model)
     assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 2)
     assert "Newly failing: test_money." in model.task(0)
@@ -311,10 +313,10 @@ REMEMBERS = RECIPE.model_copy(
 )
 
 
-async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: Stand) -> None:
+async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: RunnerHarness) -> None:
     """It would wait for ever; what it had not finished is still there, and it is told only what is new."""
     case_runner.recipe = REMEMBERS
-    model = Says([FIX, "# ada: Mind the sign.\nsleep 1000", HAND_IN, "exit"], case_runner.words)
+    model = ScriptedTexts([FIX, "# ada: Mind the sign.\nsleep 1000", HAND_IN, "exit"], case_runner.words)
     ending = await case_runner.work(model)
     assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 1)
     assert case_runner.patch == {"app.py": FIXED}
@@ -329,12 +331,12 @@ async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: Stand)
     assert [done.spoken_to for done in case_runner.runner.rounds] == [True, False]
 
 
-async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runner: Stand) -> None:
+async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runner: RunnerHarness) -> None:
     case_runner.recipe, case_runner.verdicts = (
         REMEMBERS,
         [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)],
     )
-    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    model = ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"])
     assert (await case_runner.work(model)).exit_status == "submitted"
     first, *_, news = model.talk(3)
     assert "Fix add." in first
@@ -342,7 +344,7 @@ async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runne
     assert "Fix add." not in news
 
 
-async def test_in_another_process_it_begins_anew(case_runner: Stand) -> None:
+async def test_in_another_process_it_begins_anew(case_runner: RunnerHarness) -> None:
     """Its conversation may be on another machine."""
     case_runner.recipe, case_runner.verdicts = (
         REMEMBERS,
@@ -350,27 +352,27 @@ async def test_in_another_process_it_begins_anew(case_runner: Stand) -> None:
     )
     case_runner.journal = MemoryJournal(die_at="parrot.2", moment="before")
     with pytest.raises(Died):
-        await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+        await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
     case_runner.journal, case_runner.submitted = case_runner.journal.resumed(), []
-    model = Says([HAND_IN, "exit"])
+    model = ScriptedTexts([HAND_IN, "exit"])
     assert (await case_runner.work(model, key="another-machine")).exit_status == "submitted"
     assert "Fix add." in model.task(0)
     assert "Newly failing." in model.task(0)
     assert case_runner.patch == {"app.py": FIXED}
 
 
-async def test_where_there_is_no_conversation_to_go_on_with_it_begins_anew(case_runner: Stand) -> None:
+async def test_where_there_is_no_conversation_to_go_on_with_it_begins_anew(case_runner: RunnerHarness) -> None:
     forgets = ("python3", "-I", "-c", "import sys; sys.exit('no conversation found')")
     case_runner.recipe = REMEMBERS.model_copy(update={"again": forgets})
     case_runner.verdicts = [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)]
-    model = Says([FIX, HAND_IN, "exit", HAND_IN, "exit"])
+    model = ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"])
     assert (await case_runner.work(model)).exit_status == "submitted"
     assert "Fix add." in model.task(3)
     assert "Newly failing." in model.task(3)
     assert len(model.talk(3)) == 1
 
 
-async def test_minutes_end_it(case_runner: Stand) -> None:
-    ending = await case_runner.work(Says([FIX, "sleep 60", "exit"]), Budget(minutes=0.03))
+async def test_minutes_end_it(case_runner: RunnerHarness) -> None:
+    ending = await case_runner.work(ScriptedTexts([FIX, "sleep 60", "exit"]), Budget(minutes=0.03))
     assert ending.exit_status == "limit_reached"
     assert "minutes are used" in ending.reason

@@ -15,7 +15,7 @@ from tests.support.sandboxes import filler, opened, shell
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
 
 
-class Bench:
+class CachedProviders:
     """Providers over one cache, as several processes have it; counts how often a tree is filled."""
 
     def __init__(self, directory: Path) -> None:
@@ -41,11 +41,11 @@ class Bench:
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def services(tmp_path: Path) -> CachedProviders:
+    return CachedProviders(tmp_path)
 
 
-async def test_the_second_job_of_a_key_skips_it(services: Bench) -> None:
+async def test_the_second_job_of_a_key_skips_it(services: CachedProviders) -> None:
     setup = SetupPlan(
         ("date +%N > /env/when; mkdir modules; date +%N > modules/when",), key="k", directories=("modules",)
     )
@@ -58,7 +58,7 @@ async def test_the_second_job_of_a_key_skips_it(services: Bench) -> None:
     assert services.fills == 3  # one for the set-up's throw-away copy, one for each job
 
 
-async def test_another_key_is_another_result(services: Bench) -> None:
+async def test_another_key_is_another_result(services: CachedProviders) -> None:
     for key in ("one", "two"):
         setup = SetupPlan((f"echo {key} > /env/which",), key=key)
         async with opened(services.provider(), services.spec(key, setup)) as sandbox:
@@ -66,7 +66,7 @@ async def test_another_key_is_another_result(services: Bench) -> None:
     assert len(services.layers) == 2
 
 
-async def test_two_at_once_build_it_once(services: Bench) -> None:
+async def test_two_at_once_build_it_once(services: CachedProviders) -> None:
     setup = SetupPlan(("date +%N > /env/when; sleep 0.3",), key="same")
 
     async def job(key: str) -> str:
@@ -78,7 +78,7 @@ async def test_two_at_once_build_it_once(services: Bench) -> None:
     assert services.fills == 4
 
 
-async def test_a_failure_leaves_nothing_and_is_tried_again(services: Bench) -> None:
+async def test_a_failure_leaves_nothing_and_is_tried_again(services: CachedProviders) -> None:
     for _ in range(2):
         with pytest.raises(SetupError, match="exit code 3"):
             await services.provider().open(services.spec("fails", SetupPlan(("touch /env/half; exit 3",), key="k")))
@@ -88,7 +88,7 @@ async def test_a_failure_leaves_nothing_and_is_tried_again(services: Bench) -> N
         assert await shell(sandbox, "cat /env/found") == "found\n"
 
 
-async def test_one_group_may_fail_where_another_does_not(services: Bench) -> None:
+async def test_one_group_may_fail_where_another_does_not(services: CachedProviders) -> None:
     """A job goes on without it and says so, in each of its sandboxes; the next job tries again."""
     groups = (("echo python > /env/made",), ("echo no such lock >&2; exit 1", "echo never > /env/later"))
     setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)
@@ -101,7 +101,7 @@ async def test_one_group_may_fail_where_another_does_not(services: Bench) -> Non
     assert [path.name.partition(".")[2] for path in services.layers] == ["one", "two"]
 
 
-async def test_where_every_group_fails_so_does_the_set_up(services: Bench) -> None:
+async def test_where_every_group_fails_so_does_the_set_up(services: CachedProviders) -> None:
     groups = (("exit 3",), ("exit 4",))
     setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)
     with pytest.raises(SetupError, match="exit code 3"):
@@ -109,7 +109,7 @@ async def test_where_every_group_fails_so_does_the_set_up(services: Bench) -> No
     assert services.layers == []
 
 
-async def test_cancelling_leaves_nothing(services: Bench) -> None:
+async def test_cancelling_leaves_nothing(services: CachedProviders) -> None:
     begun = asyncio.Event()
     setup = SetupPlan(("echo begun; sleep 300",), key="k")
     opening = asyncio.create_task(
@@ -122,7 +122,7 @@ async def test_cancelling_leaves_nothing(services: Bench) -> None:
     assert services.layers == []
 
 
-async def test_a_builder_that_died_is_cleaned_up_after(services: Bench) -> None:
+async def test_a_builder_that_died_is_cleaned_up_after(services: CachedProviders) -> None:
     setup = SetupPlan(("echo made > /env/x",), key="k")
     async with opened(services.provider(), services.spec("one", setup)):
         (layer,) = services.layers
@@ -132,7 +132,7 @@ async def test_a_builder_that_died_is_cleaned_up_after(services: Bench) -> None:
     assert services.layers == [layer]
 
 
-async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services: Bench) -> None:
+async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services: CachedProviders) -> None:
     setup = SetupPlan(
         ("touch trace; mkdir modules; touch modules/m ~/h /tmp/t",), key="k", directories=("modules", "absent")
     )
@@ -140,18 +140,18 @@ async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services:
         assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
 
 
-async def test_a_file_may_be_part_of_the_result(services: Bench) -> None:
+async def test_a_file_may_be_part_of_the_result(services: CachedProviders) -> None:
     setup = SetupPlan(("echo generated > src/version.py",), key="k", directories=("src/version.py",))
     async with opened(services.provider(), services.spec("job", setup)) as sandbox:
         assert await shell(sandbox, "cat src/version.py src/a.py") == "generated\na = 1\n"
 
 
-async def test_the_first_failing_line_ends_a_command(services: Bench) -> None:
+async def test_the_first_failing_line_ends_a_command(services: CachedProviders) -> None:
     with pytest.raises(SetupError, match="exit code 1"):
         await services.provider().open(services.spec("job", SetupPlan(("false | cat\ntouch /env/never",), key="k")))
 
 
-async def test_a_host_that_is_not_listed_is_refused_and_named(services: Bench) -> None:
+async def test_a_host_that_is_not_listed_is_refused_and_named(services: CachedProviders) -> None:
     fetch = "import urllib.request as u; u.urlopen('http://elsewhere.invalid/x')"
     with pytest.raises(SetupError, match=r"refused: elsewhere\.invalid") as caught:
         await services.provider().open(
@@ -160,7 +160,7 @@ async def test_a_host_that_is_not_listed_is_refused_and_named(services: Bench) -
     assert "network:" in caught.value.message
 
 
-async def test_there_is_no_way_round_the_proxy(services: Bench) -> None:
+async def test_there_is_no_way_round_the_proxy(services: CachedProviders) -> None:
     direct = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
     with pytest.raises(SetupError, match="unreachable"):
         await services.provider().open(
@@ -172,7 +172,7 @@ async def _listening(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-async def test_a_listed_host_is_reached(services: Bench) -> None:
+async def test_a_listed_host_is_reached(services: CachedProviders) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\npackage")
@@ -191,7 +191,7 @@ async def test_a_listed_host_is_reached(services: Bench) -> None:
         server.close()
 
 
-async def test_paths_of_the_machine_that_commands_may_read(services: Bench, tmp_path: Path) -> None:
+async def test_paths_of_the_machine_that_commands_may_read(services: CachedProviders, tmp_path: Path) -> None:
     index = tmp_path / "index"
     index.mkdir()
     (index / "package").write_text("bytes")

@@ -91,7 +91,7 @@ class TestStarting:
         assert only.repair
 
     async def test_a_sandbox_that_dies_later_is_destroyed(self) -> None:
-        dying = Dying()
+        dying = FailingExecutor()
 
         async def launch(_: SandboxSpec) -> Sandbox:
             return dying
@@ -100,7 +100,7 @@ class TestStarting:
         assert dying.destroyed
 
 
-class Dying(Executor):
+class FailingExecutor(Executor):
     """A sandbox in which no command can be started any more."""
 
     key = "dying"
@@ -118,7 +118,7 @@ class Dying(Executor):
         self.destroyed = True
 
 
-class Busy(Dying):
+class Busy(FailingExecutor):
     """A machine so busy that the first `late` commands with a limit are ended before they have begun."""
 
     def __init__(self, late: int) -> None:

@@ -49,7 +49,7 @@ NODE_PROJECT = {
 }
 
 
-class Bench:
+class SetupSandboxes:
     """Sandboxes over projects in memory, with one cache."""
 
     def __init__(self, directory: Path) -> None:
@@ -88,11 +88,11 @@ def text(completed: CompletedCommand) -> str:
 
 
 @pytest.fixture
-def services(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def services(tmp_path: Path) -> SetupSandboxes:
+    return SetupSandboxes(tmp_path)
 
 
-async def test_a_python_project_is_installed_and_works_offline_in_any_fresh_tree(services: Bench) -> None:
+async def test_a_python_project_is_installed_and_works_offline_in_any_fresh_tree(services: SetupSandboxes) -> None:
     setup = await plan(PYTHON_PROJECT)
     async with services.open("first", PYTHON_PROJECT, setup) as sandbox:
         tested = await sandbox.exec(["python", "-m", "unittest", "discover", "-s", "tests"])
@@ -107,7 +107,7 @@ async def test_a_python_project_is_installed_and_works_offline_in_any_fresh_tree
         assert "'goodbye' != 'hello'" in text(tested)
 
 
-async def test_a_node_project_is_installed_and_works_offline(services: Bench) -> None:
+async def test_a_node_project_is_installed_and_works_offline(services: SetupSandboxes) -> None:
     async with services.open("node", NODE_PROJECT, await plan(NODE_PROJECT)) as sandbox:
         tested = await sandbox.exec(["node", "test.js"])
         assert tested.ok, text(tested)
@@ -116,13 +116,13 @@ async def test_a_node_project_is_installed_and_works_offline(services: Bench) ->
         assert text(listed).split() == ["node_modules", "package.json", "test.js"]
 
 
-async def test_a_configured_command_finds_a_virtual_environment(services: Bench) -> None:
+async def test_a_configured_command_finds_a_virtual_environment(services: SetupSandboxes) -> None:
     files = {"a.py": "import iniconfig; print('there')", "email.py": "raise SystemExit('the project was asked')"}
     async with services.open("own", files, await plan(files, commands=["pip install iniconfig"])) as sandbox:
         assert text(await sandbox.exec(["python", "a.py"])) == "there\n"
 
 
-async def test_a_host_outside_the_list_is_refused_and_named(services: Bench) -> None:
+async def test_a_host_outside_the_list_is_refused_and_named(services: SetupSandboxes) -> None:
     fetch = "python3 -c \"import urllib.request as u; u.urlopen('https://elsewhere.example.com/')\""
     with pytest.raises(SetupError) as caught:
         async with services.open("refused", {"a.txt": ""}, await plan({"a.txt": ""}, commands=[fetch])):
@@ -130,7 +130,7 @@ async def test_a_host_outside_the_list_is_refused_and_named(services: Bench) -> 
     assert "refused: elsewhere.example.com (allow with `network:` in .github/agent-fix.yml)" in caught.value.message
 
 
-async def test_without_the_proxy_there_is_no_way_out(services: Bench) -> None:
+async def test_without_the_proxy_there_is_no_way_out(services: SetupSandboxes) -> None:
     connect = "import socket; socket.create_connection(('192.0.2.1', 443), 5)"
     past = f'env -u HTTPS_PROXY -u https_proxy python3 -c "{connect}"'
     with pytest.raises(SetupError, match="Network is unreachable"):

@@ -15,7 +15,7 @@ from app.sandbox.base import Sandbox, SandboxLimits, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.always_ends import behaviour, endpoint_faults, overflow
 from tests.support.always_ends.case_runner import FILES, Case, CaseRunner, Outcome, alive, tasks_left
-from tests.support.always_ends.endpoint import Player
+from tests.support.always_ends.endpoint import CaseEndpoint
 from tests.support.sandboxes import filler, opened
 
 CASES = {case.name: case for family in (endpoint_faults, behaviour, overflow) for case in family.cases()}
@@ -25,13 +25,13 @@ ENDED = frozenset({"submitted", "no_change", "limit_reached", "error"})
 
 
 @pytest.fixture(scope="module")
-def player() -> Iterator[Player]:
-    with Player() as player:
+def player() -> Iterator[CaseEndpoint]:
+    with CaseEndpoint() as player:
         yield player
 
 
 @pytest.fixture(scope="module")
-def before(player: Player) -> tuple[frozenset[str], frozenset[int]]:
+def before(player: CaseEndpoint) -> tuple[frozenset[str], frozenset[int]]:
     return alive()
 
 
@@ -41,7 +41,7 @@ def test_there_are_enough_cases() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_it_ends(
-    name: str, player: Player, before: tuple[frozenset[str], frozenset[int]], tmp_path: Path
+    name: str, player: CaseEndpoint, before: tuple[frozenset[str], frozenset[int]], tmp_path: Path
 ) -> None:
     case = CASES[name]
     async with _sandbox(case, tmp_path) as sandbox:
@@ -61,7 +61,7 @@ async def _sandbox(case: Case, directory: Path) -> AsyncIterator[Sandbox | None]
         yield sandbox
 
 
-async def _ends(case_runner: CaseRunner, player: Player) -> None:
+async def _ends(case_runner: CaseRunner, player: CaseEndpoint) -> None:
     case = case_runner.case
     outcome = await case_runner.work()
     assert outcome.status in case.ends.split("|"), outcome
@@ -99,7 +99,7 @@ def _is_a_sentence(text: str, *, model_wrote_it: bool) -> None:
         assert text[-1] in ".…!}])>\"'" or re.search(r": .*\w$", text), text
 
 
-def _wastes_little(player: Player) -> None:
+def _wastes_little(player: CaseEndpoint) -> None:
     """After an overflow that nothing mended, at most three more calls."""
     bodies = [(reply.body or b"").decode("utf-8", "replace") for reply in player.replies]
     after = len(bodies)
@@ -143,7 +143,7 @@ def _obeys_the_protocol(messages: list[dict[str, Any]]) -> None:
     assert not waiting
 
 
-async def _is_told_again(case_runner: CaseRunner, outcome: Outcome, player: Player) -> None:
+async def _is_told_again(case_runner: CaseRunner, outcome: Outcome, player: CaseEndpoint) -> None:
     """The next process of a job that has ended asks nobody and says the same."""
     asked, case_runner.journal = len(player.bodies), case_runner.journal.resumed()
     if outcome.status in ENDED:

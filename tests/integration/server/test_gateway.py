@@ -58,7 +58,7 @@ BODIES: dict[WireProtocol, dict[str, Any]] = {
 WIRES: tuple[WireProtocol, ...] = ("chat", "responses", "messages")
 
 
-class Stand:
+class GatewayHarness:
     """A gateway before a scripted endpoint, and a client on its socket."""
 
     def __init__(self, endpoint: OpenAIEndpoint, client: httpx.AsyncClient, gateway: Gateway) -> None:
@@ -88,7 +88,7 @@ def endpoint() -> Iterator[OpenAIEndpoint]:
 @asynccontextmanager
 async def standing(
     endpoint: OpenAIEndpoint, place: Path, *, cap: int = 1_000_000, limits: GatewayLimits | None = None
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[GatewayHarness]:
     environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}
     passage = LiteLLMRawCall("openai/priced", environment, PRICE)
     account = CallBudget(MemoryLedger(cap), passage.info)
@@ -97,12 +97,12 @@ async def standing(
     async with serving(gateway, socket):
         transport = httpx.AsyncHTTPTransport(uds=str(socket), retries=0)
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=30) as client:
-            yield Stand(endpoint, client, gateway)
+            yield GatewayHarness(endpoint, client, gateway)
     assert not socket.exists()
 
 
 @pytest.fixture
-async def case_runner(endpoint: OpenAIEndpoint, tmp_path: Path) -> AsyncIterator[Stand]:
+async def case_runner(endpoint: OpenAIEndpoint, tmp_path: Path) -> AsyncIterator[GatewayHarness]:
     async with standing(endpoint, tmp_path) as made:
         yield made
 
@@ -125,7 +125,7 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("wire", WIRES)
 async def test_each_protocol_reaches_the_model_and_is_booked(
-    case_runner: Stand, wire: WireProtocol, *, stream: bool
+    case_runner: GatewayHarness, wire: WireProtocol, *, stream: bool
 ) -> None:
     reply = answer("I look around.", tools=[CALL]) if stream else whole("I look around.", CALL)
     case_runner.endpoint.script(reply)
@@ -172,7 +172,7 @@ def whole(text: str, call: tuple[str, str, str]) -> Reply:
     return Reply(headers={"content-type": "application/json"}, body=json.dumps(body).encode())
 
 
-async def test_a_chat_client_gets_the_usage_only_where_it_asked_for_it(case_runner: Stand) -> None:
+async def test_a_chat_client_gets_the_usage_only_where_it_asked_for_it(case_runner: GatewayHarness) -> None:
     case_runner.endpoint.script(answer("a"), answer("b"))
     silent = await case_runner.ask("chat", stream=True)
     assert all(event["choices"] for event in events(silent))
@@ -182,7 +182,7 @@ async def test_a_chat_client_gets_the_usage_only_where_it_asked_for_it(case_runn
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_another_jobs_token_is_refused(case_runner: Stand, wire: WireProtocol) -> None:
+async def test_another_jobs_token_is_refused(case_runner: GatewayHarness, wire: WireProtocol) -> None:
     case_runner.endpoint.script()
     for token in ("none", "job-token-of-another-job", KEY, "ключ"):
         headers = [(b"authorization", f"Bearer {token}".encode()), (b"x-api-key", token.encode())]
@@ -195,7 +195,7 @@ async def test_another_jobs_token_is_refused(case_runner: Stand, wire: WireProto
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("model", ["gpt-5", "openai/priced", "", None, 7, ["agent-fix"]])
-async def test_another_model_is_refused(case_runner: Stand, wire: WireProtocol, model: Any) -> None:
+async def test_another_model_is_refused(case_runner: GatewayHarness, wire: WireProtocol, model: Any) -> None:
     case_runner.endpoint.script()
     response = await case_runner.ask(wire, model=model)
     assert response.status_code == 404
@@ -257,7 +257,7 @@ WAYS_OUT: tuple[tuple[WireProtocol, dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize(("wire", "fields"), WAYS_OUT)
 async def test_there_is_no_way_out_through_the_provider(
-    case_runner: Stand, wire: WireProtocol, fields: dict[str, Any]
+    case_runner: GatewayHarness, wire: WireProtocol, fields: dict[str, Any]
 ) -> None:
     """Its tools, its files and its fetching of addresses would be a network that the sandbox does not have."""
     case_runner.endpoint.script()
@@ -297,7 +297,9 @@ OTHER_WAYS: Mapping[str, Any] = {
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("field", sorted(OTHER_WAYS))
-async def test_no_field_leads_elsewhere_or_to_another_price(case_runner: Stand, wire: WireProtocol, field: str) -> None:
+async def test_no_field_leads_elsewhere_or_to_another_price(
+    case_runner: GatewayHarness, wire: WireProtocol, field: str
+) -> None:
     """An address or a key in a request must not turn where our key goes; nor do some providers' own fields."""
     case_runner.endpoint.script()
     response = await case_runner.ask(wire, stream=True, **{field: OTHER_WAYS[field]})
@@ -340,7 +342,7 @@ SENT: Mapping[WireProtocol, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_agents_really_send_is_let_through(case_runner: Stand, wire: WireProtocol) -> None:
+async def test_what_agents_really_send_is_let_through(case_runner: GatewayHarness, wire: WireProtocol) -> None:
     case_runner.endpoint.script(answer("done"))
     response = await case_runner.ask(wire, stream=True, **SENT[wire])
     assert response.status_code == 200, response.text
@@ -384,7 +386,7 @@ async def test_a_model_that_writes_on_and_on_is_cut_off(endpoint: OpenAIEndpoint
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_stream_that_is_cut_says_so_and_is_booked(case_runner: Stand, wire: WireProtocol) -> None:
+async def test_a_stream_that_is_cut_says_so_and_is_booked(case_runner: GatewayHarness, wire: WireProtocol) -> None:
     case_runner.endpoint.script(cut(answer("I was about to say something long"), 3))
     response = await case_runner.ask(wire, stream=True)
     assert response.status_code == 200
@@ -398,7 +400,7 @@ async def test_a_stream_that_is_cut_says_so_and_is_booked(case_runner: Stand, wi
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize(("status", "seen"), [(429, 429), (500, 503), (401, 400), (400, 400)])
 async def test_faults_of_the_provider_keep_their_meaning(
-    case_runner: Stand, wire: WireProtocol, status: int, seen: int
+    case_runner: GatewayHarness, wire: WireProtocol, status: int, seen: int
 ) -> None:
     headers = {"retry-after": "7"} if status == 429 else {}
     case_runner.endpoint.script(error(status, f"no {KEY}", headers=headers))
@@ -409,7 +411,7 @@ async def test_faults_of_the_provider_keep_their_meaning(
     assert len(case_runner.endpoint.requests) == 1, "it is the agent's client that repeats"
 
 
-async def test_a_hundred_megabytes_are_refused_unread(case_runner: Stand) -> None:
+async def test_a_hundred_megabytes_are_refused_unread(case_runner: GatewayHarness) -> None:
     async def flood() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b" " * 1024**2
@@ -424,7 +426,7 @@ async def test_a_hundred_megabytes_are_refused_unread(case_runner: Stand) -> Non
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff\xfe"])
-async def test_what_is_no_request_is_refused(case_runner: Stand, raw: bytes) -> None:
+async def test_what_is_no_request_is_refused(case_runner: GatewayHarness, raw: bytes) -> None:
     response = await case_runner.client.post(PATHS["chat"], content=raw, headers={"authorization": f"Bearer {TOKEN}"})
     assert response.status_code == 400
 
@@ -467,7 +469,7 @@ async def test_who_stops_waiting_for_a_place_gives_it_back() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_agent_that_is_killed_pays_for_what_it_heard(case_runner: Stand, *, stream: bool) -> None:
+async def test_an_agent_that_is_killed_pays_for_what_it_heard(case_runner: GatewayHarness, *, stream: bool) -> None:
     case_runner.endpoint.script(stall(answer("I think about this for a long time"), 3))
 
     async def begin() -> None:
@@ -521,7 +523,7 @@ async def test_signals_stay_with_those_who_listen(endpoint: OpenAIEndpoint, tmp_
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-async def test_only_what_is_new_is_recorded_of_a_conversation(case_runner: Stand) -> None:
+async def test_only_what_is_new_is_recorded_of_a_conversation(case_runner: GatewayHarness) -> None:
     case_runner.endpoint.script(answer("one"), answer("two"))
     first = [{"role": "user", "content": "fix it"}]
     second = [*first, {"role": "assistant", "content": "one"}, {"role": "user", "content": "go on"}]
@@ -531,7 +533,7 @@ async def test_only_what_is_new_is_recorded_of_a_conversation(case_runner: Stand
     assert "go on" in case_runner.exchanges[1].new[-1]
 
 
-async def test_models_and_counts_are_told_without_a_call(case_runner: Stand) -> None:
+async def test_models_and_counts_are_told_without_a_call(case_runner: GatewayHarness) -> None:
     case_runner.endpoint.script()
     headers = {"authorization": f"Bearer {TOKEN}"}
     listed = (await case_runner.client.get("/v1/models", headers=headers)).json()

@@ -41,7 +41,7 @@ async def _at_once() -> None:
 
 
 @dataclass
-class Plays:
+class ScriptedRawCall:
     """A passage that plays `events` and then raises `error`; `before` is awaited first, `asked` counts."""
 
     events: Sequence[StreamEvent] = ANSWER
@@ -72,7 +72,7 @@ class Plays:
         return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE}
 
 
-def gateway(passage: Plays, ledger: Ledger | None = None, **more: Any) -> Gateway:
+def gateway(passage: ScriptedRawCall, ledger: Ledger | None = None, **more: Any) -> Gateway:
     account = CallBudget(ledger or MemoryLedger(1_000_000), passage.info, "agent.1")
     return Gateway(passage, account, "token", frozenset({"m"}), clock=lambda: 0.0, **more)
 
@@ -110,7 +110,7 @@ FREE: Sequence[tuple[ModelErrorKind, str]] = (
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(("kind", "reason"), FREE)
 async def test_a_call_that_nobody_worked_on_costs_nothing(kind: ModelErrorKind, reason: str, *, stream: bool) -> None:
-    made = gateway(Plays((), failure(reason, kind)))
+    made = gateway(ScriptedRawCall((), failure(reason, kind)))
     with pytest.raises(RequestRefused):
         await call(made, stream=stream)
     totals = made.account.ledger.totals()
@@ -120,7 +120,7 @@ async def test_a_call_that_nobody_worked_on_costs_nothing(kind: ModelErrorKind, 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("reason", sorted(CHARGED))
 async def test_a_call_whose_answer_was_lost_costs_its_prompt(reason: str, *, stream: bool) -> None:
-    made = gateway(Plays((), failure(reason)))
+    made = gateway(ScriptedRawCall((), failure(reason)))
     with pytest.raises(RequestRefused):
         await call(made, stream=stream)
     totals, prompt = made.account.ledger.totals(), prompt_of(made)
@@ -130,7 +130,7 @@ async def test_a_call_whose_answer_was_lost_costs_its_prompt(reason: str, *, str
 
 
 async def test_an_answer_that_breaks_off_costs_what_was_heard() -> None:
-    made = gateway(Plays(ANSWER[:1], failure("server_error")))
+    made = gateway(ScriptedRawCall(ANSWER[:1], failure("server_error")))
     assert "it was server_error" in await call(made)
     totals, prompt = made.account.ledger.totals(), prompt_of(made)
     assert (totals.calls, totals.estimated, totals.completion_tokens) == (1, 1, 11)
@@ -147,11 +147,11 @@ MESSAGES = (
 
 async def test_what_was_told_before_the_end_is_not_the_end() -> None:
     """Anthropic's first event has the prompt's tokens, and one of the answer's."""
-    made = gateway(Plays(MESSAGES[:2], failure("connection_lost")))
+    made = gateway(ScriptedRawCall(MESSAGES[:2], failure("connection_lost")))
     await call(made, "messages")
     [exchange] = made.recorder.exchanges
     assert exchange.usage == Usage(prompt_tokens=90, completion_tokens=11, cost=290, estimated=True)
-    made = gateway(Plays(MESSAGES))
+    made = gateway(ScriptedRawCall(MESSAGES))
     await call(made, "messages")
     [exchange] = made.recorder.exchanges
     assert exchange.usage == Usage(prompt_tokens=90, completion_tokens=30, cost=480)
@@ -160,7 +160,7 @@ async def test_what_was_told_before_the_end_is_not_the_end() -> None:
 async def test_what_is_written_to_a_cache_has_its_price() -> None:
     usage = {"input_tokens": 10, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 50}
     start = StreamEvent("", {"type": "message_start", "message": {"usage": usage}})
-    made = gateway(Plays((start, *MESSAGES[1:])))
+    made = gateway(ScriptedRawCall((start, *MESSAGES[1:])))
     await call(made, "messages")
     [exchange] = made.recorder.exchanges
     assert (exchange.usage.prompt_tokens, exchange.usage.cached_tokens) == (100, 40)
@@ -191,7 +191,7 @@ class Gate:
 
 async def test_what_a_recipe_leaves_out_is_left_out() -> None:
     """Its operator knows an agent that says more than is offered, and that works without."""
-    passage = Plays()
+    passage = ScriptedRawCall()
     made = gateway(passage, leaves_out=("plugins",))
     assert "[DONE]" in await call(made, plugins=["web"])
     assert passage.bodies == [{**BODY, "stream": True}]
@@ -202,7 +202,7 @@ async def test_what_a_recipe_leaves_out_is_left_out() -> None:
 async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:
     """There is money for one worst case at a time, and for both calls as they turn out."""
     gate = Gate()
-    passage = Plays(before=gate.pass_through)
+    passage = ScriptedRawCall(before=gate.pass_through)
     made = gateway(passage, MemoryLedger(6_000))
     calls = [asyncio.ensure_future(call(made)) for _ in range(4)]
     await gate.reached(1)
@@ -216,7 +216,7 @@ async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:
 
 
 async def test_only_who_asks_while_none_is_open_is_refused() -> None:
-    made = gateway(Plays(), MemoryLedger(3_500))
+    made = gateway(ScriptedRawCall(), MemoryLedger(3_500))
     answers = await asyncio.gather(*(call(made) for _ in range(9)), return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, RequestRefused)]
     totals = made.account.ledger.totals()
@@ -229,7 +229,7 @@ async def test_only_who_asks_while_none_is_open_is_refused() -> None:
 
 async def test_turns_are_counted_while_they_are_open() -> None:
     gate = Gate()
-    passage = Plays(before=gate.pass_through)
+    passage = ScriptedRawCall(before=gate.pass_through)
     made = gateway(passage, most_calls=3)
     calls = [asyncio.ensure_future(call(made)) for _ in range(7)]
     await gate.reached(3)
@@ -244,7 +244,7 @@ async def test_turns_are_counted_while_they_are_open() -> None:
 
 async def test_a_turn_that_gave_no_answer_is_the_next_ones() -> None:
     gate = Gate()
-    passage = Plays((), failure("server_error"), gate.pass_through)
+    passage = ScriptedRawCall((), failure("server_error"), gate.pass_through)
     made = gateway(passage, most_calls=1)
     first = asyncio.ensure_future(call(made))
     await gate.reached(1)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from app.server.http_limits import MAX_HEAD_BYTES, BoundedRequestHeads
 
 
-class Hasty(BoundedRequestHeads):
+class ShortTimeouts(BoundedRequestHeads):
     seconds_for_a_head = 0.3
 
 
@@ -28,7 +28,7 @@ async def told(request: Request) -> PlainTextResponse:
 def port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as door:
         app = Starlette(routes=[Route("/", told, methods=["GET", "POST"])])
-        config = uvicorn.Config(app, http=Hasty, loop="uvloop", ws="none", lifespan="off", log_level="critical")
+        config = uvicorn.Config(app, http=ShortTimeouts, loop="uvloop", ws="none", lifespan="off", log_level="critical")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([door],))
         thread.start()

@@ -13,7 +13,7 @@ import pytest
 from app.core.job import Budget
 from tests.support.always_ends.answers import FIX, LOOK, MORE, SUBMIT, act, bash, edit, say
 from tests.support.always_ends.case_runner import ACCEPTED, Case, CaseRunner
-from tests.support.always_ends.endpoint import Player, always, first
+from tests.support.always_ends.endpoint import CaseEndpoint, always, first
 from tests.support.always_ends.overflow import price, worked
 from tests.support.always_ends.second_process import store
 from tests.support.memory_journal import Died
@@ -36,8 +36,8 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def player() -> Iterator[Player]:
-    with Player() as player:
+def player() -> Iterator[CaseEndpoint]:
+    with CaseEndpoint() as player:
         yield player
 
 
@@ -59,20 +59,20 @@ def job(**more: object) -> Case:
     return replace(case, **more)  # type: ignore[arg-type]
 
 
-def check(player: Player) -> None:
+def check(player: CaseEndpoint) -> None:
     for before, after in pairwise(player.raw):
         assert messages(after).startswith(messages(before))
         assert rest(after) == rest(before)
 
 
-async def test_every_request_begins_with_the_bytes_of_the_one_before(player: Player, tmp_path: Path) -> None:
+async def test_every_request_begins_with_the_bytes_of_the_one_before(player: CaseEndpoint, tmp_path: Path) -> None:
     outcome = await CaseRunner(job(), player, tmp_path).work()
     assert outcome.status == "submitted"
     assert len(player.raw) == len(TURNS)
     check(player)
 
 
-async def test_another_process_goes_on_with_the_same_bytes(player: Player, tmp_path: Path) -> None:
+async def test_another_process_goes_on_with_the_same_bytes(player: CaseEndpoint, tmp_path: Path) -> None:
     case_runner = CaseRunner(job(), player, tmp_path / "root")
     case_runner.journal.die_at, case_runner.journal.moment = "turn.6.act", "during"
     with pytest.raises(Died):
@@ -89,7 +89,9 @@ async def test_another_process_goes_on_with_the_same_bytes(player: Player, tmp_p
     check(player)
 
 
-async def test_after_a_compaction_only_the_head_is_the_same_and_then_all_again(player: Player, tmp_path: Path) -> None:
+async def test_after_a_compaction_only_the_head_is_the_same_and_then_all_again(
+    player: CaseEndpoint, tmp_path: Path
+) -> None:
     turns = first([*worked(12), FIX, SUBMIT], always(SUBMIT))
     case = job(play=turns, price=price(16_000), budget=Budget(steps=20))
     assert (await CaseRunner(case, player, tmp_path).work()).status == "submitted"

@@ -25,7 +25,7 @@ PROGRAM = [sys.executable, "-I", "-m", "app", "serve"]
 
 
 @dataclass
-class Serving:
+class ServeProcess:
     """A supervisor that runs, what it is told of secrets, and what it says."""
 
     process: subprocess.Popen[str]
@@ -86,14 +86,14 @@ def environment(state: Path, github: str, **changes: str) -> dict[str, str]:
 
 
 @contextmanager
-def serving(place: Path, **changes: str) -> Iterator[Serving]:
+def serving(place: Path, **changes: str) -> Iterator[ServeProcess]:
     fake_github, log = make_fake_github(place / "github"), place / "log"
     with served(fake_github.github) as github, log.open("w") as sink:
         given = environment(place / "state", github, **changes)
         process = subprocess.Popen(PROGRAM, env=given, cwd=place, stdout=subprocess.PIPE, stderr=sink, text=True)
         secrets = {name: given[name] for name in ("AGENT_FIX_WEB_TOKEN", "OPENAI_API_KEY", "GITHUB_TOKEN")}
         secrets |= {"AGENT_FIX_WEBHOOK_SECRET": made.SECRET, "AGENT_FIX_PRIVATE_KEY": app_key()[0].splitlines()[5]}
-        running = Serving(process, place / "state", log, secrets)
+        running = ServeProcess(process, place / "state", log, secrets)
         try:
             assert process.stdout is not None
             for line in process.stdout:

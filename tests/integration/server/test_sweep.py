@@ -20,7 +20,7 @@ from tests.support.github.world import Issue, Pull
 
 
 @dataclass(frozen=True)
-class Beside:
+class ServerMachine:
     """A server's machine: its settings, its database, and the command."""
 
     fake_github: FakeGitHubSetup
@@ -51,7 +51,9 @@ class Beside:
 
 
 @pytest.fixture
-def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Beside]:
+def beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[ServerMachine]:
     (tmp_path / "github").mkdir()
     fake_github = make_fake_github(tmp_path / "github")
     with served(fake_github.github) as address:
@@ -69,10 +71,10 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             monkeypatch.setenv(name, value)
         server_context = ServerContext(settings_from({**os.environ}, tmp_path / "state"))
         server_context.prepare()
-        yield Beside(fake_github, server_context, capsys)
+        yield ServerMachine(fake_github, server_context, capsys)
 
 
-def test_labelled_issues_become_jobs_and_are_not_taken_twice(beside: Beside) -> None:
+def test_labelled_issues_become_jobs_and_are_not_taken_twice(beside: ServerMachine) -> None:
     other, first, closed = (
         beside.issue("Not ours", "bug"),
         beside.issue("First", LABEL),
@@ -88,7 +90,7 @@ def test_labelled_issues_become_jobs_and_are_not_taken_twice(beside: Beside) -> 
     assert beside.jobs() == [first.number, second.number], again
 
 
-def test_the_most_urgent_first_as_many_as_were_asked_for(beside: Beside) -> None:
+def test_the_most_urgent_first_as_many_as_were_asked_for(beside: ServerMachine) -> None:
     beside.issue("Low", LABEL, "priority: low")
     urgent = beside.issue("Urgent", LABEL, "P0")
     plain = beside.issue("Plain", LABEL)
@@ -97,7 +99,7 @@ def test_the_most_urgent_first_as_many_as_were_asked_for(beside: Beside) -> None
     assert "2 jobs, its limit" in said
 
 
-def test_a_batch_is_what_a_search_finds_in_its_order(beside: Beside) -> None:
+def test_a_batch_is_what_a_search_finds_in_its_order(beside: ServerMachine) -> None:
     ada, world, repo = beside.fake_github.owner, beside.fake_github.world, beside.fake_github.repo
     little, bare = beside.issue("Liked a little", "bug", LABEL), beside.issue("Nobody asked", "bug")
     much, _ = beside.issue("Liked much", "bug", LABEL), beside.issue("No bug", LABEL)
@@ -110,7 +112,7 @@ def test_a_batch_is_what_a_search_finds_in_its_order(beside: Beside) -> None:
     assert "it does not have the label agent-fix" in said
 
 
-def test_open_pull_requests_and_the_days_money_are_caps(beside: Beside) -> None:
+def test_open_pull_requests_and_the_days_money_are_caps(beside: ServerMachine) -> None:
     for name in ("a", "b", "c"):
         beside.issue(name, LABEL)
     beside.configure("budget: {usd: 2, usd_per_day: 3}\n")
@@ -125,14 +127,14 @@ def test_open_pull_requests_and_the_days_money_are_caps(beside: Beside) -> None:
     assert len(beside.jobs()) == 1
 
 
-def test_to_look_takes_nothing(beside: Beside) -> None:
+def test_to_look_takes_nothing(beside: ServerMachine) -> None:
     issue = beside.issue("Only looked at", LABEL)
     found: dict[str, Any] = json.loads(beside.sweep("--dry-run", "--json"))
     assert found["issues"] == [issue.number]
     assert beside.jobs() == []
 
 
-def test_a_stranger_puts_no_label_on(beside: Beside) -> None:
+def test_a_stranger_puts_no_label_on(beside: ServerMachine) -> None:
     issue = beside.issue("Mine")
     beside.fake_github.world.label(issue, beside.fake_github.world.add_user("rob"), LABEL)
     assert "whoever added the label has no write access" in beside.sweep()

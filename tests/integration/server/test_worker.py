@@ -50,7 +50,7 @@ class FakeProcess:
         return self.returncode
 
 
-class Shift:
+class BackgroundWorker:
     """A worker at work in the background of a test."""
 
     def __init__(self, state: Path) -> None:
@@ -91,89 +91,89 @@ class Shift:
 
 
 @pytest.fixture
-def shift(tmp_path: Path) -> Shift:
-    return Shift(tmp_path)
+def background(tmp_path: Path) -> BackgroundWorker:
+    return BackgroundWorker(tmp_path)
 
 
-async def test_a_job_gets_a_process_and_is_given_back_when_that_ends(shift: Shift) -> None:
+async def test_a_job_gets_a_process_and_is_given_back_when_that_ends(background: BackgroundWorker) -> None:
     for number in range(3):
-        shift.admit(f"j{number}", number)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 2)
-        assert shift.row("j2").owner is None, "there is room for two"
-        shift.server_context.store().enter("j0", "answered")
-        shift.processes[0].end(ExitCode.OK)
-        await shift.until(lambda: len(shift.processes) == 3)
-    assert [process.claim.job for process in shift.processes] == ["j0", "j1", "j2"]
+        background.admit(f"j{number}", number)
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 2)
+        assert background.row("j2").owner is None, "there is room for two"
+        background.server_context.store().enter("j0", "answered")
+        background.processes[0].end(ExitCode.OK)
+        await background.until(lambda: len(background.processes) == 3)
+    assert [process.claim.job for process in background.processes] == ["j0", "j1", "j2"]
 
 
-async def test_a_process_that_dies_is_replaced_and_a_poisonous_job_given_up(shift: Shift) -> None:
-    shift.admit("poison", 1)
-    async with shift.working():
+async def test_a_process_that_dies_is_replaced_and_a_poisonous_job_given_up(background: BackgroundWorker) -> None:
+    background.admit("poison", 1)
+    async with background.working():
         for number in range(3):
-            await shift.until(lambda number=number: len(shift.processes) == number + 1)  # type: ignore[misc]
-            shift.processes[number].end(-9)
-        await shift.until(lambda: shift.row("poison").final)
-    assert [process.claim.epoch for process in shift.processes] == [1, 2, 3]
-    assert shift.row("poison").state == "error"
+            await background.until(lambda number=number: len(background.processes) == number + 1)  # type: ignore[misc]
+            background.processes[number].end(-9)
+        await background.until(lambda: background.row("poison").final)
+    assert [process.claim.epoch for process in background.processes] == [1, 2, 3]
+    assert background.row("poison").state == "error"
 
 
-async def test_a_parked_job_is_not_a_crash(shift: Shift) -> None:
-    shift.admit("a", 1)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 1)
-        shift.server_context.store().enter("a", "paused", "no money")
-        shift.processes[0].end(ExitCode.LIMIT_REACHED)
-        await shift.until(lambda: shift.row("a").owner is None)
-    found = shift.server_context.job_queries.get("a")
+async def test_a_parked_job_is_not_a_crash(background: BackgroundWorker) -> None:
+    background.admit("a", 1)
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 1)
+        background.server_context.store().enter("a", "paused", "no money")
+        background.processes[0].end(ExitCode.LIMIT_REACHED)
+        await background.until(lambda: background.row("a").owner is None)
+    found = background.server_context.job_queries.get("a")
     assert found is not None
-    assert (found.crashes, found.row.state, len(shift.processes)) == (0, "paused", 1)
+    assert (found.crashes, found.row.state, len(background.processes)) == (0, "paused", 1)
 
 
-async def test_a_job_that_is_stopped_and_does_not_end_is_killed(shift: Shift) -> None:
-    shift.admit("a", 1)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 1)
-        assert not shift.server_context.queue.stop("a", "asked")
-        await shift.until(lambda: shift.row("a").final)
-    assert (shift.processes[0].signals, shift.row("a").state) == (["kill"], "stopped")
+async def test_a_job_that_is_stopped_and_does_not_end_is_killed(background: BackgroundWorker) -> None:
+    background.admit("a", 1)
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 1)
+        assert not background.server_context.queue.stop("a", "asked")
+        await background.until(lambda: background.row("a").final)
+    assert (background.processes[0].signals, background.row("a").state) == (["kill"], "stopped")
 
 
-async def test_a_lease_is_kept_and_a_lost_one_ends_the_process(shift: Shift) -> None:
-    shift.admit("a", 1)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 1)
+async def test_a_lease_is_kept_and_a_lost_one_ends_the_process(background: BackgroundWorker) -> None:
+    background.admit("a", 1)
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 1)
         for _ in range(3):  # time passes, and the lease with it, but not for who keeps beating
-            before = shift.now
-            shift.now = before + LEASE - timedelta(seconds=1)
+            before = background.now
+            background.now = before + LEASE - timedelta(seconds=1)
             await asyncio.sleep(0.05)
-        assert shift.server_context.queue.claim("there:2:2", shift.server_context.limits) is None
-        with shift.server_context.engine.begin() as db:
+        assert background.server_context.queue.claim("there:2:2", background.server_context.limits) is None
+        with background.server_context.engine.begin() as db:
             db.exec_driver_sql("UPDATE jobs SET epoch = 7, owner = 'there:2:2'")
-        await shift.until(lambda: shift.processes[0].signals == ["kill"])
-    assert shift.row("a").owner == "there:2:2", "it is not given back by who lost it"
+        await background.until(lambda: background.processes[0].signals == ["kill"])
+    assert background.row("a").owner == "there:2:2", "it is not given back by who lost it"
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-async def test_a_drained_worker_gives_everything_back(shift: Shift, deaf: bool) -> None:
-    shift.deaf = deaf
-    shift.admit("a", 1)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 1)
-    assert shift.processes[0].signals == (["terminate", "kill"] if deaf else ["terminate"])
-    found = shift.server_context.job_queries.get("a")
+async def test_a_drained_worker_gives_everything_back(background: BackgroundWorker, deaf: bool) -> None:
+    background.deaf = deaf
+    background.admit("a", 1)
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 1)
+    assert background.processes[0].signals == (["terminate", "kill"] if deaf else ["terminate"])
+    found = background.server_context.job_queries.get("a")
     assert found is not None
     assert (found.row.owner, found.row.state, found.crashes) == (None, "queued", 0)
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 2)
-    assert shift.processes[1].claim.resumed
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 2)
+    assert background.processes[1].claim.resumed
 
 
-async def test_a_database_that_is_away_is_waited_for(shift: Shift) -> None:
-    shift.admit("a", 1)
+async def test_a_database_that_is_away_is_waited_for(background: BackgroundWorker) -> None:
+    background.admit("a", 1)
     away = [True, True, True]
 
-    class Moody:
+    class UnreliableQueue:
         """The queue behind a connection that breaks."""
 
         def __getattr__(self, name: str) -> object:
@@ -182,8 +182,8 @@ async def test_a_database_that_is_away_is_waited_for(shift: Shift) -> None:
                 raise OperationalError("SELECT 1", {}, OSError("server closed the connection"))
             return getattr(queue, name)
 
-    queue = shift.server_context.queue
-    shift.server_context.__dict__["queue"] = Moody()
-    async with shift.working():
-        await shift.until(lambda: len(shift.processes) == 1)
+    queue = background.server_context.queue
+    background.server_context.__dict__["queue"] = UnreliableQueue()
+    async with background.working():
+        await background.until(lambda: len(background.processes) == 1)
     assert not away

@@ -30,7 +30,7 @@ from app.sandbox.base import CompletedCommand, Sandbox
 from app.sandbox.changes import baseline
 from app.sandbox.command import SandboxCommand
 from tests.support.always_ends.direct_model import DirectModel
-from tests.support.always_ends.endpoint import Play, Player
+from tests.support.always_ends.endpoint import CaseEndpoint, Play
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.local_tree import LocalTree
 from tests.support.memory_journal import MemoryBlobs, MemoryJournal
@@ -110,7 +110,7 @@ class CaseRunner:
         if sandbox is not None:
             self._tree = SandboxTree(sandbox, baseline(MemoryTree(FILES)))
         self.blobs = MemoryBlobs()
-        self._player = player if isinstance(player, Player) else None
+        self._player = player if isinstance(player, CaseEndpoint) else None
         self._environment = {"OPENAI_API_BASE": player.url, "OPENAI_API_KEY": "sk-canary-0123456789"}
         self.spent: list[int] = []
         """What was spent when each request arrived."""

@@ -5,7 +5,7 @@ from app.llm.chat_format import ChatDialect, request_body
 from app.llm.prices import cost_of
 from app.llm.stream import FINISH
 from app.llm.tokens import estimate_tokens
-from tests.support.always_ends.endpoint import Player
+from tests.support.always_ends.endpoint import CaseEndpoint
 from tests.support.openai_endpoint import ReceivedRequest, Reply
 
 USAGE = Usage(prompt_tokens=120, completion_tokens=30)
@@ -14,7 +14,7 @@ USAGE = Usage(prompt_tokens=120, completion_tokens=30)
 class DirectModel:
     """Asks the player as an endpoint would; only whole streams can be said like this."""
 
-    def __init__(self, info: ModelInfo, player: Player) -> None:
+    def __init__(self, info: ModelInfo, player: CaseEndpoint) -> None:
         self._info = info
         self._player = player
 

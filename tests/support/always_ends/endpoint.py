@@ -9,7 +9,7 @@ Play = Callable[[int, dict[str, Any]], Reply]
 """What the request with this number, counted from 0, is answered, given its body."""
 
 
-class Player(OpenAIEndpoint):
+class CaseEndpoint(OpenAIEndpoint):
     """Answers as `play` says, for as long as it is asked: `bodies`, or `raw`, were asked, `replies` answered."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from app.agent.user_messages import MAX_MESSAGE_CHARACTERS, MAX_MESSAGES, format
 from app.core.job import Budget, UserMessage
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
 from tests.support.agent_harness import FIX, SUBMIT, AgentHarness, act, bash, say
-from tests.support.memory_journal import Died, Moment
+from tests.support.memory_journal import Died, SettableClock
 from tests.support.scripted_model import Turn
 from tests.unit.agent.test_history import check_protocol
 
@@ -58,7 +58,7 @@ async def test_words_that_came_before_a_submission_are_read_first_and_nothing_is
 
 
 async def test_words_that_came_during_verification_keep_it_from_being_the_end(tmp_path: Path) -> None:
-    harness = Speaking(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[ReviewResult(accepted=True)] * 2)
+    harness = MessagingHarness(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[ReviewResult(accepted=True)] * 2)
     harness.during_review = ["One more thing."]
     ending = await harness.work()
     assert ending.exit_status == "submitted"
@@ -67,7 +67,7 @@ async def test_words_that_came_during_verification_keep_it_from_being_the_end(tm
     assert prompts(harness)[2].endswith("who may ask: One more thing.")
 
 
-class Speaking(AgentHarness):
+class MessagingHarness(AgentHarness):
     """Somebody speaks while a submission is verified."""
 
     during_review: list[str]
@@ -82,7 +82,7 @@ class Speaking(AgentHarness):
 
 async def test_a_rejection_stays_one_and_its_facts_are_told_beside_the_words(tmp_path: Path) -> None:
     rejected = ReviewResult(accepted=False, text="test_add fails on the head")
-    harness = Speaking(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[rejected, ReviewResult(accepted=True)])
+    harness = MessagingHarness(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[rejected, ReviewResult(accepted=True)])
     harness.during_review = ["Hurry."]
     await harness.work()
     assert harness.steps[1].turn.fate == "rejected"
@@ -140,9 +140,11 @@ async def test_words_survive_a_compaction_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "step", [f"turn.{n}.{part}" for n in (1, 2, 3, 4, 5) for part in ("answer", "act")] + ["verify.1", "verify.2"]
 )
-async def test_a_crash_anywhere_loses_no_word_and_tells_none_twice(step: str, moment: Moment, tmp_path: Path) -> None:
+async def test_a_crash_anywhere_loses_no_word_and_tells_none_twice(
+    step: str, moment: SettableClock, tmp_path: Path
+) -> None:
     whole, harness = (
-        Speaking(tmp_path / name, reviews=[ReviewResult(accepted=True)] * 3) for name in ("whole", "crashed")
+        MessagingHarness(tmp_path / name, reviews=[ReviewResult(accepted=True)] * 3) for name in ("whole", "crashed")
     )
     for each in (whole, harness):
         each.during_review = ["second"]

@@ -14,8 +14,8 @@ from app.agent.actions import specs
 from app.agent.tool_calls import parse_calls
 from app.llm.base import ToolCall
 from bench.comparison import aims, losses, render
-from bench.counting import SUMMARY, Play, Record, Stage, tokens
-from bench.dialect import SUBMIT, Offered, call, shell
+from bench.counting import SUMMARY, CountedScript, CountingEndpoint, Record, tokens
+from bench.dialect import SUBMIT, OfferedTools, call, shell
 from bench.figures import Figures, figures
 from bench.installs import NotInstalledError, interpreter
 from bench.script import Bash, Edit, Files, Finish, Move, Script, View, load
@@ -46,7 +46,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def said(act: Bash | View | Edit | Finish, tools: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    name, arguments = call(Move("Go on.", act), Offered.of({"tools": tools}), ROOT)
+    name, arguments = call(Move("Go on.", act), OfferedTools.of({"tools": tools}), ROOT)
     return name, json.loads(arguments)
 
 
@@ -80,7 +80,7 @@ def test_what_a_schema_insists_on_is_filled_in() -> None:
 
 def test_ours_admits_every_call(files: Files) -> None:
     for act in (Bash("ls"), View("a.txt"), View("a.txt", 1, 2), files.edit("a.txt", 0, ["one"], ["1"]), FINISH):
-        name, arguments = call(Move("", act), Offered.of({"tools": OURS}), ROOT)
+        name, arguments = call(Move("", act), OfferedTools.of({"tools": OURS}), ROOT)
         (admitted,) = parse_calls([ToolCall(id="1", name=name, arguments=arguments)], 1)
         assert admitted.action is not None, admitted.problem
 
@@ -136,9 +136,9 @@ def body(*contents: str, tools: list[dict[str, Any]] | None = None) -> dict[str,
     return {"messages": messages, "tools": tools} if tools else {"messages": messages}
 
 
-def play(*commands: str) -> Play:
+def play(*commands: str) -> CountedScript:
     times, used = iter(range(100)), iter(range(0, 500, 5))
-    return Play(
+    return CountedScript(
         [*(Move("Go on.", Bash(command)) for command in commands), Move("Done.", FINISH)],
         ROOT,
         lambda: next(times),
@@ -189,7 +189,7 @@ def test_what_a_cache_would_have_is_counted() -> None:
 
 
 def test_streams_and_whole_answers_say_the_same_and_count_what_is_cached() -> None:
-    with Stage() as stage:
+    with CountingEndpoint() as stage:
         url = stage.begin("ours/20", play("one", "two"))
         whole = json.loads(post(url, body("a", tools=SHELL_ONLY)))
         events = [line for line in post(url, body("a", "b", tools=SHELL_ONLY) | {"stream": True}).splitlines() if line]
@@ -200,7 +200,7 @@ def test_streams_and_whole_answers_say_the_same_and_count_what_is_cached() -> No
 
 
 def test_what_goes_wrong_is_kept() -> None:
-    with Stage() as stage:
+    with CountingEndpoint() as stage:
         played = play("one")
         url = stage.begin("mini/20", played)
         with pytest.raises(HTTPError, match="400"):

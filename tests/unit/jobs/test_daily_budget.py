@@ -30,7 +30,7 @@ from app.server.job_process import JobAttendance
 from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess
 from tests.support.databases import DIALECTS, database
-from tests.support.seeded_database import Moment
+from tests.support.seeded_database import SettableClock
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -38,14 +38,14 @@ DAY = timedelta(days=1, seconds=1)
 
 
 @dataclass
-class Town:
+class BudgetHarness:
     """Jobs of several people in several repositories, on a real database."""
 
     engine: Engine
     caps: DayCaps = field(default_factory=DayCaps)
 
     def __post_init__(self) -> None:
-        self.clock = Moment(NOW)
+        self.clock = SettableClock(NOW)
         self.made = 0
 
     def account(self, *, repository: int = 2, actor: int = 7, login: str = "ada", **budget: float) -> SqlLedger:
@@ -67,10 +67,10 @@ class Town:
 
 
 @pytest.fixture(params=DIALECTS)
-def e2e_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Town]:
+def e2e_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BudgetHarness]:
     with database(request.param, tmp_path) as engine:
         prepare_tables(engine)
-        yield Town(engine)
+        yield BudgetHarness(engine)
 
 
 def spend(ledger: SqlLedger, dollars: float, call: str = "turn.1") -> None:
@@ -78,7 +78,7 @@ def spend(ledger: SqlLedger, dollars: float, call: str = "turn.1") -> None:
     ledger.book(call, Usage(cost=round(dollars * DOLLAR)))
 
 
-def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(e2e_server: Town) -> None:
+def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(e2e_server: BudgetHarness) -> None:
     first, second = e2e_server.account(usd_per_day=2), e2e_server.account(usd_per_day=2)
     first.reserve("turn.1", round(1.5 * DOLLAR))
     assert second.remaining() == DOLLAR // 2
@@ -90,7 +90,7 @@ def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(e2e_server: Town
     assert e2e_server.account(repository=9, usd_per_day=2).remaining() == 2 * DOLLAR, "another repository has its own"
 
 
-def test_what_a_dead_process_had_open_is_not_held_back_from_others(e2e_server: Town) -> None:
+def test_what_a_dead_process_had_open_is_not_held_back_from_others(e2e_server: BudgetHarness) -> None:
     first, second = e2e_server.account(usd_per_day=2), e2e_server.account(usd_per_day=2)
     for call in ("kilo.1.1", "kilo.1.2", "kilo.11.1"):
         first.reserve(call, DOLLAR // 2, if_lost=Usage(prompt_tokens=5, cost=DOLLAR // 10))
@@ -100,7 +100,7 @@ def test_what_a_dead_process_had_open_is_not_held_back_from_others(e2e_server: T
     assert second.remaining() == DOLLAR * 13 // 10
 
 
-def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(e2e_server: Town) -> None:
+def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(actor=3 * DOLLAR)
     ledgers = [e2e_server.account(repository=number) for number in range(8)]
     begin = threading.Barrier(len(ledgers))
@@ -117,7 +117,7 @@ def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(e2e_serve
         assert sum(pool.map(ask, ledgers)) == 3
 
 
-def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(e2e_server: Town) -> None:
+def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(e2e_server: BudgetHarness) -> None:
     ledger = e2e_server.account(usd_per_day=2)
     spend(ledger, 2)
     with pytest.raises(DayBudgetError):
@@ -130,7 +130,7 @@ def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(e2e_server: To
         assert spent(db, 2, (NOW + timedelta(hours=1)).timestamp()) == 2 * DOLLAR, "today's calls of an older job count"
 
 
-def test_a_person_has_a_day_s_money_in_all_repositories_together(e2e_server: Town) -> None:
+def test_a_person_has_a_day_s_money_in_all_repositories_together(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(actor=3 * DOLLAR)
     spend(e2e_server.account(repository=1), 2)
     with pytest.raises(DayBudgetError, match="budget of ada "):
@@ -140,7 +140,7 @@ def test_a_person_has_a_day_s_money_in_all_repositories_together(e2e_server: Tow
     spend(e2e_server.account(repository=3), 1)
 
 
-def test_a_repository_may_give_each_person_less(e2e_server: Town) -> None:
+def test_a_repository_may_give_each_person_less(e2e_server: BudgetHarness) -> None:
     spend(e2e_server.account(usd_per_day_actor=1), 1)
     with pytest.raises(DayBudgetError, match="ada in this repository"):
         spend(e2e_server.account(usd_per_day_actor=1), 1)
@@ -148,14 +148,14 @@ def test_a_repository_may_give_each_person_less(e2e_server: Town) -> None:
     spend(e2e_server.account(repository=9, usd_per_day_actor=1), 1)
 
 
-def test_the_server_has_a_cap_over_all_of_them(e2e_server: Town) -> None:
+def test_the_server_has_a_cap_over_all_of_them(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=3 * DOLLAR)
     spend(e2e_server.account(repository=1), 2)
     with pytest.raises(DayBudgetError, match="this server"):
         spend(e2e_server.account(repository=2, actor=8, login="grace"), 2)
 
 
-def test_a_job_s_own_cap_is_told_of_first(e2e_server: Town) -> None:
+def test_a_job_s_own_cap_is_told_of_first(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=DOLLAR)
     ledger = SqlLedger(e2e_server.engine, "own", 5, shared=e2e_server.caps.purses(job_context(), 0, lambda: 0.0))
     with pytest.raises(BudgetError) as caught:
@@ -164,7 +164,7 @@ def test_a_job_s_own_cap_is_told_of_first(e2e_server: Town) -> None:
     assert "--budget" in caught.value.hint
 
 
-def test_a_call_that_died_counts_and_is_not_counted_twice(e2e_server: Town) -> None:
+def test_a_call_that_died_counts_and_is_not_counted_twice(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=10 * DOLLAR)
     ledger = e2e_server.account()
     ledger.reserve("turn.1", 9 * DOLLAR, if_lost=Usage(cost=4 * DOLLAR))
@@ -174,7 +174,7 @@ def test_a_call_that_died_counts_and_is_not_counted_twice(e2e_server: Town) -> N
     assert e2e_server.account().remaining() == 0
 
 
-def test_four_fifths_are_warned_of_once(e2e_server: Town) -> None:
+def test_four_fifths_are_warned_of_once(e2e_server: BudgetHarness) -> None:
     ledger, other = e2e_server.account(usd_per_day=10), e2e_server.account(usd_per_day=10)
     warned = []
     for number, (account, dollars) in enumerate([(ledger, 7), (other, 0.9), (ledger, 0.2), (other, 1)]):
@@ -193,7 +193,7 @@ def test_four_fifths_are_warned_of_once(e2e_server: Town) -> None:
     ("caps", "whose"),
     [(DayCaps(server=DOLLAR), "this server"), (DayCaps(actor=DOLLAR), "ada"), (DayCaps(actor=9 * DOLLAR), "")],
 )
-def test_nobody_is_begun_for_whom_there_is_no_money(e2e_server: Town, caps: DayCaps, whose: str) -> None:
+def test_nobody_is_begun_for_whom_there_is_no_money(e2e_server: BudgetHarness, caps: DayCaps, whose: str) -> None:
     e2e_server.caps = caps
     spend(e2e_server.account(), 1)
     JobStore(e2e_server.engine, e2e_server.clock).enter("j1", "answered")

@@ -14,7 +14,7 @@ from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
 from tests.support.databases import DIALECTS, database
-from tests.support.seeded_database import Moment
+from tests.support.seeded_database import SettableClock
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import WebClient, web_client
 
@@ -27,7 +27,7 @@ class Server:
     """Jobs on a real database, at a time that is set."""
 
     def __init__(self, engine: Engine) -> None:
-        self.clock = Moment(NOW)
+        self.clock = SettableClock(NOW)
         self.queue = JobQueue(engine, self.clock)
         self.store = JobStore(engine, self.clock)
         self.job_queries = JobQueries(engine, self.clock)

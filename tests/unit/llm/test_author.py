@@ -37,7 +37,7 @@ GOOD = frozen("a", "b", guards=1)
 
 
 @dataclass
-class Study:
+class AuthorHarness:
     """Where an author writes: a model that plays a script, and a freezer that answers as it is told."""
 
     root: Path
@@ -78,72 +78,74 @@ class Study:
 
 
 async def test_it_looks_hands_in_and_that_ends_it(tmp_path: Path) -> None:
-    study = Study(tmp_path, [LOOK, SPECIFY])
-    found = await study.write()
+    harness = AuthorHarness(tmp_path, [LOOK, SPECIFY])
+    found = await harness.write()
     assert found.tests == GOOD.tests
     assert (found.turns, found.cost, found.model) == (2, 2_000, "scripted")
-    assert study.model.keys == ["specification.1", "specification.2"]
-    assert study.files == [(SourceText(path="test_s.py", text="def test_a(): ...\n"),)]
-    assert "return a - b" in study.said(2)[-2]
-    assert study.opened == 1
+    assert harness.model.keys == ["specification.1", "specification.2"]
+    assert harness.files == [(SourceText(path="test_s.py", text="def test_a(): ...\n"),)]
+    assert "return a - b" in harness.said(2)[-2]
+    assert harness.opened == 1
 
 
 async def test_its_tools_are_three_and_change_nothing(tmp_path: Path) -> None:
-    study = Study(tmp_path, [act(("bash", {"command": "echo x > app.py"}), ("write", {"path": "x"})), SPECIFY])
-    await study.write()
-    assert [tool.name for tool in study.model.requests[0].tools] == ["view", "search", "specify"]
-    assert "There is no tool 'bash'" in study.said(2)[-2]
-    assert study.opened == 0, "there was nothing to look at"
+    harness = AuthorHarness(
+        tmp_path, [act(("bash", {"command": "echo x > app.py"}), ("write", {"path": "x"})), SPECIFY]
+    )
+    await harness.write()
+    assert [tool.name for tool in harness.model.requests[0].tools] == ["view", "search", "specify"]
+    assert "There is no tool 'bash'" in harness.said(2)[-2]
+    assert harness.opened == 0, "there was nothing to look at"
 
 
 @pytest.mark.parametrize(
     "first", [frozen(), frozen("a"), frozen("a", "b", dropped=("c: was not run.",)), Specification(absent="x", runs=1)]
 )
 async def test_what_is_not_whole_can_be_corrected_once(tmp_path: Path, first: Specification) -> None:
-    study = Study(tmp_path, [SPECIFY, SPECIFY], [first, GOOD])
-    assert (await study.write()).tests == GOOD.tests
-    assert "The news:" in study.said(2)[-1]
-    assert "Correct them once" in study.said(2)[-1]
+    harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY], [first, GOOD])
+    assert (await harness.write()).tests == GOOD.tests
+    assert "The news:" in harness.said(2)[-1]
+    assert "Correct them once" in harness.said(2)[-1]
 
 
 async def test_the_better_of_two_is_kept(tmp_path: Path) -> None:
-    study = Study(tmp_path, [SPECIFY, SPECIFY], [frozen("a"), frozen()])
-    found = await study.write()
+    harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY], [frozen("a"), frozen()])
+    found = await harness.write()
     assert [test.id for test in found.tests] == ["a"]
-    none = Study(tmp_path / "none", [SPECIFY, SPECIFY], [frozen(), frozen()])
+    none = AuthorHarness(tmp_path / "none", [SPECIFY, SPECIFY], [frozen(), frozen()])
     assert (await none.write()).absent == frozen().absent
 
 
 async def test_what_was_refused_without_an_execution_costs_only_a_turn(tmp_path: Path) -> None:
     refused = Specification(absent="what was written could not be taken: x")
-    study = Study(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
-    assert (await study.write()).tests == GOOD.tests
+    harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
+    assert (await harness.write()).tests == GOOD.tests
 
 
 async def test_an_author_may_say_that_no_test_can_show_it(tmp_path: Path) -> None:
-    found = await Study(tmp_path, [act(("specify", {"reason": "Only a\nlogo changes."}))]).write()
+    found = await AuthorHarness(tmp_path, [act(("specify", {"reason": "Only a\nlogo changes."}))]).write()
     assert found.absent == "their author says that no test can show this: Only a logo changes."
     assert not found.tests
 
 
 async def test_turns_are_bounded(tmp_path: Path) -> None:
-    study = Study(tmp_path, [LOOK] * TURNS)
-    found = await study.write()
+    harness = AuthorHarness(tmp_path, [LOOK] * TURNS)
+    found = await harness.write()
     assert found.absent == f"their author did not hand any in within {TURNS} turns."
-    assert "You have two turns left" in study.said(TURNS - 1)[-1]
+    assert "You have two turns left" in harness.said(TURNS - 1)[-1]
 
 
 async def test_who_stops_calling_tools_is_reminded_once(tmp_path: Path) -> None:
-    study = Study(tmp_path, [say("Let me think."), say("Hm.")])
-    assert (await study.write()).absent == "their author stopped without handing any in."
-    assert "Nothing happens without a tool call" in study.said(2)[-1]
+    harness = AuthorHarness(tmp_path, [say("Let me think."), say("Hm.")])
+    assert (await harness.write()).absent == "their author stopped without handing any in."
+    assert "Nothing happens without a tool call" in harness.said(2)[-1]
 
 
 async def test_money_is_bounded(tmp_path: Path) -> None:
-    study = Study(tmp_path, [LOOK, SPECIFY], share=1_000)
-    found = await study.write()
+    harness = AuthorHarness(tmp_path, [LOOK, SPECIFY], share=1_000)
+    found = await harness.write()
     assert "share of the budget" in found.absent
-    assert study.model.calls == 1
+    assert harness.model.calls == 1
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ async def test_money_is_bounded(tmp_path: Path) -> None:
     ],
 )
 async def test_an_author_who_cannot_be_asked_keeps_nobody_from_the_work(tmp_path: Path, error: Any) -> None:
-    found = await Study(tmp_path, [fails(error)]).write()
+    found = await AuthorHarness(tmp_path, [fails(error)]).write()
     assert found.absent == f"their author could not be asked: {error.message}"
 
 
@@ -164,7 +166,7 @@ async def test_an_author_who_cannot_be_asked_keeps_nobody_from_the_work(tmp_path
 )
 async def test_what_may_go_better_later_is_raised(tmp_path: Path, error: Any) -> None:
     with pytest.raises(type(error)):
-        await Study(tmp_path, [fails(error)]).write()
+        await AuthorHarness(tmp_path, [fails(error)]).write()
 
 
 def fails(error: Exception) -> Turn:

@@ -32,7 +32,7 @@ def failed(
 
 
 @dataclass
-class Bench:
+class BudgetHarness:
     """A meter over scripted models, whose sleeps are only noted down and move the clock."""
 
     turns: list[Turn]
@@ -67,7 +67,7 @@ class Bench:
 
 
 async def test_an_answer_is_booked_streamed_and_told() -> None:
-    services = Bench([text("hello")])
+    services = BudgetHarness([text("hello")])
     answer = await services.budgeted_model.ask("turn.1", HELLO)
     assert (answer.content, answer.model) == ("hello", "fake/priced")
     assert services.model.keys == ["turn.1"]
@@ -80,7 +80,7 @@ async def test_an_answer_is_booked_streamed_and_told() -> None:
 
 
 async def test_what_cannot_fit_is_never_sent() -> None:
-    services = Bench([], info=ModelInfo("fake/small", 1_300, 1_200))
+    services = BudgetHarness([], info=ModelInfo("fake/small", 1_300, 1_200))
     found = await services.refused()
     assert (found.kind, found.reason) == ("shrink", "does_not_fit")
     assert (services.model.calls, services.budgeted_model.totals().calls) == (0, 0)
@@ -88,25 +88,25 @@ async def test_what_cannot_fit_is_never_sent() -> None:
 
 @pytest.mark.parametrize(("window", "sent"), [(1_324, 1_024), (2_299, 1_999), (2_300, 2_000), (9_000, 2_000)])
 async def test_the_answer_is_cut_to_the_window(window: int, sent: int) -> None:
-    services = Bench([text("ok")], info=ModelInfo("fake/small", window, 4_000))
+    services = BudgetHarness([text("ok")], info=ModelInfo("fake/small", window, 4_000))
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.model.requests[0].max_tokens == sent
 
 
 async def test_a_small_answer_was_asked_for_and_fits() -> None:
-    services = Bench([text("ok")], info=ModelInfo("fake/small", 400, 100))
+    services = BudgetHarness([text("ok")], info=ModelInfo("fake/small", 400, 100))
     await services.budgeted_model.ask("turn.1", HELLO.model_copy(update={"max_tokens": 100}))
     assert services.model.requests[0].max_tokens == 100
 
 
 async def test_the_answer_is_cut_to_the_money() -> None:
-    services = Bench([text("ok")], cap=worst_case(PRICED, 300, 1_500))
+    services = BudgetHarness([text("ok")], cap=worst_case(PRICED, 300, 1_500))
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.model.requests[0].max_tokens == 1_500
 
 
 async def test_no_money_no_call() -> None:
-    services = Bench([], cap=worst_case(PRICED, 300, 1_024) - 1)
+    services = BudgetHarness([], cap=worst_case(PRICED, 300, 1_024) - 1)
     with pytest.raises(BudgetError, match=r"budget of \$0\.01") as caught:
         await services.budgeted_model.ask("turn.1", HELLO)
     assert "--budget" in caught.value.hint
@@ -114,7 +114,7 @@ async def test_no_money_no_call() -> None:
 
 
 async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
-    services = Bench([*[failed("retry", "server_error")] * 4, text("at last")])
+    services = BudgetHarness([*[failed("retry", "server_error")] * 4, text("at last")])
     assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "at last"
     assert services.sleeps == [1.0, 2.0, 4.0, 8.0]
     assert len(services.progress.texts("warning")) == 4
@@ -122,7 +122,7 @@ async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
 
 
 async def test_five_tries_are_enough() -> None:
-    services = Bench([failed("retry", "server_error")] * MAX_ATTEMPTS)
+    services = BudgetHarness([failed("retry", "server_error")] * MAX_ATTEMPTS)
     assert (await services.refused()).reason == "server_error"
     assert services.model.calls == MAX_ATTEMPTS
     assert services.ledger.spent() == 0
@@ -130,26 +130,26 @@ async def test_five_tries_are_enough() -> None:
 
 async def test_a_cut_stream_costs_what_was_probably_charged() -> None:
     usage = Usage(prompt_tokens=300, completion_tokens=7, cost=370, estimated=True)
-    services = Bench([failed("retry", "stream_cut", usage=usage), text("whole")])
+    services = BudgetHarness([failed("retry", "stream_cut", usage=usage), text("whole")])
     await services.budgeted_model.ask("turn.1", HELLO)
     totals = services.budgeted_model.totals()
     assert (totals.calls, totals.cost, totals.estimated) == (2, 1_370, 1)
 
 
 async def test_a_rate_limit_is_waited_for_as_told() -> None:
-    services = Bench([failed("wait", after=17.0), failed("wait", after=40.0), text("ok")])
+    services = BudgetHarness([failed("wait", after=17.0), failed("wait", after=40.0), text("ok")])
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.sleeps == [17.5, 40.5]
 
 
 async def test_nobody_waits_longer_than_five_minutes_or_comes_back_early() -> None:
-    services = Bench([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)])
+    services = BudgetHarness([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)])
     assert (await services.refused()).reason == "rate_limited"
     assert services.sleeps == []
 
 
 async def test_all_waits_together_are_bounded() -> None:
-    services = Bench([failed("wait", after=250.0)] * 9)
+    services = BudgetHarness([failed("wait", after=250.0)] * 9)
     await services.refused()
     assert sum(services.sleeps) <= TOTAL_WAIT
     pace = RetryBackoff(jitter=lambda: 1.0)
@@ -162,7 +162,7 @@ async def test_all_waits_together_are_bounded() -> None:
 )
 async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, reason: str) -> None:
     other = ScriptedModel([text("from the other")], info=OTHER)
-    services = Bench([failed(kind, reason)], others=[other])
+    services = BudgetHarness([failed(kind, reason)], others=[other])
     assert (await services.refused()).reason == reason
     assert (services.model.calls, other.calls, services.sleeps) == (1, 0, [])
 
@@ -177,14 +177,14 @@ async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, re
 )
 async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
     other = ScriptedModel([text("from the other")], info=OTHER)
-    services = Bench(turns, others=[other])
+    services = BudgetHarness(turns, others=[other])
     answer = await services.budgeted_model.ask("turn.1", HELLO)
     assert (answer.content, answer.model) == ("from the other", "other/priced")
     assert "Asking other/priced instead." in services.progress.texts("warning")[-1]
 
 
 async def test_the_breaker_opens_and_one_call_tries_later() -> None:
-    services = Bench([*[failed("retry")] * MAX_ATTEMPTS, text("again")])
+    services = BudgetHarness([*[failed("retry")] * MAX_ATTEMPTS, text("again")])
     await services.refused()
     services.sleeps.clear()
     assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "again"
@@ -193,7 +193,7 @@ async def test_the_breaker_opens_and_one_call_tries_later() -> None:
 
 async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
-    services = Bench([failed("retry")] * MAX_ATTEMPTS, others=[other])
+    services = BudgetHarness([failed("retry")] * MAX_ATTEMPTS, others=[other])
     await services.budgeted_model.ask("turn.1", HELLO)
     services.sleeps.clear()
     assert (await services.budgeted_model.ask("turn.2", HELLO)).content == "2"
@@ -202,7 +202,7 @@ async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
 
 async def test_an_answer_says_which_model_it_should_have_been() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
-    services = Bench(
+    services = BudgetHarness(
         [failed("give_up", "quota"), text("3"), failed("wait", "rate_limited", after=999.0)], others=[other]
     )
     for key in ("turn.1", "turn.2", "turn.3"):
@@ -219,7 +219,7 @@ async def test_an_answer_says_which_model_it_should_have_been() -> None:
 
 async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
-    services = Bench([failed("give_up", "quota"), text("3")], others=[other])
+    services = BudgetHarness([failed("give_up", "quota"), text("3")], others=[other])
     for key in ("turn.1", "turn.2"):
         await services.budgeted_model.ask(key, HELLO)
     assert (services.model.calls, other.calls, services.sleeps) == (1, 2, [])
@@ -229,7 +229,7 @@ async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
 
 
 async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> None:
-    services = Bench([failed("give_up", "quota"), text("filled")])
+    services = BudgetHarness([failed("give_up", "quota"), text("filled")])
     assert (await services.refused()).reason == "quota"
     assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "filled"
     assert services.sleeps == []
@@ -239,10 +239,10 @@ async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> 
 async def test_a_fallback_that_is_of_no_help_leaves_the_first_failure(reason: str) -> None:
     kind: ModelErrorKind = "shrink" if reason == "context_window" else "give_up"
     useless, good = ScriptedModel([failed(kind, reason)], info=OTHER), ScriptedModel([text("ok")], info=OTHER)
-    services = Bench([failed("give_up", "unreachable")], others=[useless])
+    services = BudgetHarness([failed("give_up", "unreachable")], others=[useless])
     assert (await services.refused()).reason == "unreachable"
     useless = ScriptedModel([failed(kind, reason)], info=OTHER)
-    services = Bench([failed("give_up", "unreachable")], others=[useless, good])
+    services = BudgetHarness([failed("give_up", "unreachable")], others=[useless, good])
     answer = await services.budgeted_model.ask("turn.1", HELLO)
     assert (answer.content, answer.origin.instead_of, answer.origin.because) == ("ok", "fake/priced", "unreachable")
 
@@ -296,7 +296,7 @@ def test_a_breaker_lets_one_through_at_a_time() -> None:
 
 
 async def test_four_fifths_of_the_money_are_warned_of_once_also_after_a_crash() -> None:
-    services = Bench([text(str(number), usage=Usage(cost=300_000)) for number in range(4)], cap=1_000_000)
+    services = BudgetHarness([text(str(number), usage=Usage(cost=300_000)) for number in range(4)], cap=1_000_000)
     for number in range(3):
         await services.budgeted_model.ask(f"turn.{number}", HELLO)
     said = ["80 % of the budget is spent: $0.90 of $1.00."]
@@ -337,7 +337,7 @@ class SlowLedger(MemoryLedger):
 
 
 async def test_a_call_that_is_cancelled_while_money_is_set_aside_leaves_none_there() -> None:
-    services = Bench([text("never asked for")])
+    services = BudgetHarness([text("never asked for")])
     slow = SlowLedger(10_000_000)
     budgeted_model = BudgetedModel(services.model, slow, services.progress)
     asked = asyncio.ensure_future(budgeted_model.ask("turn.1", HELLO))
@@ -365,7 +365,7 @@ async def test_a_cancelled_call_is_booked_with_an_estimate() -> None:
 
 
 async def test_an_unknown_price_is_said_once() -> None:
-    services = Bench([text("1"), text("2")], cap=0, info=ModelInfo("fake/unknown", 10_000, 4_000, priced=False))
+    services = BudgetHarness([text("1"), text("2")], cap=0, info=ModelInfo("fake/unknown", 10_000, 4_000, priced=False))
     for key in ("turn.1", "turn.2"):
         await services.budgeted_model.ask(key, HELLO)
     assert [line for line in services.progress.texts("warning") if "price" in line] == services.progress.texts(

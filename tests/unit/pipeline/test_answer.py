@@ -31,7 +31,7 @@ ANSWER = act(("submit", {"summary": "`app.py:2` subtracts."}))
 
 
 @dataclass
-class Desk:
+class AnswerHarness:
     """A job that asks, over the native runner; `room()` is one process of it."""
 
     root: Path
@@ -85,7 +85,7 @@ def job() -> Job:
 
 
 async def test_a_question_is_looked_into_and_answered(tmp_path: Path) -> None:
-    harness = Desk(tmp_path, [TRY, ANSWER])
+    harness = AnswerHarness(tmp_path, [TRY, ANSWER])
     result = await harness.work(MemoryJournal())
     assert (result.exit_status, result.exit_code) == ("answered", ExitCode.OK)
     assert result.summary == "`app.py:2` subtracts."
@@ -103,7 +103,7 @@ def test_nothing_on_its_bench_leads_out() -> None:
 
 
 async def test_words_are_read_before_the_answer_is_taken(tmp_path: Path) -> None:
-    harness = Desk(tmp_path, [ANSWER, act(("submit", {"summary": "It subtracts, and twice doubles."}))])
+    harness = AnswerHarness(tmp_path, [ANSWER, act(("submit", {"summary": "It subtracts, and twice doubles."}))])
     harness.said.append(UserMessage(seq=1, who="octocat", text="And twice?"))
     result = await harness.work(MemoryJournal())
     assert result.summary == "It subtracts, and twice doubles."
@@ -111,7 +111,7 @@ async def test_words_are_read_before_the_answer_is_taken(tmp_path: Path) -> None
 
 
 async def test_at_a_limit_it_waits(tmp_path: Path) -> None:
-    harness = Desk(tmp_path, [TRY], budget=Budget(steps=1))
+    harness = AnswerHarness(tmp_path, [TRY], budget=Budget(steps=1))
     journal = MemoryJournal()
     with pytest.raises(WaitingForUser) as parked:
         await harness.work(journal)
@@ -121,19 +121,19 @@ async def test_at_a_limit_it_waits(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_answers_nothing_is_an_error_with_its_reason(tmp_path: Path) -> None:
-    result = await Desk(tmp_path, [say(""), say(""), say("")]).work(MemoryJournal())
+    result = await AnswerHarness(tmp_path, [say(""), say(""), say("")]).work(MemoryJournal())
     assert (result.exit_status, result.exit_code, result.summary) == ("error", ExitCode.MODEL, "")
     assert "no answer" in result.reason
 
 
 async def test_words_without_a_submission_are_no_answer(tmp_path: Path) -> None:
-    result = await Desk(tmp_path, [say("It subtracts.")] * 3).work(MemoryJournal())
+    result = await AnswerHarness(tmp_path, [say("It subtracts.")] * 3).work(MemoryJournal())
     assert (result.exit_status, result.reason) == ("error", "The model stopped without submitting an answer.")
 
 
 @pytest.mark.parametrize("step", ["turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"])
 async def test_a_crash_changes_no_answer(step: str, tmp_path: Path) -> None:
-    harness = Desk(tmp_path, [TRY, ANSWER])
+    harness = AnswerHarness(tmp_path, [TRY, ANSWER])
     journal = MemoryJournal(die_at=step, moment="after")
     with pytest.raises(Died):
         await harness.work(journal)

@@ -298,7 +298,7 @@ LINE = {"step": 1, "seconds": {"model": 1.5, "actions": 0.5}, "usage": {"cost": 
 
 
 @dataclass
-class Ran:
+class RecordedRun:
     lines: list[str]
     name: str = "ran"
 
@@ -315,7 +315,7 @@ def test_what_an_attempt_used_is_told_by_its_steps() -> None:
 
 
 def test_the_trajectory_of_one_is_as_it_was_and_of_several_each_line_names_its_own() -> None:
-    one, two = Ran(['{"step": 1}']), Ran(['{"step": 1}', '{"step": 2}'])
+    one, two = RecordedRun(['{"step": 1}']), RecordedRun(['{"step": 1}', '{"step": 2}'])
     assert trajectory_of([one]) == ['{"step": 1}']  # type: ignore[list-item]  # a runner that has run
     lines = trajectory_of([one, two])  # type: ignore[list-item]
     assert [json.loads(line) for line in lines] == [

@@ -72,7 +72,7 @@ ALL: tuple[Effect, ...] = (
 
 
 @dataclass
-class Desk:
+class OutboxHarness:
     """The tables with one job at epoch 1, and a clock that is told the time."""
 
     directory: Path
@@ -112,14 +112,14 @@ class Desk:
 
 
 @pytest.fixture(params=DIALECTS)
-def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OutboxHarness]:
     (tmp_path / "forge").mkdir()
     with database(str(request.param), tmp_path) as engine:
-        yield Desk(tmp_path / "forge", engine)
+        yield OutboxHarness(tmp_path / "forge", engine)
 
 
 @pytest.mark.parametrize("effect", ALL, ids=lambda effect: effect.kind)
-async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(harness: Desk, effect: Effect) -> None:
+async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(harness: OutboxHarness, effect: Effect) -> None:
     key = harness.outbox.add("j1", 1, PLACE, effect)
     assert harness.state(key) == "wanted"
     assert await harness.publish() == 1
@@ -133,7 +133,7 @@ async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(harness: Desk,
     assert all(len(path.read_text().splitlines()) == 1 for path in made)
 
 
-async def test_a_draft_is_its_branch_and_its_pull_request(harness: Desk) -> None:
+async def test_a_draft_is_its_branch_and_its_pull_request(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     await harness.publish()
     assert harness.forge.made("branch") == [f"agent-fix/issue-3 {'a' * 40}"]
@@ -159,7 +159,7 @@ def test_a_wish_with_a_field_of_its_own_is_refused() -> None:
         EFFECT_ADAPTER.validate_python({"kind": "merge"})
 
 
-async def test_only_the_newest_version_is_written_and_edits_keep_their_distance(harness: Desk) -> None:
+async def test_only_the_newest_version_is_written_and_edits_keep_their_distance(harness: OutboxHarness) -> None:
     for text in ("one", "two", "three"):
         key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body=text))
     await harness.publish()
@@ -173,7 +173,7 @@ async def test_only_the_newest_version_is_written_and_edits_keep_their_distance(
     assert harness.state(key) == "done"
 
 
-async def test_the_same_wish_again_is_no_second_effect(harness: Desk) -> None:
+async def test_the_same_wish_again_is_no_second_effect(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     await harness.publish()
     harness.now += timedelta(hours=1)
@@ -181,7 +181,7 @@ async def test_the_same_wish_again_is_no_second_effect(harness: Desk) -> None:
     assert await harness.publish() == 0
 
 
-async def test_a_version_wished_while_another_is_written_is_written_after_it(harness: Desk) -> None:
+async def test_a_version_wished_while_another_is_written_is_written_after_it(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="one"))
     claim = harness.outbox.claim("p1")
     assert claim is not None
@@ -195,7 +195,7 @@ async def test_a_version_wished_while_another_is_written_is_written_after_it(har
     assert harness.state(key) == "done"
 
 
-async def test_who_lost_the_job_can_wish_nothing(harness: Desk) -> None:
+async def test_who_lost_the_job_can_wish_nothing(harness: OutboxHarness) -> None:
     harness.take_over()
     with pytest.raises(StaleEpoch):
         harness.outbox.add("j1", 1, PLACE, DRAFT)
@@ -206,7 +206,7 @@ async def test_who_lost_the_job_can_wish_nothing(harness: Desk) -> None:
     assert await harness.publish() == 0
 
 
-async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(harness: Desk) -> None:
+async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     epoch = harness.take_over()
     assert await harness.publish() == 0
@@ -217,7 +217,7 @@ async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(harness: 
     assert harness.forge.made("pull-request") == ["agent-fix/issue-3 Fix"]
 
 
-async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(harness: Desk) -> None:
+async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     assert harness.outbox.adopt("j1", harness.take_over(), branches=False) == 1
@@ -225,13 +225,13 @@ async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(harness: 
     assert harness.forge.made("pull-request") == []
 
 
-async def test_wishing_again_adopts_too(harness: Desk) -> None:
+async def test_wishing_again_adopts_too(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     harness.outbox.add("j1", harness.take_over(), PLACE, DRAFT)
     assert await harness.publish() == 1
 
 
-async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: Desk) -> None:
+async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: OutboxHarness) -> None:
     harness.trouble += [TemporaryFailure("502"), TemporaryFailure("502")]
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     for attempt in (1, 2):
@@ -250,7 +250,7 @@ async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: De
     assert await harness.publish() == 0
 
 
-async def test_a_limit_is_waited_for_however_often(harness: Desk) -> None:
+async def test_a_limit_is_waited_for_however_often(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     for _ in range(3 * MAX_ATTEMPTS):
         until = harness.now + timedelta(minutes=7)
@@ -265,7 +265,7 @@ async def test_a_limit_is_waited_for_however_often(harness: Desk) -> None:
     assert harness.outbox.next_due() is None
 
 
-async def test_an_hour_without_a_forge_is_waited_out(harness: Desk) -> None:
+async def test_an_hour_without_a_forge_is_waited_out(harness: OutboxHarness) -> None:
     """R34: nothing has to be done by hand, and it goes on within two minutes."""
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     back = harness.now + timedelta(hours=1)
@@ -279,7 +279,7 @@ async def test_an_hour_without_a_forge_is_waited_out(harness: Desk) -> None:
     assert harness.state(key) == "done"
 
 
-async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: Desk) -> None:
+async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     dead = harness.outbox.claim("p1")
     assert dead is not None
@@ -295,7 +295,7 @@ async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: De
     assert status.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
 
 
-async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
+async def test_what_kills_every_publisher_is_given_up(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     for _ in range(MAX_ATTEMPTS):
         assert harness.outbox.claim("p") is not None
@@ -318,7 +318,7 @@ async def test_what_kills_every_publisher_is_given_up(harness: Desk) -> None:
     ids=lambda value: str(value.get("type")) if isinstance(value, dict) else "",
 )
 def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
-    harness: Desk, stored: dict[str, str], kind: type[AgentFixError]
+    harness: OutboxHarness, stored: dict[str, str], kind: type[AgentFixError]
 ) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     row = {"state": "failed", "error": {"message": "No.", "code": 9, **stored}}
@@ -331,7 +331,7 @@ def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
     assert expected.items() <= vars(status.error).items()
 
 
-async def test_after_a_stop_nothing_more_is_begun(harness: Desk) -> None:
+async def test_after_a_stop_nothing_more_is_begun(harness: OutboxHarness) -> None:
     first = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     claim = harness.outbox.claim("p1")
     assert claim is not None
@@ -346,7 +346,7 @@ async def test_after_a_stop_nothing_more_is_begun(harness: Desk) -> None:
     assert await harness.publish() == 1, "a job that goes on may wish it again"
 
 
-def test_two_publishers_never_hold_the_same_one(harness: Desk) -> None:
+def test_two_publishers_never_hold_the_same_one(harness: OutboxHarness) -> None:
     keys = {
         harness.outbox.add(
             "j1", 1, PLACE, AddReaction(target=ReactionTarget(kind="comment", id=number), content="eyes")
@@ -365,7 +365,7 @@ def test_two_publishers_never_hold_the_same_one(harness: Desk) -> None:
     assert sorted(taken) == sorted(keys)
 
 
-def test_a_receipt_is_kept_for_every_version(harness: Desk) -> None:
+def test_a_receipt_is_kept_for_every_version(harness: OutboxHarness) -> None:
     for text in ("one", "two"):
         harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body=text))
         claim = harness.outbox.claim("p")

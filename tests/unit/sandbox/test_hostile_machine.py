@@ -24,7 +24,7 @@ END: dict[str, Any] = {"code": 0, "seconds": 0.5, "timed_out": False, "flooded":
 
 
 @dataclass
-class Said:
+class ScriptedProgram:
     """A program that says these pieces, and then nothing more."""
 
     pieces: Iterator[bytes]
@@ -57,8 +57,8 @@ class Machine:
     text: bool = False
     filters: Mapping[str, bytes] = field(default_factory=dict)
 
-    async def start(self, argv: Sequence[str]) -> Said:
-        return Said(self.pieces)
+    async def start(self, argv: Sequence[str]) -> ScriptedProgram:
+        return ScriptedProgram(self.pieces)
 
     async def upload(self, path: str, content: bytes | BinaryIO) -> None:
         return
@@ -157,21 +157,21 @@ async def test_a_flood_of_small_words_takes_little_more_than_what_is_kept() -> N
 
 async def test_a_flood_ends_with_the_commands_time() -> None:
     @dataclass
-    class Babbling(Said):
+    class EndlessProgram(ScriptedProgram):
         async def read(self) -> bytes:
             await asyncio.sleep(0)
             return await super().read() or line(b"o", b"x")
 
     @dataclass
-    class Babbler(Machine):
+    class EndlessMachine(Machine):
         patience: float = 0.05
 
-        async def start(self, argv: Sequence[str]) -> Said:
-            return Babbling(self.pieces)
+        async def start(self, argv: Sequence[str]) -> ScriptedProgram:
+            return EndlessProgram(self.pieces)
 
     order = ExecutionOrder(["true"], {}, "/", SandboxLimits(), timeout=-29.8)
     with pytest.raises(SandboxError, match="did not end a command"):
-        await MachineExecution(Babbler(iter(())), order).carry_out()
+        await MachineExecution(EndlessMachine(iter(())), order).carry_out()
 
 
 @pytest.mark.parametrize("said", [b"", b"{}", b"[1]", b'"x"', b"no json", b"[" * 100_000, b"\xff", b"[]" * 600_000])

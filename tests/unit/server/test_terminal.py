@@ -21,7 +21,7 @@ class Screen(io.StringIO):
         return self._terminal
 
 
-class Gone(Screen):
+class ClosedScreen(Screen):
     """A stream whose reader has left."""
 
     def write(self, text: str) -> int:
@@ -86,7 +86,7 @@ def test_any_streams_will_do(tmp_path: Path, closed: str, encoding: str) -> None
 
 
 def test_a_reader_who_has_gone_ends_nothing() -> None:
-    progress = TerminalProgress(Gone(terminal=False))
+    progress = TerminalProgress(ClosedScreen(terminal=False))
     progress.report("note", "one")
     progress.report("note", "two")
     assert progress.gone

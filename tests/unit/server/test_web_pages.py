@@ -27,7 +27,7 @@ async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
         yield ready
 
 
-class Seen(HTMLParser):
+class ParsedPage(HTMLParser):
     """A page as a browser takes it: its elements with their attributes, and its text."""
 
     def __init__(self, html: str) -> None:
@@ -54,8 +54,8 @@ class Seen(HTMLParser):
         return [link.removeprefix("/jobs/") for link in self.links if re.fullmatch(r"/jobs/[^/]+", link)]
 
 
-async def seen(here: WebClient, path: str, status: int = 200) -> Seen:
-    return Seen(await here.page(path, status))
+async def seen(here: WebClient, path: str, status: int = 200) -> ParsedPage:
+    return ParsedPage(await here.page(path, status))
 
 
 async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_cost(here: WebClient) -> None:
@@ -138,7 +138,7 @@ async def test_the_button_stops_the_job_and_the_page_says_so(here: WebClient) ->
 
 async def test_pages_work_without_scripts_and_load_nothing_from_elsewhere(here: WebClient) -> None:
     for path in ("/", "/jobs/seed22", "/jobs/seed13", "/jobs/none"):
-        page = Seen((await here.client.get(path)).text)
+        page = ParsedPage((await here.client.get(path)).text)
         assert [script for script in page.all("script") if script.get("src") != "/live.js"] == []
         loaded = [
             value for _, attributes in page.elements for name in ("src", "action") if (value := attributes.get(name))
@@ -231,7 +231,7 @@ def fill(here: WebClient, text: str) -> str:
     return name
 
 
-def shape(page: Seen) -> list[Any]:
+def shape(page: ParsedPage) -> list[Any]:
     """Everything of a page that is not text: what it would be with harmless text."""
     return [(tag, sorted(attributes)) for tag, attributes in page.elements]
 
@@ -240,7 +240,7 @@ def shape(page: Seen) -> list[Any]:
 async def test_hostile_text_is_shown_as_text_and_changes_nothing_of_the_page(tmp_path: Path, text: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    pages: list[dict[str, Seen]] = []
+    pages: list[dict[str, ParsedPage]] = []
     for part, said in (("a", "harmless"), ("b", text)):
         async with web_client(tmp_path / part, seed=False) as here:
             name = fill(here, said)

@@ -16,7 +16,7 @@ from app.server.web.password import (
     address,
     from_our_pages,
 )
-from tests.support.seeded_database import Moment
+from tests.support.seeded_database import SettableClock
 from tests.support.web_client import HOST, NOW, TOKEN, WebClient, web_client
 
 PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]
@@ -106,7 +106,7 @@ async def test_a_browser_that_was_not_asked_yet_has_not_failed(here: WebClient) 
 
 
 def test_failures_are_counted_for_each_address_and_few_are_remembered() -> None:
-    clock = Moment(NOW)
+    clock = SettableClock(NOW)
     password = DashboardPassword(TOKEN, clock)
     for number in range(MAX_REMEMBERED + 5):
         password.admits(f"10.0.{number // 256}.{number % 256}", "Bearer guess")

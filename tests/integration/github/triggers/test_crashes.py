@@ -20,11 +20,11 @@ from app.triggers.webhook_parser import read
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 
 
-class Died(Exception):  # noqa: N818  # what happened
+class ProcessDiedError(Exception):  # what happened
     """The process is gone at this point."""
 
 
-class Fuse:
+class CrashAt:
     """Blows at the n-th write, before it happens or after."""
 
     def __init__(self, nth: int, *, after: bool) -> None:
@@ -34,10 +34,10 @@ class Fuse:
     def through(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:
         self._left -= 1
         if self._left == 0 and not self._after:
-            raise Died
+            raise ProcessDiedError
         result = write(*args, **options)
         if self._left == 0:
-            raise Died
+            raise ProcessDiedError
         return result
 
     @property
@@ -46,7 +46,7 @@ class Fuse:
 
 
 class FusedQueue(JobQueue):
-    fuse: Fuse
+    fuse: CrashAt
 
     def admit(self, *args: Any, **options: Any) -> str:
         admitted: str = self.fuse.through(super().admit, *args, **options)
@@ -60,28 +60,28 @@ class FusedQueue(JobQueue):
 
 
 class FusedMessages(JobMessages):
-    fuse: Fuse
+    fuse: CrashAt
 
     def add(self, *args: Any, **options: Any) -> bool:
         return bool(self.fuse.through(super().add, *args, **options))
 
 
 class FusedTriggers(TriggerLog):
-    fuse: Fuse
+    fuse: CrashAt
 
     def record(self, *args: Any, **options: Any) -> bool:
         return bool(self.fuse.through(super().record, *args, **options))
 
 
 class FusedIntents(Outbox):
-    fuse: Fuse
+    fuse: CrashAt
 
     def add(self, *args: Any, **options: Any) -> str:
         key: str = self.fuse.through(super().add, *args, **options)
         return key
 
 
-def fused(harness: EventHarness, fuse: Fuse) -> Stores:
+def fused(harness: EventHarness, fuse: CrashAt) -> Stores:
     engine, clock = harness.engine, harness.stores.clock
     queue, messages = FusedQueue(engine, clock), FusedMessages(engine, clock)
     triggers, outbox = FusedTriggers(engine, clock), FusedIntents(engine, clock)
@@ -143,8 +143,8 @@ async def test_whenever_it_dies_the_end_is_the_same(tmp_path: Path, state: str, 
         async with event_harness(tmp_path / f"{nth}") as harness:
             await ground(harness, state)
             event = await event_of(harness, f"/agent {text}")
-            fuse = Fuse(nth, after=after)
-            with suppress(Died):
+            fuse = CrashAt(nth, after=after)
+            with suppress(ProcessDiedError):
                 await EventHandler(GitHubClients(harness.app), fused(harness, fuse), DEFAULTS).handle(event)
             for _ in range(2):
                 await EventHandler(GitHubClients(harness.app), harness.stores, DEFAULTS).handle(event)

@@ -166,7 +166,7 @@ async def test_fifty_desks_at_one_issue_begin_one_job(tmp_path: Path, dialect: s
         assert len(harness.said()) == 49
 
 
-class Meanwhile(TriggerLog):
+class ConcurrentTriggerLog(TriggerLog):
     """The first that asks for a trigger hears that it is undecided, and then it is decided by somebody else."""
 
     def __init__(self, harness: EventHarness, decide: Callable[[], object]) -> None:
@@ -187,7 +187,9 @@ async def test_what_is_brought_by_both_ways_at_once_is_no_obstacle_to_itself(har
     (event,) = (read(delivery.event, delivery.payload).event for delivery in harness.world.deliveries)
     assert event is not None
     loop, other = asyncio.get_running_loop(), EventHandler(GitHubClients(harness.app), harness.stores, DEFAULTS)
-    meanwhile = Meanwhile(harness, lambda: asyncio.run_coroutine_threadsafe(other.handle(event), loop).result(30))
+    meanwhile = ConcurrentTriggerLog(
+        harness, lambda: asyncio.run_coroutine_threadsafe(other.handle(event), loop).result(30)
+    )
     slow = EventHandler(GitHubClients(harness.app), replace(harness.stores, triggers=meanwhile), DEFAULTS)
     assert await slow.handle(event) == f"decided before: job {harness.job.job.id}"
     assert len(harness.jobs()) == 1

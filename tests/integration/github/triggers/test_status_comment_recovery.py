@@ -31,7 +31,7 @@ STAMP = "2026-11-20T10:00:00Z"
 REPOSITORY = {"id": 7, "name": "sample", "owner": {"login": "ada"}, "default_branch": "main", "private": True}
 
 
-class Ground:
+class RecoveryHarness:
     """A fresh state directory, as each workflow has one, and an issue with these comments."""
 
     def __init__(self, place: Path, run: dict[str, Any] | None, *comments: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def by(user: dict[str, Any], text: str) -> dict[str, Any]:
 async def test_work_is_where_its_run_is(
     tmp_path: Path, run: dict[str, Any] | None, elsewhere: bool, state: JobState, told: str
 ) -> None:
-    fake_github = Ground(tmp_path, run, by(BOT, comment("working")))
+    fake_github = RecoveryHarness(tmp_path, run, by(BOT, comment("working")))
     found = await fake_github.recollect()
     assert found is not None
     assert found.elsewhere == elsewhere
@@ -93,7 +93,7 @@ async def test_work_is_where_its_run_is(
 
 
 async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
-    fake_github = Ground(tmp_path, None, by(BOT, comment("awaiting_approval")))
+    fake_github = RecoveryHarness(tmp_path, None, by(BOT, comment("awaiting_approval")))
     assert await fake_github.recollect() is not None
     each = fake_github.server_context.job_queries.get(JOB)
     assert each is not None
@@ -114,13 +114,13 @@ async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
 )
 async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str, Any], ...]) -> None:
     """A copy by somebody else is theirs, and the newest of ours counts."""
-    fake_github = Ground(tmp_path, None, *comments)
+    fake_github = RecoveryHarness(tmp_path, None, *comments)
     assert await fake_github.recollect() is None
     assert fake_github.server_context.store().newest(1) == ()
 
 
 async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) -> None:
-    fake_github = Ground(tmp_path, {"id": 4711, "status": "in_progress"}, by(BOT, comment("working")))
+    fake_github = RecoveryHarness(tmp_path, {"id": 4711, "status": "in_progress"}, by(BOT, comment("working")))
     readers = fake_github.doors.for_repository(GIVEN, RepositoryId(7, "ada", "sample"))
     assert not await fake_github.recollecting.cancel(readers, 4711)
     fake_github.site.answers[f"{REPO}/actions/runs/4711/cancel"] = {}

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from app.sandbox.container.provider import ContainerProvider
-from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, Says, Stand
+from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, RunnerHarness, ScriptedTexts
 
 
 @pytest.mark.xdist_group("docker")
 async def test_it_fixes_with_no_network_and_every_call_is_booked(provider: ContainerProvider, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
-    case_runner = Stand(tmp_path / "s", provider)
+    case_runner = RunnerHarness(tmp_path / "s", provider)
     long = f"# {'x' * 90_000}\n"
-    ending = await case_runner.work(Says(["ls", long, FIX, HAND_IN, "exit"]))
+    ending = await case_runner.work(ScriptedTexts(["ls", long, FIX, HAND_IN, "exit"]))
     assert (ending.exit_status, ending.turns) == ("submitted", 5)
     assert case_runner.patch == {"app.py": FIXED}
     assert case_runner.ledger.spent() == 5 * 110

@@ -12,7 +12,7 @@ from app.core.errors import SandboxError, SetupError
 from app.llm.raw_call import Body
 from app.sandbox.base import MODEL_PORT, MODEL_SOCKET, TOOLS, SandboxSpec, SetupPlan, with_forwarder
 from app.sandbox.e2b.provider import E2BProvider
-from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, Says, Stand
+from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, RunnerHarness, ScriptedTexts
 from tests.support.e2b.server import LocalE2B
 from tests.support.sandboxes import filler, opened, shell
 
@@ -148,30 +148,32 @@ class TestTools:
 
 
 @pytest.fixture
-async def case_runner(provider: E2BProvider, tmp_path: Path) -> Stand:
+async def case_runner(provider: E2BProvider, tmp_path: Path) -> RunnerHarness:
     (tmp_path / "s").mkdir()
-    return Stand(tmp_path / "s", provider)
+    return RunnerHarness(tmp_path / "s", provider)
 
 
 class TestARunner:
-    async def test_it_fixes_with_no_network_and_every_call_is_booked(self, case_runner: Stand, e2b: LocalE2B) -> None:
-        ending = await case_runner.work(Says(["ls", FIX, HAND_IN, "exit"]))
+    async def test_it_fixes_with_no_network_and_every_call_is_booked(
+        self, case_runner: RunnerHarness, e2b: LocalE2B
+    ) -> None:
+        ending = await case_runner.work(ScriptedTexts(["ls", FIX, HAND_IN, "exit"]))
         assert (ending.exit_status, ending.turns) == ("submitted", 4)
         assert case_runner.patch == {"app.py": FIXED}
         assert case_runner.ledger.spent() == 4 * 110
         assert [one["allowOut"] for one in e2b.said("PUT /sandboxes/")] == []
 
-    async def test_large_requests_and_answers_go_through(self, case_runner: Stand) -> None:
+    async def test_large_requests_and_answers_go_through(self, case_runner: RunnerHarness) -> None:
         long = f"# {'x' * 90_000}\n"
-        model = Says([long, long, long, FIX, HAND_IN, "exit"])
+        model = ScriptedTexts([long, long, long, FIX, HAND_IN, "exit"])
         ending = await case_runner.work(model)
         assert ending.exit_status == "submitted"
         assert _size(model.bodies[-1]) > 3 * 90_000
 
     async def test_a_machine_that_is_lost_begins_again_with_the_kept_tree(
-        self, case_runner: Stand, e2b: LocalE2B
+        self, case_runner: RunnerHarness, e2b: LocalE2B
     ) -> None:
-        class Losing(Says):
+        class LosingTexts(ScriptedTexts):
             async def complete(self, *arguments: object) -> dict[str, object]:
                 if len(self.bodies) == 1:
                     for machine in list(e2b.machines.values()):
@@ -181,9 +183,9 @@ class TestARunner:
                 return await super().complete(*arguments)  # type: ignore[arg-type]
 
         with pytest.raises(SandboxError):
-            await case_runner.work(Losing([FIX, "true", "true"]))
+            await case_runner.work(LosingTexts([FIX, "true", "true"]))
         case_runner.journal = case_runner.journal.resumed()
-        ending = await case_runner.work(Says([FIX, HAND_IN, "exit"]))
+        ending = await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit"]))
         assert ending.exit_status == "submitted"
         assert case_runner.patch == {"app.py": FIXED}
 

@@ -11,7 +11,7 @@ from playwright.sync_api import HttpCredentials
 from app.server.receiver import application
 from app.server.wiring.receiver import ReceiverContext
 from tests.support.loopback import listening, serving
-from tests.support.seeded_database import Moment, seeded
+from tests.support.seeded_database import SettableClock, seeded
 from tests.support.web_client import NOW, TOKEN, settings
 
 KNOWS: HttpCredentials = {"username": "anybody", "password": TOKEN}
@@ -44,7 +44,7 @@ def dashboard(place: Path, *, seed: bool = True) -> Iterator[Dashboard]:
     if seed:
         seeded(place, NOW)
     chosen = settings(place)
-    receiving = ReceiverContext(chosen, Moment(NOW))
+    receiving = ReceiverContext(chosen, SettableClock(NOW))
     receiving.prepare()
     try:
         with listening() as door, serving(application(receiving, chosen), door) as address:

@@ -98,13 +98,13 @@ async def test_a_job_that_was_shown_nothing_is_shown_nothing_later(store: SqlLes
     assert await recalled(store) == []
 
 
-class Never:
+class NoEmbedding:
     async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
         raise AssertionError("nobody was to be asked")
 
 
 async def test_where_nothing_is_known_nobody_is_asked(store: SqlLessonStore) -> None:
-    assert await recall(store, Never(), TREE, "j9", TASK) == ()
+    assert await recall(store, NoEmbedding(), TREE, "j9", TASK) == ()
 
 
 def test_the_order_is_likeness_then_people_then_tests() -> None:
