@@ -13,10 +13,10 @@ from app.verify.controls import Examination, Sides, Twins
 from app.verify.detect import find_suite
 from app.verify.existing_names import ExistingNames
 from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.of_suite import launcher_of
 from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
-from app.verify.selected_tests import launcher_of
 from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
 from app.verify.tests_for_fix import FixUnderTest
 

@@ -12,9 +12,7 @@ from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
-from app.verify.launcher.compiled import CargoLauncher, GoLauncher
-from app.verify.launcher.python import PythonLauncher
-from app.verify.launcher.script import ScriptLauncher
+from app.verify.launcher.of_suite import launcher_of
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id
@@ -53,17 +51,24 @@ async def run_selected(
     return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
 
 
-def launcher_of(suite: SuiteCommand) -> Launcher:
-    """Raises ValueError if the suite's framework cannot run chosen tests."""
-    if suite.framework in ("pytest", "unittest"):
-        return PythonLauncher.of(suite)
-    if suite.framework in ("node", "vitest", "jest", "mocha"):
-        return ScriptLauncher(suite)
-    if suite.framework == "go" and suite.narrowed:
-        return GoLauncher(suite)
-    if suite.framework == "cargo" and suite.narrowed:
-        return CargoLauncher(suite)
-    raise ValueError(f"chosen tests of {suite.framework} cannot be run")
+async def contradiction(
+    suite: SuiteCommand,
+    passed: Sequence[str],
+    contents: Mapping[str, bytes],
+    borrow: BorrowSandbox,
+    patch: Patch | None,
+    *,
+    name: str,
+    timeout: float,
+    seed: int,
+) -> str:
+    """Why copies of these tests, which passed, show that their results are not true; empty if all end as they must.
+
+    `contents` has the files that the tests stand in.
+    """
+    selection = TestSelection(ids=tuple(passed))
+    trial = _Trial(launcher_of(suite), selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
+    return await trial.contradiction(passed, contents)
 
 
 @dataclass

@@ -11,7 +11,8 @@ from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
-from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.base import Launcher
+from app.verify.launcher.of_suite import launcher_of
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
 from app.verify.launcher.supervisor_client import supervise
@@ -54,15 +55,19 @@ class FailingTest(NamedTuple):
     beside: str
 
     @classmethod
-    def beside_of(cls, path: str) -> "FailingTest":
-        copies = PythonCopies(True, "", {path: b""}, SystemRandom()).plain_failure([f"{path}::test_x"])
+    def beside_of(cls, path: str, suite: SuiteCommand) -> "FailingTest":
+        pytest = suite.framework == "pytest"
+        inside = path.removeprefix(f"{suite.modules}/") if suite.modules else path
+        name = f"{path}::test_x" if pytest else f"{inside.removesuffix('.py').replace('/', '.')}.Case.test_x"
+        copies = PythonCopies(pytest, suite.modules, {path: b""}, SystemRandom()).plain_failure([name])
         return cls(copies.failing[0], copies.files[0], path)
 
 
-def suite_launcher(suite: SuiteCommand, command: str) -> PythonLauncher | None:
-    """Our own launcher for this command of a suite; None where there is none for it."""
+def suite_launcher(suite: SuiteCommand) -> Launcher | None:
+    """Our own launcher for a suite; None where there is none for it."""
     try:
-        return PythonLauncher.of(suite, command) if suite.framework == "pytest" and suite.narrowed else None
+        launcher = launcher_of(suite) if suite.narrowed else None
+        return launcher if launcher is not None and launcher.program(suite.command, 1.0) else None
     except ValueError:
         return None
 
@@ -82,10 +87,10 @@ async def launch(
     """
     shown = suite.command if only is None else narrow(suite, only)
     targets = shown if only is None or control is None else narrow(suite, (*only, control.file.path))
-    launcher = suite_launcher(suite, targets)
+    launcher = suite_launcher(suite)
     if launcher is None:
         return None
-    answer = await supervise(sandbox, launcher.steps((), (), timeout))
+    answer = await supervise(sandbox, launcher.program(targets, timeout), files=launcher.files)
     if answer.problem:
         execution = Execution(command=shown, exit_code=127, seconds=0.0)
         return SuiteResult(execution=execution, launched=True, untrusted=answer.problem)
@@ -95,7 +100,7 @@ async def launch(
         exit_code=step.exit_code,
         seconds=round(step.seconds, 2),
         timed_out=step.timed_out,
-        excerpt=excerpt(await as_inside(sandbox, step.output)),
+        excerpt=excerpt(await as_inside(sandbox, launcher.readable(step.output))),
     )
     told = launcher.read_all(answer)
     outcomes = {name: outcome for found in told.outcomes.values() for name, outcome in found}
@@ -113,6 +118,10 @@ async def launch(
         alone = execution.exit_code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
         update = {"exit_code": 0 if alone else execution.exit_code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
         execution = execution.model_copy(update=update)
+    if not cases and step.exit_code != 0:
+        return SuiteResult(execution=execution, partial=_partial(execution, None, timeout), launched=True)
+    if cases and not step.output.strip():  # our recorder of unittest prints nothing
+        execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     result = _with_cases(execution, cases, timeout)
     return result.model_copy(update={"launched": True, "control": control.beside if control and seen else ""})
 

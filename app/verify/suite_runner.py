@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from app.core.job import Progress
@@ -10,7 +10,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
-from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.nearest_tests import nearest
 from app.verify.overlay import apply_patch
 from app.verify.recheck import Recheck
@@ -24,7 +24,10 @@ Guards = Callable[[Iterable[str]], tuple[str, ...]]
 
 MAX_READ = 50
 _PLAIN_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
-_PLAIN_FUNCTION = re.compile(rb"^def test_", re.MULTILINE)
+_WRITTEN_SO: Mapping[FrameworkName, re.Pattern[bytes]] = {
+    "pytest": re.compile(rb"^def test_", re.MULTILINE),
+    "unittest": re.compile(rb"^class \w+\((?:unittest\.)?TestCase\):", re.MULTILINE),
+}
 SLACK = 30.0
 """Seconds that a head may take longer than 1.5 times a base that is near the limit."""
 
@@ -47,7 +50,7 @@ class SuiteRunner:
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         self.progress.report("verification", f"suite on the base: `{self.command.command}`")
-        if suite_launcher(self.command, self.command.command) is not None:
+        if suite_launcher(self.command) is not None:
             control = await asyncio.to_thread(self._control)
             async with self.borrow("suite-base", _with(None, control)) as sandbox:
                 found = await launch(
@@ -68,7 +71,7 @@ class SuiteRunner:
     async def _executed(
         self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
-        control = FailingTest.beside_of(base.control) if base.control else None
+        control = FailingTest.beside_of(base.control, self.command) if base.control else None
         if base.launched:
             async with self.borrow(name, _with(patch, control)) as sandbox:
                 found = await launch(sandbox, self.command, timeout=limit, only=only, control=control)
@@ -79,12 +82,15 @@ class SuiteRunner:
 
     def _control(self) -> FailingTest | None:
         """Beside the first test that is written as ours is."""
-        entries = self.tree.entries() if self.tree is not None and self.command.framework == "pytest" else {}
+        pattern = _WRITTEN_SO.get(self.command.framework)
+        if self.tree is None or pattern is None:
+            return None
+        entries = self.tree.entries()
         start = f"{self.command.directory}/" if self.command.directory else ""
         paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
-        contents = self.tree.read_many(paths) if self.tree is not None else {}
-        found = next((path for path in paths if _PLAIN_FUNCTION.search(contents[path])), "")
-        return FailingTest.beside_of(found) if found else None
+        contents = self.tree.read_many(paths)
+        found = next((path for path in paths if pattern.search(contents[path])), "")
+        return FailingTest.beside_of(found, self.command) if found else None
 
     async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""

@@ -57,6 +57,13 @@ class Launcher(Protocol):
         """The programs that execute these tests, in this order."""
         ...
 
+    def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
+        """What executes all tests of a command: the suite's own, or the narrowed one with chosen tests.
+
+        Raises ValueError for a command that this launcher cannot execute.
+        """
+        ...
+
     @property
     def files(self) -> Mapping[str, str]:
         """Programs that the steps find in `{place}`, by name."""
@@ -64,6 +71,10 @@ class Launcher(Protocol):
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         """The reports about these ids. Raises ValueError if the framework cannot run them."""
+        ...
+
+    def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
+        """The reports about all tests, by their ids; a file that could not be loaded is one of them."""
         ...
 
     def readable(self, output: bytes) -> bytes:

@@ -15,10 +15,12 @@ from app.verify.frameworks import GO_COMPILED, SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
-from app.verify.output_parsers import go_output, read_cargo
-from app.verify.reports import MAX_TEXT
+from app.verify.output_parsers import go_output, read_cargo, read_go
+from app.verify.reports import MAX_TEXT, Report
 
 COVERAGE = "cover.out"
+ALL_OUTPUT = 48 * 1024**2
+"""Bytes that are kept of a whole suite's output."""
 _BLOCK = re.compile(r"(?P<file>\S+):(?P<first>\d+)\.\d+,(?P<last>\d+)\.\d+ \d+ (?P<count>\d+)")
 _RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.MULTILINE)
 
@@ -41,6 +43,14 @@ class GoLauncher:
         command = f"{GO_COMPILED}; {self.suite.narrowed} {shlex.join([*words, *packages])}"
         collect = (COVERAGE,) if watch else ()
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, collect=collect, keep=8 * 1024**2),)
+
+    def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
+        asked = command.replace("go test", "go test -json", 1)
+        return (SupervisorStep(argv=("bash", "-c", f"{GO_COMPILED}; {asked}"), timeout=timeout, keep=ALL_OUTPUT),)
+
+    def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
+        (ended,) = answer.steps
+        return _of_report(read_go(ended.output), ended.not_started or GoEvents(ended).problem)
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
@@ -144,6 +154,11 @@ def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tu
     return {path: tuple(sorted(numbers)) for path, numbers in lines.items()}
 
 
+def _of_report(report: Report | None, problem: str) -> LauncherReport:
+    cases = {name: ((name, CaseOutcome(case.status, case.text)),) for name, case in (report or {}).items()}
+    return LauncherReport(outcomes=cases, problem=problem)
+
+
 @dataclass(frozen=True)
 class CargoLauncher:
     """Runs `cargo test`, and reads the lines that each test's program prints."""
@@ -169,6 +184,16 @@ class CargoLauncher:
         environment = {"CARGO_TERM_COLOR": "never"}
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, keep=8 * 1024**2),)
 
+    def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
+        environment = {"CARGO_TERM_COLOR": "never"}
+        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, keep=ALL_OUTPUT),)
+
+    def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
+        (ended,) = answer.steps
+        found = _of_report(read_cargo(ended.output), "")
+        problem = ended.not_started or self._problem(ended, found.outcomes, chosen=False)
+        return found.model_copy(update={"problem": problem})
+
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
         cases = read_cargo(ended.output) or {}
@@ -190,7 +215,9 @@ class CargoLauncher:
             return ((name, CaseOutcome("error", text, plain=False)),)
         return ()
 
-    def _problem(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]]) -> str:
+    def _problem(
+        self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]], *, chosen: bool = True
+    ) -> str:
         if ended.dropped:
             return "The output was too long to be read."
         if ended.timed_out:
@@ -203,8 +230,8 @@ class CargoLauncher:
         failed = any(one.status == "failed" for found in outcomes.values() for _, one in found)
         told = any(outcomes.values())
         if failed and ended.exit_code == 0:
-            return "The exit code is 0 although a chosen test failed."
-        if told and not failed and ended.exit_code != 0 and all(outcomes.values()):
+            return "The exit code is 0 although a test failed."
+        if chosen and told and not failed and ended.exit_code != 0 and all(outcomes.values()):
             errors = any(one.status == "error" for found in outcomes.values() for _, one in found)
             return "" if errors else f"The exit code is {ended.exit_code} although no chosen test failed."
         return ""

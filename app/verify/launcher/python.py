@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
+from app.core.evidence import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
 from app.verify.launcher.python_copies import PythonCopies
@@ -18,6 +19,8 @@ from app.verify.reports import test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_AROUND = re.compile(r"(?P<method>(?:setUp|tearDown)(?:Class|Module)) \((?P<owner>[\w.]+)\)")
+_RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
 _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 
 
@@ -25,6 +28,7 @@ _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 class PythonLauncher:
     """Built from a suite's narrowed command: its variables, its interpreter, the framework's own options."""
 
+    suite: SuiteCommand
     framework: str
     directory: str
     modules: str
@@ -51,14 +55,18 @@ class PythonLauncher:
         name = PurePosixPath(words[at]).name
         framework = {"py.test": "pytest", "manage.py": "django"}.get(name, name)
         return cls(
+            suite=suite,
             framework=framework,
             directory=suite.directory,
             modules=suite.modules,
             python=pythons[-1] if pythons else "python3",
             as_module=framework != "pytest" or bool(pythons) or "-m" in words[:at],
-            arguments=tuple(words[at + 1 :]) if framework != "unittest" else (),
+            arguments=tuple(words[at + 1 :]),
             environment=environment,
         )
+
+    def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
+        return PythonLauncher.of(self.suite, command).steps((), (), timeout)
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -97,7 +105,6 @@ class PythonLauncher:
         return heard.told(ended, watch)
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
-        """What was reported of all tests, by their ids; a file that could not be loaded is one of them."""
         (ended,) = answer.steps
         reports = _ReportReader(self.framework, ())
         for text in ended.messages:
@@ -141,6 +148,12 @@ def _message(text: str) -> tuple[Any, ...]:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ("unreadable",)
     return message if isinstance(message, tuple) and message else ("unreadable",)
+
+
+def _around(name: str) -> str:
+    """`tests.test_x.Case.setUpClass` of unittest's `setUpClass (tests.test_x.Case)`; empty for a test."""
+    found = _AROUND.fullmatch(name)
+    return f"{found['owner']}.{found['method']}" if found else ""
 
 
 _ELSEWHERE = {
@@ -188,9 +201,12 @@ class _ReportReader:
 
     def _test(self, name: str, outcome: CaseOutcome) -> None:
         self._begun = ""
-        if name in self._tests and not name.startswith("setUp"):
+        known = self._tests.get(name)
+        # A whole suite of unittest may have a test class twice; the worse result counts.
+        if known is not None and not name.startswith("setUp") and (self._ids or self._pytest):
             self._problem = self._problem or f"{test_id(name)} was reported twice."
-        self._tests[name] = outcome
+        if known is None or _RANK[outcome.status] >= _RANK[known.status]:
+            self._tests[name] = outcome
 
     def told(self, ended: StepEnd, watch: Sequence[str]) -> LauncherReport:
         outcomes = {name: self._outcomes(name) for name in self._ids}
@@ -205,7 +221,8 @@ class _ReportReader:
         )
 
     def all_of_it(self, ended: StepEnd) -> LauncherReport:
-        outcomes = {name: ((name, outcome),) for name, outcome in self._tests.items()}
+        tests = {_around(name) or name: outcome for name, outcome in self._tests.items()}
+        outcomes = {name: ((name, outcome),) for name, outcome in tests.items()}
         outcomes |= {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
         found = self.told(ended, ())
         failed = any(one.status in ("failed", "error") for each in outcomes.values() for _, one in each)

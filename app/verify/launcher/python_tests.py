@@ -3,7 +3,7 @@
 Stand-alone and standard library only. It loads the framework and its plugins before the project's directories come
 onto the path. Its input is a line with the channel (`supervise`), then one JSON document: `framework`, `ids`,
 `arguments`, `directory`, `environment`, `as_module` (the directory goes onto the path, as `python -m` does), `watch`
-(files whose executed lines are asked for). Without `ids` pytest executes what the arguments choose.
+(files whose executed lines are asked for). Without `ids` the framework executes what the arguments choose.
 
 Messages are Python literals: ("begin", id), ("test", id, status, plain, text), ("file", path, text), ("own",) where
 the framework is the project's, ("apart",) where other processes execute the tests, ("missing", module),
@@ -401,7 +401,10 @@ def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:
         UnittestRecorder(reports.send),
     )
     suites = []
+    main = unittest.TestProgram
     enter_project(job)
+    if not job["ids"]:
+        return run_unittest_command(main, job["arguments"], run, recorder)
     for name in job["ids"]:
         tests = load(name)
         suites.append(tests)
@@ -412,6 +415,21 @@ def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:
         )
     run(unittest.TestSuite(suites), recorder)
     return 1 if recorder.failed else 0
+
+
+def run_unittest_command(
+    main: type[unittest.TestProgram], arguments: list[str], run: Callable[..., Any], recorder: UnittestRecorder
+) -> int:
+    """All tests that `python -m unittest` finds with these arguments, or that they name."""
+
+    class RecordingRunner:
+        def run(self, tests: Any) -> UnittestRecorder:
+            run(unittest.TestSuite([tests]), recorder)
+            return recorder
+
+    runner: Any = RecordingRunner()
+    started = main(module=None, argv=["python -m unittest", *arguments], testRunner=runner, exit=False)
+    return 1 if recorder.failed or started.result is not recorder else 0
 
 
 def run_django(job: dict[str, Any], reports: ReportChannel) -> int:

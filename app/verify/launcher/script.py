@@ -24,9 +24,10 @@ _ARGUMENTS: Mapping[str, str] = {
     "node": "--test-reporter=spec --test-reporter-destination=stdout --test-reporter={place}/reporter.mjs "
     "--test-reporter-destination=stderr",
     "vitest": "--reporter=default --reporter={place}/reporter.mjs",
-    "jest": "--reporters=default --reporters={place}/reporter.cjs --runTestsByPath",
+    "jest": "--reporters=default --reporters={place}/reporter.cjs",
     "mocha": "--reporter {place}/reporter.cjs",
 }
+_ENVIRONMENT = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
 _PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")
 _TAIL = 4_000
 
@@ -47,8 +48,9 @@ class ScriptLauncher:
         framework: FrameworkName = self.suite.framework
         start = f"{self.suite.directory}/" if self.suite.directory else ""
         paths = dict.fromkeys(name.partition("::")[0].removeprefix(start) for name in ids)
-        command = f"{self.suite.narrowed} {_ARGUMENTS[framework]} {shlex.join(paths)}"
-        environment = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
+        by_path = " --runTestsByPath" if framework == "jest" else ""
+        command = f"{self.suite.narrowed} {_ARGUMENTS[framework]}{by_path} {shlex.join(paths)}"
+        environment = dict(_ENVIRONMENT)
         measured = [path for path in watch if _PLAIN_SCRIPT.search(path)]
         if measured and framework in ("node", "mocha"):  # the others change the text before it is executed
             environment["NODE_V8_COVERAGE"] = "{place}/coverage"
@@ -60,6 +62,15 @@ class ScriptLauncher:
             coverage=tuple(measured) if "NODE_V8_COVERAGE" in environment else (),
         )
         return (step,)
+
+    def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
+        environment = dict(_ENVIRONMENT)
+        if self.suite.framework == "node":  # a script may have paths, and more than one command
+            environment["NODE_OPTIONS"] = _ARGUMENTS["node"]
+        else:
+            chosen = command.removeprefix(self.suite.narrowed) if command != self.suite.command else ""
+            command = f"{self.suite.narrowed} {_ARGUMENTS[self.suite.framework]}{chosen}"
+        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, channel=True),)
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
@@ -77,14 +88,12 @@ class ScriptLauncher:
         )
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
-        """What was reported of all tests, by their ids; a file that could not be loaded is one of them."""
         (ended,) = answer.steps
         reports = ScriptReports(" " if self.suite.framework == "mocha" else " > ")
         for text in ended.messages:
             reports.read(text)
-        return LauncherReport(
-            outcomes=reports.all_of_it(), problem=ended.not_started or ended.broken or reports.problem
-        )
+        problem = ended.not_started or ended.broken or reports.problem or reports.contradiction(ended)
+        return LauncherReport(outcomes=reports.all_of_it(), problem=problem)
 
     def readable(self, output: bytes) -> bytes:
         return output
@@ -145,16 +154,26 @@ class ScriptReports:
         said = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
         return ((name, CaseOutcome("error", said, plain=False)),)
 
-    def disagreement(self, ended: StepEnd) -> str:
+    @property
+    def _failed(self) -> bool:
+        return bool(self._files) or any(one.status == "failed" for found in self._tests.values() for one in found)
+
+    def contradiction(self, ended: StepEnd) -> str:
+        """Why these cannot be all results of a suite; its exit code may have other reasons than tests."""
         if ended.timed_out:
             return ""
         if not self._ended:
-            # If nothing at all was reported, the framework itself may not have started.
-            return f"The tests did not come to their end (exit code {ended.exit_code})." if self._tests else ""
-        failed = bool(self._files) or any(one.status == "failed" for found in self._tests.values() for one in found)
-        if failed and ended.exit_code == 0:
-            return "The exit code is 0 although a test failed."
-        if not failed and ended.exit_code != 0 and self._tests:
+            return f"The tests did not come to their end (exit code {ended.exit_code})."
+        return "The exit code is 0 although a test failed." if self._failed and ended.exit_code == 0 else ""
+
+    def disagreement(self, ended: StepEnd) -> str:
+        if ended.timed_out:
+            return ""
+        if not self._ended and not self._tests:
+            return ""  # nothing at all was reported: the framework itself may not have started
+        if wrong := self.contradiction(ended):
+            return wrong
+        if not self._failed and ended.exit_code != 0 and self._tests:
             return f"The exit code is {ended.exit_code} although no test failed."
         return ""
 

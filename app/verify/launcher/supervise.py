@@ -1,8 +1,8 @@
 """Runs inside the sandbox: starts test programs one after the other and passes on what they report.
 
-Standard library only. It reads one JSON job from its input and writes one JSON answer, between two copies of the job's
-nonce. Other processes of the same user can neither read its memory nor reach its descriptors, so the code under test
-cannot write the answer.
+Standard library only. It reads one JSON job from its input and writes one JSON answer, compressed and between two
+copies of the job's nonce. Other processes of the same user can neither read its memory nor reach its descriptors, so
+the code under test cannot write the answer.
 
 A program with a channel finds a JSON line at the start of its input, with the socket's `fd`, a `key`, the `root` of the
 work tree and the `environment` that was withheld from it (`drop`). It reports through that socket, a line for each
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +272,8 @@ def main() -> None:
             answer["steps"].append(SupervisedProgram(step, root, place).run())
         except OSError as error:
             answer["steps"].append({"not_started": f"{step['argv'][0]}: {error.strerror}"})
-    sys.stdout.write(f"{nonce}{json.dumps(answer)}{nonce}")
+    packed = base64.b64encode(zlib.compress(json.dumps(answer).encode(), 1)).decode()
+    sys.stdout.write(f"{nonce}{packed}{nonce}")
     sys.stdout.flush()
 
 

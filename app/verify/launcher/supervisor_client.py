@@ -4,6 +4,7 @@ import base64
 import binascii
 import json
 import secrets
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ Nothing is imported from the directory that it starts in.
 """
 PYTHON = ("python3", "-I", "-S", "-c", START)
 GRACE = 30.0
+MAX_ANSWER = 256 * 1024**2
 MAX_INPUT = 60_000
 """Bytes that fit into a pipe, so that nobody waits for a program that never reads."""
 
@@ -101,10 +103,11 @@ def with_program(name: str) -> str:
 
 def _answer(text: bytes, *, isolated: bool) -> SupervisorAnswer:
     try:
-        answer: dict[str, Any] = json.loads(text)
+        unpacked = zlib.decompressobj()
+        answer: dict[str, Any] = json.loads(unpacked.decompress(base64.b64decode(text), MAX_ANSWER))
         steps = tuple(_ended(step) for step in answer["steps"])
         files = {path: base64.b64decode(content) for path, content in answer["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error, zlib.error):
         return SupervisorAnswer(problem="The program that starts the tests was disturbed.")
     if isolated and not answer.get("hidden"):
         return SupervisorAnswer(problem="The program that starts the tests could not hide its memory from them.")

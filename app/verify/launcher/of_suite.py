@@ -1,0 +1,20 @@
+"""The launcher for a suite's framework."""
+
+from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.base import Launcher
+from app.verify.launcher.compiled import CargoLauncher, GoLauncher
+from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.script import ScriptLauncher
+
+
+def launcher_of(suite: SuiteCommand) -> Launcher:
+    """Raises ValueError if the suite's framework cannot run chosen tests."""
+    if suite.framework in ("pytest", "unittest"):
+        return PythonLauncher.of(suite)
+    if suite.framework in ("node", "vitest", "jest", "mocha"):
+        return ScriptLauncher(suite)
+    if suite.framework == "go" and suite.narrowed:
+        return GoLauncher(suite)
+    if suite.framework == "cargo" and suite.narrowed:
+        return CargoLauncher(suite)
+    raise ValueError(f"chosen tests of {suite.framework} cannot be run")
