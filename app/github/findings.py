@@ -238,6 +238,8 @@ def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resen
     )
     if delivery.status_code in {401, 403}:
         repair = "Check that AGENT_FIX_WEBHOOK_SECRET is the one on the App's page."
+    if delivery.status == "pending":
+        return Finding("webhook", "not ok", f"{what} to {address} has not been answered yet.", repair)
     return Finding("webhook", "not ok", f"{what} to {address} failed: {answer}.", repair)
 
 

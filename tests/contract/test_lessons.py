@@ -25,19 +25,13 @@ from app.jobs.lesson_tables import recalled_lessons
 from app.jobs.lessons import FORGOTTEN_LIVES, SqlLessonStore, prune_lessons
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.unit.jobs.test_store import job
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HERE, ELSEWHERE = github_repository_key(1), github_repository_key(2)
 CITED = Citation(path="app/money.py", commit="a" * 40, digest="d" * 32)
-
-
-class Clock:
-    now = NOW
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture(params=DIALECTS, scope="module")
@@ -55,12 +49,12 @@ def emptied(engine: Engine) -> None:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SettableClock:
+    return SettableClock(NOW)
 
 
 @pytest.fixture
-def store(engine: Engine, clock: Clock) -> LessonStore:
+def store(engine: Engine, clock: SettableClock) -> LessonStore:
     return SqlLessonStore(engine, clock, HERE)
 
 
@@ -88,7 +82,7 @@ def test_what_people_tell_lives_longer(store: LessonStore) -> None:
     assert LIVES["told"] > LIVES["trap"]
 
 
-def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engine, clock: Clock) -> None:
+def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
     other = SqlLessonStore(engine, clock, ELSEWHERE)
     (lesson,) = store.learn([draft("Amounts are cents.")])
     store.recall("j2", [lesson])
@@ -115,7 +109,7 @@ def test_saying_it_twice_teaches_it_once(store: LessonStore) -> None:
     assert [lesson.number for lesson in store.all()] == [1, 2, 3]
 
 
-def test_the_same_learned_again_lives_longer_and_is_no_news(store: LessonStore, clock: Clock) -> None:
+def test_the_same_learned_again_lives_longer_and_is_no_news(store: LessonStore, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     clock.now += timedelta(days=80)
     assert store.learn([draft("amounts are cents.", job="j2")]) == ()
@@ -131,7 +125,9 @@ def test_a_topic_has_one_lesson_the_newest(store: LessonStore) -> None:
     assert texts(store) == ["The suite fails."]
 
 
-def test_a_forgotten_lesson_is_gone_and_not_learned_again(store: LessonStore, engine: Engine, clock: Clock) -> None:
+def test_a_forgotten_lesson_is_gone_and_not_learned_again(
+    store: LessonStore, engine: Engine, clock: SettableClock
+) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert store.forget(lesson.number, "k1") is True
     assert store.all() == ()
@@ -172,7 +168,7 @@ def test_what_people_told_is_not_changed_by_a_job(store: LessonStore) -> None:
     assert store.all()[0].kind == "told"
 
 
-def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine, clock: Clock) -> None:
+def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     store.recall("j1", store.all())
     clock.now += timedelta(days=90)
@@ -229,7 +225,7 @@ def test_uses_are_counted_once_a_job(store: LessonStore) -> None:
     assert store.all()[0].uses == 2
 
 
-def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: Clock) -> None:
+def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: SettableClock) -> None:
     jobs = JobStore(engine, clock)
     jobs.create(job("j1"), "k")
     jobs.acquire("j1")
@@ -248,7 +244,7 @@ def test_what_a_job_taught_can_be_dropped(store: LessonStore) -> None:
     assert store.learn([draft("Amounts are cents.", job="j3")]) != (), "it is dropped, not forgotten"
 
 
-def test_vectors_go_with_their_text(engine: Engine, clock: Clock) -> None:
+def test_vectors_go_with_their_text(engine: Engine, clock: SettableClock) -> None:
     store = SqlLessonStore(engine, clock, HERE)
     (lesson,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
     store.store_vectors("m", {lesson.number: b"\0\1\2\3"})
@@ -258,7 +254,7 @@ def test_vectors_go_with_their_text(engine: Engine, clock: Clock) -> None:
     assert store.vectors("m") == {}
 
 
-def test_many_at_once_get_numbers_of_their_own(store: LessonStore, engine: Engine, clock: Clock) -> None:
+def test_many_at_once_get_numbers_of_their_own(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
     def teach(number: int) -> Callable[[], object]:
         own = SqlLessonStore(engine, clock, HERE)
         return lambda: own.learn([draft(f"Fact number {number}.", job=f"j{number}"), draft("Seen by all.", job="x")])

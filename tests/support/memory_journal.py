@@ -10,7 +10,7 @@ from typing import Any, Literal
 from app.core.errors import AgentFixError
 from app.core.job import N
 
-SettableClock = Literal["before", "during", "after"]
+CrashMoment = Literal["before", "during", "after"]
 _INSIDE = ContextVar("_INSIDE", default="")
 """The step at hand, of each of the tasks that work side by side."""
 
@@ -28,7 +28,7 @@ class MemoryJournal:
     """
 
     die_at: str = ""
-    moment: SettableClock = "during"
+    moment: CrashMoment = "during"
     kept: dict[str, str] = field(default_factory=dict)
     recovering: bool = False
     executed: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class MemoryJournal:
             raise AgentFixError.from_json(kept["error"])
         return kind.model_validate(kept["result"])
 
-    def resumed(self, *, die_at: str = "", moment: SettableClock = "during") -> "MemoryJournal":
+    def resumed(self, *, die_at: str = "", moment: CrashMoment = "during") -> "MemoryJournal":
         return MemoryJournal(die_at, moment, self.kept, recovering=True)
 
     async def _carry_out(self, name: str, work: Callable[[], Awaitable[N]]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class MemoryJournal:
         self._die(name, "during")
         return {"result": result.model_dump(mode="json")}
 
-    def _die(self, name: str, moment: SettableClock) -> None:
+    def _die(self, name: str, moment: CrashMoment) -> None:
         if (name, moment) == (self.die_at, self.moment):
             raise Died(name)
 

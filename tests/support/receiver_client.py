@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -12,18 +11,8 @@ from fastapi import FastAPI
 from app.jobs.inbox import Delivery, Inbox, InboxError, InboxHealth, StoreOutcome
 from app.server.webhook import DeliveryStore, receiver
 from tests.support import webhook_requests as made
+from tests.support.clock import SettableClock
 from tests.support.databases import database
-
-
-@dataclass
-class Clock:
-    now: datetime = field(default_factory=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def passes(self, time: timedelta) -> None:
-        self.now += time
 
 
 class FullDisk:
@@ -51,7 +40,7 @@ class ReceiverClient:
     app: FastAPI
     client: httpx.AsyncClient
     inbox: Inbox
-    clock: Clock
+    clock: SettableClock
 
     async def post(self, body: bytes, **headers: str | None) -> httpx.Response:
         return await self.client.post("/webhook", content=body, headers=made.headers(body, **headers))  # type: ignore[arg-type]
@@ -69,7 +58,7 @@ class ReceiverClient:
 async def receiver_client(
     place: Path, secrets: Sequence[str] = (made.SECRET,), disk: type[FullDisk] | None = None
 ) -> AsyncIterator[ReceiverClient]:
-    clock = Clock()
+    clock = SettableClock()
     with database("sqlite", place) as engine:
         inbox = Inbox(engine, clock)
         inbox.create_tables()

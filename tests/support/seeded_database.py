@@ -27,6 +27,7 @@ from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import AddReaction, ChangeLabels, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
+from tests.support.clock import SettableClock
 from tests.support.pull_requests import HEAD, verification
 from tests.support.server_jobs import job, job_context, trigger
 
@@ -111,16 +112,6 @@ _REASONS: dict[str, str] = {
     "no_access": "The repository was archived.",
     "error": "Its process died 3 times at the same step; the job was given up.",
 }
-
-
-class SettableClock:
-    """A clock that is set."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 def seeded(place: Path, now: datetime | None = None) -> Path:

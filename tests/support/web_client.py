@@ -12,7 +12,8 @@ from sqlalchemy.engine import Engine
 from app.config.settings import Settings, settings_from
 from app.server.receiver import application
 from app.server.wiring.receiver import ReceiverContext
-from tests.support.seeded_database import SettableClock, seeded
+from tests.support.clock import SettableClock
+from tests.support.seeded_database import seeded
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TOKEN = "a-token-of-some-length"

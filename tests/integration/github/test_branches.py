@@ -4,7 +4,6 @@ import base64
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,9 @@ import pytest
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.repo.git_environment import secret_variables
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
-from tests.support.github.publishing import BRANCH, commit, forge_at
+from tests.support.github.fake import FakeGitHubSetup
+from tests.support.github.publishing import BRANCH, commit
 from tests.support.repositories import git
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
-    async with forge_at(fake_github, tmp_path) as forge:
-        yield forge
 
 
 async def test_a_branch_is_pushed_and_said_twice_is_there_once(

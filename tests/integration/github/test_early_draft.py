@@ -15,7 +15,7 @@ from app.publish.early_draft import early_key, status_key
 from app.publish.effects import OpenDraftPullRequest, OpenEarlyDraft, UpdateDraftStatus
 from app.publish.follow_up import with_state
 from app.publish.status_updater import StatusUpdater
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue
 from tests.support.publisher_harness import HALF, PublisherHarness, publisher_harness
@@ -23,11 +23,6 @@ from tests.support.repositories import git
 
 EARLY = RepoConfig(pull_request="early")
 PLAN = Plan(summary="Half cents are rounded down. @everyone", steps=("Round half up.", "Add a test."))
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.fixture

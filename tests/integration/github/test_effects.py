@@ -1,7 +1,6 @@
 """What is made on GitHub is made once, looked for first, and never more than a draft."""
 
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,23 +9,12 @@ from app.github.base import NewCheckRun, ReactionTarget
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction
 from app.github.markers import has_text, marked, marker
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
-from tests.support.github.publishing import BRANCH, commit, forge_at, opened, wanted
+from tests.support.github.publishing import BRANCH, commit, opened, wanted
 from tests.support.github.world import Pull
 
 NO_DRAFTS = '{"message": "Draft pull requests are not supported in this repository."}'
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
-    async with forge_at(fake_github, tmp_path) as forge:
-        yield forge
 
 
 async def test_a_draft_is_opened_once_and_brought_up_to_date(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:

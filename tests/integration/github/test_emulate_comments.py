@@ -1,8 +1,6 @@
 """What reception and the publisher ask besides: what was said since, what happened, who edited, what closes what."""
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -12,23 +10,10 @@ from app.github.errors import NeedsHumanAction
 from app.github.pull_request_edits import PullRequestEditor
 from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
-from tests.support.emulate.github import EmulatedGitHub, emulated_github
 from tests.support.emulate.person import InlineComment
-from tests.support.emulate.repository import BRANCH, EmulatedRepository, emulated_repository, later
+from tests.support.emulate.repository import BRANCH, EmulatedRepository, later
 
 pytestmark = pytest.mark.xdist_group("emulate")
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
-
-
-@pytest.fixture
-async def place(github: EmulatedGitHub, tmp_path: Path) -> AsyncIterator[EmulatedRepository]:
-    async with emulated_repository(github, tmp_path) as place:
-        yield place
 
 
 async def test_one_comment_by_its_number(place: EmulatedRepository) -> None:

@@ -1,30 +1,14 @@
 """Each effect of ours is made once, on a GitHub that others wrote, with real git beside it."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import pytest
 
 from app.github.base import NewCheckRun, ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess
-from tests.support.emulate.github import EmulatedGitHub, emulated_github
 from tests.support.emulate.person import InlineComment
-from tests.support.emulate.repository import BRANCH, EmulatedRepository, emulated_repository, later, wanted
+from tests.support.emulate.repository import BRANCH, EmulatedRepository, later, wanted
 from tests.support.repositories import git
 
 pytestmark = pytest.mark.xdist_group("emulate")
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
-
-
-@pytest.fixture
-async def place(github: EmulatedGitHub, tmp_path: Path) -> AsyncIterator[EmulatedRepository]:
-    async with emulated_repository(github, tmp_path) as place:
-        yield place
 
 
 async def test_a_branch_is_pushed_once(place: EmulatedRepository) -> None:

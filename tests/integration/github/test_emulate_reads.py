@@ -1,6 +1,6 @@
 """Who we are and what we read, on a GitHub that others wrote; and what our tokens open there."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,32 +16,19 @@ from app.github.effects import GitHubForge
 from app.github.errors import NoAccess
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
-from tests.support.emulate.github import OWNER, EmulatedGitHub, emulated_github
+from tests.support.emulate.github import OWNER, EmulatedGitHub
 from tests.support.emulate.person import InlineComment
 from tests.support.emulate.repository import (
     BRANCH,
     FILES,
     EmulatedRepository,
     app_at,
-    emulated_repository,
     later,
     repository_id,
     wanted,
 )
 
 pytestmark = pytest.mark.xdist_group("emulate")
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
-
-
-@pytest.fixture
-async def place(github: EmulatedGitHub, tmp_path: Path) -> AsyncIterator[EmulatedRepository]:
-    async with emulated_repository(github, tmp_path) as place:
-        yield place
 
 
 async def test_we_know_who_we_are_and_where_we_are_installed(place: EmulatedRepository, github: EmulatedGitHub) -> None:

@@ -353,7 +353,7 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
         hook(hook_answers=None),
         "webhook",
         "not ok",
-        ("failed: pending",),
+        ("has not been answered yet",),
     ),
     "no webhook": (hook(hook=""), "webhook", "ok", ("polls GitHub",)),
     "no ping, no delivery": (

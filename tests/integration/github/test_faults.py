@@ -2,43 +2,25 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 
 from app.core.redaction import mask_tokens
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
-from app.github.effects import GitHubForge, open_forge
+from app.github.effects import GitHubForge
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.failures import refusal_of
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.github.review_threads import ReviewThreadsApi
-from app.repo.git_store import GitStore
 from tests.support.github.authentication import APP_ID, app_key
-from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import API, SITE, FakeGitHubSetup
 from tests.support.github.faults import Fault
 
 ISSUE = "GET /repos/ada/sample/issues/1"
 COMMENT = "POST /repos/ada/sample/issues/1/comments"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> GitHubForge:
-    return await open_forge(
-        fake_github.app(),
-        fake_github.installation.id,
-        fake_github.repository,
-        GitStore(tmp_path / "store.git"),
-        fake_github.issue.number,
-    )
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,11 @@ import pytest
 from app.config.repository import RepoConfig
 from app.publish.forks import FORK_MARK
 from tests.support.event_harness import EventHarness, event_harness
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Issue, Pull
 from tests.support.publisher_harness import PublisherHarness, publisher_harness
 
 AUTO = RepoConfig(ci="auto")
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.fixture

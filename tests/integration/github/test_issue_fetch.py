@@ -13,14 +13,9 @@ from app.core.task import Issue
 from app.github.connection import GitHubHost, TokenConnection
 from tests.support import wallet_project
 from tests.support.console import Console
-from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github, served
+from tests.support.github.fake import API, SITE, FakeGitHubSetup, served
 from tests.support.github.faults import Fault
 from tests.support.github.world import Pull, Token
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 async def fetched(fake_github: FakeGitHubSetup, text: str, token: str = "") -> Issue:

@@ -9,18 +9,13 @@ import pytest
 from app.config.repository import RepoConfig
 from app.publish.effects import MAX_BODY, AnswerReviewThread
 from app.publish.job_finalizer import STOPPED
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull
 from tests.support.publisher_harness import PublisherHarness, publisher_harness
 from tests.support.repositories import git
 
 LINES = "".join(f"line {number}\n" for number in range(1, 101))
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.fixture

@@ -1,32 +1,19 @@
 """GitHub's read side lags behind what was just written: asked again for a minute, never without end, nothing twice."""
 
 import re
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import BRANCH_UNSEEN, NODE_UNSEEN, PULLS, Fault, invalid
-from tests.support.github.publishing import BRANCH, commit, forge_at, opened, wanted
+from tests.support.github.publishing import BRANCH, commit, opened, wanted
 
 LIST = "GET /repos/ada/sample/pulls"
 LABELS = "POST /repos/ada/sample/issues/2/labels"
 REVIEWERS = "POST /repos/ada/sample/pulls/2/requested_reviewers"
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
-    async with forge_at(fake_github, tmp_path) as forge:
-        yield forge
 
 
 @pytest.mark.parametrize("errors", BRANCH_UNSEEN)

@@ -11,16 +11,11 @@ from app.core.patch import Patch
 from app.publish.effects import UpdateStatusComment
 from app.publish.policy_rules import PublishRefused
 from app.publish.secret_scan import HELD_BACK
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.publisher_harness import HALF, PublisherHarness, publisher_harness
 from tests.support.repositories import git
 
 SECRET = "hush-7Qk2vXw9LmRt4Zp8"
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.fixture

@@ -17,16 +17,11 @@ from app.publish.effects import AddReaction, UpdateStatusComment
 from app.publish.publisher import Publisher
 from tests.support.databases import database
 from tests.support.file_conversation import FileForge, as_wished
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.publisher_harness import PublisherHarness, publisher_harness
 from tests.unit.publish.test_outbox import NOW
 from tests.unit.publish.test_outbox import OutboxHarness as Rows
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.fixture

@@ -3,39 +3,21 @@
 import itertools
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 
 from app.core.errors import AgentFixError
-from app.github.effects import GitHubForge, open_forge
+from app.github.effects import GitHubForge
 from app.github.errors import RateLimited
 from app.github.failures import refusal_of
 from app.github.rate_limit import MutationPacer
 from app.github.reader import RepositoryReader
-from app.repo.git_store import GitStore
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 
 COMMENT = "POST /repos/ada/sample/issues/1/comments"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> GitHubForge:
-    return await open_forge(
-        fake_github.app(),
-        fake_github.installation.id,
-        fake_github.repository,
-        GitStore(tmp_path / "store.git"),
-        fake_github.issue.number,
-    )
 
 
 def limited(**headers: str) -> httpx.Response:

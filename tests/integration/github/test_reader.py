@@ -2,7 +2,6 @@
 
 import json
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,14 +17,9 @@ from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.github.review_threads import ReviewThreadsApi
 from tests.support.github.authentication import APP_ID
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Delivery, Pull, Review
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 def reader(fake_github: FakeGitHubSetup) -> RepositoryReader:

@@ -6,15 +6,10 @@ import pytest
 
 from app.github.app_registration import AppRegistration
 from app.github.reader import RepositoryReader
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.publishing import forge_at
 
 NAMES = ("installation", "applications/x/tokens.md", "login/oauth/access_token", "why? #1 & 50 %.txt", "näher/#2")
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from app.core.patch import RefusedFile
 from app.llm.base import ModelAnswer, ModelInfo, Usage
 from app.llm.errors import BudgetError, ModelError
 from tests.support.agent_harness import COST, FILES, FIX, SUBMIT, AgentHarness, act, bash, say
-from tests.support.memory_journal import Died, SettableClock
+from tests.support.memory_journal import CrashMoment, Died
 from tests.support.scripted_model import Turn
 from tests.unit.agent.test_history import check_protocol
 
@@ -266,7 +266,7 @@ async def test_a_limit_that_was_raised_lets_the_job_go_on(tmp_path: Path) -> Non
     [f"turn.{n}.{part}" for n in (1, 2, 3, 4) for part in ("answer", "act")] + ["verify.1"],
 )
 async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
-    step: str, moment: SettableClock, tmp_path: Path
+    step: str, moment: CrashMoment, tmp_path: Path
 ) -> None:
     append = act(bash("echo more >> README && echo scratch > junk.txt"))
     answers = [append, LOOK, FIX, SUBMIT]

@@ -10,7 +10,7 @@ from app.agent.user_messages import MAX_MESSAGE_CHARACTERS, MAX_MESSAGES, format
 from app.core.job import Budget, UserMessage
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
 from tests.support.agent_harness import FIX, SUBMIT, AgentHarness, act, bash, say
-from tests.support.memory_journal import Died, SettableClock
+from tests.support.memory_journal import CrashMoment, Died
 from tests.support.scripted_model import Turn
 from tests.unit.agent.test_history import check_protocol
 
@@ -141,7 +141,7 @@ async def test_words_survive_a_compaction_whole(tmp_path: Path) -> None:
     "step", [f"turn.{n}.{part}" for n in (1, 2, 3, 4, 5) for part in ("answer", "act")] + ["verify.1", "verify.2"]
 )
 async def test_a_crash_anywhere_loses_no_word_and_tells_none_twice(
-    step: str, moment: SettableClock, tmp_path: Path
+    step: str, moment: CrashMoment, tmp_path: Path
 ) -> None:
     whole, harness = (
         MessagingHarness(tmp_path / name, reviews=[ReviewResult(accepted=True)] * 3) for name in ("whole", "crashed")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,32 +23,21 @@ from app.jobs.commit_transfer_tables import transfer_chunks, transfers
 from app.repo.git_command import Git
 from app.repo.git_store import GitError, GitStore, log
 from app.repo.index.commit_history import read_log
+from tests.support.clock import START, SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.repositories import commit_files, git, make_repository
 
-START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REPOSITORY = 5_000_000_000
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.example")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def passes(self, time: timedelta) -> None:
-        self.now += time
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
 @pytest.fixture(params=DIALECTS)
-def post(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[CommitTransfer]:
+def post(request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock) -> Iterator[CommitTransfer]:
     with database(request.param, tmp_path) as engine:
         made = CommitTransfer(engine, clock)
         made.create_tables()
@@ -192,7 +181,7 @@ def test_a_pack_that_lacks_a_file_is_not_the_commit(ours: GitStore, theirs: GitS
     assert not theirs.keeps(commit)
 
 
-def test_who_asks_twice_asks_once_and_the_oldest_wish_comes_first(post: CommitTransfer, clock: Clock) -> None:
+def test_who_asks_twice_asks_once_and_the_oldest_wish_comes_first(post: CommitTransfer, clock: SettableClock) -> None:
     first, second = "1" * 40, "2" * 40
     post.request(REPOSITORY, second)
     clock.passes(timedelta(minutes=1))
@@ -237,7 +226,7 @@ def test_two_fill_the_same_and_one_counts(post: CommitTransfer, ours: GitStore, 
 
 
 def test_what_is_too_large_is_refused_and_the_worker_is_told(
-    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: Clock
+    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     small = CommitTransfer(post.engine, clock, largest=2 * CHUNK)
     small.request(REPOSITORY, commit)
@@ -272,7 +261,7 @@ def test_a_damaged_parcel_is_asked_for_again_and_refused_in_the_end(
 
 
 def test_what_nobody_needs_is_forgotten(
-    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: Clock
+    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     change = FileChange(path="new.txt", mode="100644", content=b"new\n")
     old = ours.commit(Patch(base=commit, changes=(change,)), message="m\n", author=BOT, date=START)
@@ -288,7 +277,7 @@ def test_what_nobody_needs_is_forgotten(
 
 
 def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
-    post: CommitTransfer, ours: GitStore, commit: str, clock: Clock
+    post: CommitTransfer, ours: GitStore, commit: str, clock: SettableClock
 ) -> None:
     def slow() -> Iterator[bytes]:
         for piece in ours.pack(commit):
@@ -304,7 +293,7 @@ def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
 
 
 def test_a_parcel_that_is_pruned_while_it_is_read_is_none(
-    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: Clock
+    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     post.fill(REPOSITORY, commit, ours.pack(commit))
 

@@ -29,8 +29,8 @@ from app.llm.sql_ledger import SqlLedger, calls
 from app.server.job_process import JobAttendance
 from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess
+from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
-from tests.support.seeded_database import SettableClock
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -13,8 +13,8 @@ from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
-from tests.support.seeded_database import SettableClock
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import WebClient, web_client
 

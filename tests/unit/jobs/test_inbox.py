@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -28,29 +28,17 @@ from app.jobs.inbox import (
     StoreOutcome,
     deliveries,
 )
+from tests.support.clock import START, SettableClock
 from tests.support.databases import DIALECTS, database
-
-START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def passes(self, time: timedelta) -> None:
-        self.now += time
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
 @pytest.fixture(params=DIALECTS)
-def inbox(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Inbox]:
+def inbox(request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock) -> Iterator[Inbox]:
     with database(request.param, tmp_path) as engine:
         made = Inbox(engine, clock)
         made.create_tables()
@@ -133,7 +121,7 @@ def _store_with_short_patience(inbox: Inbox, arrived: Sequence[Delivery]) -> Non
         inbox.engine.dispose()
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path, clock: Clock) -> None:
+def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
         inbox = Inbox(engine, clock, most_undone=2)
         inbox.create_tables()
@@ -181,7 +169,7 @@ def test_receivers_that_store_the_same_at_once_store_it_once(inbox: Inbox) -> No
     assert outcomes.count("stored") == 1
 
 
-def test_what_a_dead_worker_held_is_claimed_by_another(inbox: Inbox, clock: Clock) -> None:
+def test_what_a_dead_worker_held_is_claimed_by_another(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     (held,) = inbox.claim("dies")
     clock.passes(LEASE - timedelta(seconds=1))
@@ -196,7 +184,7 @@ def test_what_a_dead_worker_held_is_claimed_by_another(inbox: Inbox, clock: Cloc
     assert not inbox.finish(taken, "twice")
 
 
-def test_the_same_worker_is_fenced_from_its_own_earlier_claim(inbox: Inbox, clock: Clock) -> None:
+def test_the_same_worker_is_fenced_from_its_own_earlier_claim(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     (before,) = inbox.claim("w")
     clock.passes(LEASE)
@@ -205,7 +193,7 @@ def test_the_same_worker_is_fenced_from_its_own_earlier_claim(inbox: Inbox, cloc
     assert inbox.finish(after, "done")
 
 
-def test_a_renewed_lease_holds_for_longer(inbox: Inbox, clock: Clock) -> None:
+def test_a_renewed_lease_holds_for_longer(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     (held,) = inbox.claim("w")
     clock.passes(LEASE - timedelta(seconds=1))
@@ -214,7 +202,7 @@ def test_a_renewed_lease_holds_for_longer(inbox: Inbox, clock: Clock) -> None:
     assert inbox.claim("other") == []
 
 
-def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbox, clock: Clock) -> None:
+def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for attempt in range(1, MAX_ATTEMPTS + 1):
         (held,) = inbox.claim("w")
@@ -227,7 +215,7 @@ def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbo
     assert (health.undone, health.dead) == (0, 1)
 
 
-def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, clock: Clock) -> None:
+def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for _ in range(MAX_DEATHS):
         assert len(inbox.claim("dies")) == 1
@@ -236,7 +224,7 @@ def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, cl
     assert inbox.health().dead == 1
 
 
-def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inbox, clock: Clock) -> None:
+def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for _ in range(MAX_ATTEMPTS):
         inbox.put_back(inbox.claim("w")[0], "x", timedelta(0))
@@ -247,7 +235,7 @@ def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inb
     assert store(inbox, delivery()) == ["duplicate"]
 
 
-def test_the_oldest_undone_is_told(inbox: Inbox, clock: Clock) -> None:
+def test_the_oldest_undone_is_told(inbox: Inbox, clock: SettableClock) -> None:
     assert inbox.health().oldest is None
     store(inbox, delivery("d1", "a"))
     clock.passes(timedelta(minutes=1))
@@ -257,7 +245,7 @@ def test_the_oldest_undone_is_told(inbox: Inbox, clock: Clock) -> None:
     assert inbox.health().oldest == START + timedelta(minutes=1)
 
 
-def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: Inbox, clock: Clock) -> None:
+def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery("d1", "a"), delivery("d2", "b"))
     inbox.finish(inbox.claim("w", limit=1)[0], "done")
     clock.passes(KEEP_BODIES + timedelta(seconds=1))
@@ -271,7 +259,7 @@ def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: I
     assert [claimed.delivery.id for claimed in inbox.claim("w")] == ["d2"]
 
 
-def test_a_database_that_cannot_be_written_is_told_as_one(tmp_path: Path, clock: Clock) -> None:
+def test_a_database_that_cannot_be_written_is_told_as_one(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
         Inbox(engine, clock).create_tables()
     read_only = sa.create_engine(f"sqlite:///file:{tmp_path}/agent-fix.db?mode=ro&uri=true")
@@ -291,7 +279,7 @@ def test_any_order_of_deliveries_leaves_each_content_once(
     tmp_path_factory: pytest.TempPathFactory, arriving: list[tuple[str, str]]
 ) -> None:
     with database("sqlite", tmp_path_factory.mktemp("inbox")) as engine:
-        inbox = Inbox(engine, Clock())
+        inbox = Inbox(engine, SettableClock())
         inbox.create_tables()
         known: dict[str, str] = {}
         for ident, body in arriving:

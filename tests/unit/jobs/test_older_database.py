@@ -32,7 +32,7 @@ def server(tmp_path: Path) -> Server:
 def test_the_job_that_was_at_work_is_taken_up_again_and_the_one_that_waits_begun(server: Server) -> None:
     assert [each.job.id for each in server.job_queries.active_jobs(repository=2)] == ["asked", "working"]
     assert server.claim() == "asked"
-    server.clock.pass_by(LEASE + timedelta(seconds=1))
+    server.clock.passes(LEASE + timedelta(seconds=1))
     again = {claim for claim in (server.queue.claim("w2", MANY), server.queue.claim("w2", MANY)) if claim}
     assert again == {JobClaim("asked", 2, "w2", resumed=True), JobClaim("working", 2, "w2", resumed=True)}
 

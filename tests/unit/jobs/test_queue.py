@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,28 +20,18 @@ from app.jobs.triggers import TriggerLog
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.llm.sql_ledger import metadata as ledger_tables
+from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
 
 MANY = QueueLimits(jobs=10, per_repository=10)
 
 
-@dataclass
-class Clock:
-    now: datetime = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def pass_by(self, time: timedelta) -> None:
-        self.now += time
-
-
 class Server:
     """Everything that is kept of jobs, at one clock."""
 
     def __init__(self, engine: Engine) -> None:
-        self.clock = Clock()
+        self.clock = SettableClock(START)
         self.engine = engine
         self.store = JobStore(engine, self.clock)
         self.store.create_tables()
@@ -155,11 +144,11 @@ def test_what_has_no_base_yet_waits(server: Server) -> None:
 def test_the_living_keep_their_jobs_and_the_dead_lose_them(server: Server) -> None:
     server.admit("a")
     first = server.take("w1")
-    server.clock.pass_by(LEASE - timedelta(seconds=1))
+    server.clock.passes(LEASE - timedelta(seconds=1))
     assert server.queue.heartbeat(first)
-    server.clock.pass_by(LEASE - timedelta(seconds=1))
+    server.clock.passes(LEASE - timedelta(seconds=1))
     assert server.claim("w2") == ""
-    server.clock.pass_by(timedelta(seconds=2))
+    server.clock.passes(timedelta(seconds=2))
     second = server.take("w2")
     assert (second.epoch, second.resumed) == (2, True)
     assert not server.queue.heartbeat(first), "it came back from the dead"
@@ -170,7 +159,7 @@ def test_the_living_keep_their_jobs_and_the_dead_lose_them(server: Server) -> No
 def test_who_was_overtaken_changes_nothing(server: Server) -> None:
     server.admit("a")
     zombie = server.take("w1")
-    server.clock.pass_by(LEASE * 2)
+    server.clock.passes(LEASE * 2)
     server.take("w2")
     stale = JobStore(server.engine, server.clock, fence=zombie.epoch)
     stale.enter("a", "error", "lies")
@@ -184,7 +173,7 @@ def test_a_worker_that_has_a_job_again_keeps_it_by_its_new_claim_only(server: Se
     """The owner is the same; what an earlier process of it still says must not count."""
     server.admit("a")
     before = server.take("w1")
-    server.clock.pass_by(LEASE * 2)
+    server.clock.passes(LEASE * 2)
     now = server.take("w1")
     assert not server.queue.heartbeat(before)
     server.queue.release(before, crashed=True)
@@ -218,7 +207,7 @@ def test_processes_that_take_their_worker_along_are_counted_too(server: Server) 
     server.admit("poison")
     for _ in range(MAX_CRASHES):
         assert server.claim() == "poison"
-        server.clock.pass_by(LEASE * 2)
+        server.clock.passes(LEASE * 2)
     assert server.claim() == ""
     assert server.state("poison") == "error"
 
@@ -269,7 +258,7 @@ def test_an_idle_job_is_stopped_at_once_and_a_busy_one_when_its_process_has_ende
 def test_a_job_whose_worker_died_can_be_stopped(server: Server) -> None:
     server.admit("a")
     server.take()
-    server.clock.pass_by(LEASE * 2)
+    server.clock.passes(LEASE * 2)
     assert server.queue.stop("a", "asked")
     assert server.state("a") == "stopped"
 
@@ -299,7 +288,7 @@ def test_a_postponed_job_comes_back_by_itself(server: Server) -> None:
     server.queue.postpone(claim, "The provider is down.", timedelta(seconds=90))
     server.queue.release(claim)
     assert (server.claim(), server.row("a").reason) == ("", "The provider is down.")
-    server.clock.pass_by(timedelta(seconds=91))
+    server.clock.passes(timedelta(seconds=91))
     assert server.claim() == "a"
 
 
@@ -314,7 +303,7 @@ def test_a_days_budget_holds_jobs_back_until_the_day_is_over(server: Server) -> 
     assert server.claim() == ""
     assert server.row("b").reason == DailyBudget("this repository", 1).is_spent
     assert server.admit("c", 3, repository=9) == server.claim(), "other repositories are not held back"
-    server.clock.pass_by(timedelta(days=1, seconds=1))
+    server.clock.passes(timedelta(days=1, seconds=1))
     assert server.claim() == "b"
     assert server.row("b").reason == ""
 
@@ -353,13 +342,13 @@ def test_people_are_told_of_every_change_and_now_and_then_of_the_living(server: 
     assert untold() == ["a"]
     server.job_queries.mark_posted("a", "queued")
     assert untold() == []
-    server.clock.pass_by(every)
+    server.clock.passes(every)
     assert untold() == ["a"]
     server.job_queries.mark_posted("a", "queued")
     server.store.enter("a", "stopped")
     assert untold() == ["a"]
     server.job_queries.mark_posted("a", "stopped")
-    server.clock.pass_by(every)
+    server.clock.passes(every)
     assert untold() == [], "what is final is told once"
 
 
@@ -372,9 +361,9 @@ def test_what_was_not_told_for_long_is_found_by_a_look_at_all(server: Server) ->
     sa.event.listen(server.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     for _ in range(3):
         assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"], "it is told until it is marked"
-        server.clock.pass_by(every)
+        server.clock.passes(every)
     assert [statement.count("jobs.updated_at >=") for statement in asked] == [0, 0, 0, 1, 0, 1], "living, then changed"
-    server.clock.pass_by(POSTED_STATES)
+    server.clock.passes(POSTED_STATES)
     asked.clear()
     assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"]
     assert "jobs.updated_at >=" not in "".join(asked)

@@ -37,7 +37,7 @@ from app.pipeline.questions import refuse_questions, unanswered
 from app.pipeline.reviews import MAX_REVIEWS, is_acceptable
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.verify.verdict import judged
-from tests.support.memory_journal import Died, MemoryJournal, SettableClock
+from tests.support.memory_journal import CrashMoment, Died, MemoryJournal
 from tests.support.recorded_progress import ListProgress
 
 PLAN = Plan(summary="Round half up.")
@@ -409,7 +409,7 @@ async def test_an_answer_counts_for_one_round_only() -> None:
 
 @pytest.mark.parametrize("step", ["plan.0", "baseline", "answers.1", "plan.1", "answers.2", "plan.2"])
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
-async def test_a_crash_while_asking_asks_nothing_twice(step: str, moment: SettableClock) -> None:
+async def test_a_crash_while_asking_asks_nothing_twice(step: str, moment: CrashMoment) -> None:
     world = willing([], says(3, "Yes."), says(5, "No."))
     world.plans = [asks("One?"), asks("Two?"), PLAN]
     if moment == "during" and step.startswith("plan"):  # that plan was made and lost: the next process makes it again
@@ -510,7 +510,7 @@ async def test_at_a_limit_the_last_attempt_waits_unless_an_earlier_one_can_be_pu
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
 @pytest.mark.parametrize("step", ["attempt.1.share", "verify.1", "attempt.2.verify.1", "publish"])
-async def test_a_crash_at_any_step_of_several_attempts_changes_nothing(step: str, moment: SettableClock) -> None:
+async def test_a_crash_at_any_step_of_several_attempts_changes_nothing(step: str, moment: CrashMoment) -> None:
     facts = [verification("tested", "red", "green"), verification("proved"), verification("proved")]
     if step == "verify.1" and moment == "during":  # it was executed and lost: the next process executes it again
         facts.insert(0, facts[0])
@@ -618,7 +618,7 @@ async def test_an_upheld_test_that_still_fails_is_stated_and_the_change_unproved
 
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
 @pytest.mark.parametrize("step", ["specification", "objection"])
-async def test_a_crash_around_the_author_changes_nothing(step: str, moment: SettableClock) -> None:
+async def test_a_crash_around_the_author_changes_nothing(step: str, moment: CrashMoment) -> None:
     author = Author(withdraws=("t::0",))
     world = World(Agent([objects()], SUBMITTED), [facts("failed", "passed")], [patch()])
     journal = MemoryJournal(die_at=step, moment=moment)

@@ -16,7 +16,7 @@ from app.server.web.password import (
     address,
     from_our_pages,
 )
-from tests.support.seeded_database import SettableClock
+from tests.support.clock import SettableClock
 from tests.support.web_client import HOST, NOW, TOKEN, WebClient, web_client
 
 PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]

@@ -16,16 +16,16 @@ from app.jobs.triggers import TriggerLog, TriggerRow
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox, StaleEpoch, name_without_job
 from tests.support import server_jobs as made
+from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
-from tests.support.receiver_client import Clock
 
 
 @pytest.fixture(params=DIALECTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     with database(request.param, tmp_path) as engine:
-        JobStore(engine, Clock()).create_tables()
-        Inbox(engine, Clock()).create_tables()
-        Outbox(engine, Clock()).create_tables()
+        JobStore(engine, SettableClock()).create_tables()
+        Inbox(engine, SettableClock()).create_tables()
+        Outbox(engine, SettableClock()).create_tables()
         yield engine
 
 
@@ -35,22 +35,22 @@ def trigger(key: str, verb: str = "fix", minutes: int = 0) -> TriggerRow:
 
 
 def parked(engine: Engine) -> JobQueue:
-    queue = JobQueue(engine, Clock())
+    queue = JobQueue(engine, SettableClock())
     queue.admit(made.job("one"), made.job_context(), trigger("r2/issue:3/labelled@x"), ready=True)
-    JobStore(engine, Clock()).enter("one", "paused")
+    JobStore(engine, SettableClock()).enter("one", "paused")
     return queue
 
 
 def test_a_resume_decides_its_trigger_with_it(engine: Engine) -> None:
-    queue, triggers = parked(engine), TriggerLog(engine, Clock())
+    queue, triggers = parked(engine), TriggerLog(engine, SettableClock())
     more = made.job("one").model_copy(update={"plan_file": "x"})
     assert queue.resume("one", more, trigger=trigger("r2/comment:1", "continue"), outcome="continue one")
     decided = triggers.decided("r2/comment:1")
     assert decided is not None
     assert (decided.outcome, decided.job) == ("continue one", "one")
-    JobStore(engine, Clock()).enter("one", "paused")
+    JobStore(engine, SettableClock()).enter("one", "paused")
     assert not queue.resume("one", made.job("one"), trigger=trigger("r2/comment:1", "continue"), outcome="again")
-    row = JobStore(engine, Clock()).get("one")
+    row = JobStore(engine, SettableClock()).get("one")
     assert row is not None
     assert (row.state, row.job.plan_file) == ("paused", "x"), "nothing was changed by the second time"
 
@@ -59,11 +59,11 @@ def test_a_resume_that_comes_too_late_decides_nothing(engine: Engine) -> None:
     queue = parked(engine)
     assert queue.resume("one")
     assert not queue.resume("one", trigger=trigger("r2/comment:1"), outcome="x")
-    assert TriggerLog(engine, Clock()).decided("r2/comment:1") is None
+    assert TriggerLog(engine, SettableClock()).decided("r2/comment:1") is None
 
 
 def test_an_end_over_the_holders_head_fences_it_off(engine: Engine) -> None:
-    queue = JobQueue(engine, Clock())
+    queue = JobQueue(engine, SettableClock())
     queue.admit(made.job("one"), made.job_context(), trigger("a"), ready=True)
     claim = queue.claim("worker", QueueLimits())
     assert claim
@@ -71,14 +71,14 @@ def test_an_end_over_the_holders_head_fences_it_off(engine: Engine) -> None:
     assert not queue.heartbeat(claim)
     assert not queue.hand_over(claim, {})
     with pytest.raises(StaleEpoch):
-        Outbox(engine, Clock()).add("one", claim.epoch, made.issue_ref(), UpdateStatusComment(body="x"))
+        Outbox(engine, SettableClock()).add("one", claim.epoch, made.issue_ref(), UpdateStatusComment(body="x"))
     assert not queue.end("one", "error", "twice")
-    assert JobQueries(engine, Clock()).active(2, 3) is None
+    assert JobQueries(engine, SettableClock()).active(2, 3) is None
     assert queue.admit(made.job("two"), made.job_context(), trigger("b")) == "two", "its place is free"
 
 
 def test_the_newest_of_what_was_asked_by_those_who_may(engine: Engine) -> None:
-    triggers = TriggerLog(engine, Clock())
+    triggers = TriggerLog(engine, SettableClock())
     assert triggers.newest_accepted(2, 3, {"stop"}) is None
     triggers.record(trigger("a", "stop", 1), "stop one")
     triggers.record(trigger("b", "stop", 9), "skip no_access: they have no write access")
@@ -89,7 +89,7 @@ def test_the_newest_of_what_was_asked_by_those_who_may(engine: Engine) -> None:
 
 
 def test_an_attempt_that_does_not_count_is_spared(engine: Engine) -> None:
-    clock = Clock()
+    clock = SettableClock()
     inbox = Inbox(engine, clock)
     inbox.store([Delivery("d-1", "issues", b"{}")])
     for _ in range(10 * MAX_ATTEMPTS):
@@ -105,7 +105,7 @@ def test_an_attempt_that_does_not_count_is_spared(engine: Engine) -> None:
 
 
 def test_what_belongs_to_no_job_needs_none(engine: Engine) -> None:
-    outbox = Outbox(engine, Clock())
+    outbox = Outbox(engine, SettableClock())
     name = name_without_job("r2/comment:1")
     assert name == name_without_job("r2/comment:1") != name_without_job("r2/comment:2")
     outbox.add(name, 0, made.issue_ref(), UpdateStatusComment(body="one"))
@@ -123,7 +123,7 @@ def test_what_belongs_to_no_job_needs_none(engine: Engine) -> None:
 
 
 def test_looks_are_kept_and_moved_on(engine: Engine) -> None:
-    poll_cursors, clock = PollCursors(engine), Clock()
+    poll_cursors, clock = PollCursors(engine), SettableClock()
     poll_cursors.mark_polled(2, clock())
     poll_cursors.mark_polled(2, clock() + timedelta(minutes=5))
     assert poll_cursors.last_poll([2, 3]) == {2: clock() + timedelta(minutes=5)}

@@ -70,7 +70,7 @@ name, source = sys.argv[1:]
 site = c.get_paths()["purelib"]
 try:
     found = i.find_spec(name)
-except Exception:
+except (ImportError, AttributeError, ValueError):
     found = None
 places = [found.origin or "", *(found.submodule_search_locations or [])] if found else []
 if any(place.startswith(source) for place in places):

@@ -10,8 +10,9 @@ from playwright.sync_api import HttpCredentials
 
 from app.server.receiver import application
 from app.server.wiring.receiver import ReceiverContext
+from tests.support.clock import SettableClock
 from tests.support.loopback import listening, serving
-from tests.support.seeded_database import SettableClock, seeded
+from tests.support.seeded_database import seeded
 from tests.support.web_client import NOW, TOKEN, settings
 
 KNOWS: HttpCredentials = {"username": "anybody", "password": TOKEN}
