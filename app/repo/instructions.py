@@ -1,6 +1,7 @@
-"""Collects a repository's instruction files for agents (such as AGENTS.md), as data, cut to a budget."""
+"""Collects what a repository's instruction files (such as AGENTS.md) say of code and tests, within a budget."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from app.core.tree import Tree
@@ -9,11 +10,37 @@ FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUT
 """In this order; a repository that has the first seldom needs the last, so earlier ones are served first."""
 
 _ALSO_AT = {"CONTRIBUTING.md": (".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md")}
+_FOR_PEOPLE = "CONTRIBUTING.md"
 _SYMLINK = "120000"
 _MAX_BYTES = 1_000_000
 _CHARACTERS_PER_TOKEN = 4
 _MIN_CUT = 200
 """Characters below which a piece of a file tells nothing."""
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]")
+_FENCE = re.compile(r"[ \t]*(?:```|~~~)")
+_OF_CODE = re.compile(
+    r"\b(?:tests?|testing|pytest|unittest|tox|nox|coverage|regression|lint\w*|style|formatt\w*|types?|typing|mypy|ruff|black"
+    r"|flake8|eslint|prettier|docstrings?|comments?|nam(?:e|ing)|imports?|changelog|change ?log|changes|news|fragments?"
+    r"|towncrier|deprecat\w*|compatib\w*|convention\w*|indent\w*|line length)\b",
+    re.IGNORECASE,
+)
+_OF_OTHER_THINGS = re.compile(
+    r"\b(?:bugs?|issues?|report\w*|questions?|support|help|security|vulnerab\w*|conduct|communit\w*|licen[cs]\w*|donat\w*"
+    r"|sponsor\w*|contact|chat|mailing|releas\w*|translat\w*|fork\w*|clon\w*|install\w*|set(?:ting)?[- ]?up|environment"
+    r"|getting started|review\w*|merg\w*|maintainers?|governance|features? requests?|git|branch\w*|commit\w*"
+    r"|pull requests?|acknowledg\w*|table of contents)\b",
+    re.IGNORECASE,
+)
+"""In a heading, unless it also names code."""
+_KNOWN_TO_ALL = re.compile(
+    r"\W*(?:\*\.(?:py[cod]|class|o|so|log|egg|swp|mo|bak|tmp|orig|rej|cover)|__pycache__|\.?v?env\w*|node_modules|dist|build"
+    r"|\.(?:DS_Store|idea|vscode|tox|nox|eggs|cache|coverage|pytest_cache|mypy_cache|ruff_cache|hypothesis|project|pydevproject"
+    r"|settings|ipynb_checkpoints|env)|htmlcov|target|coverage|\*?\.egg-info|\w*Thumbs\.db|eggs?|sdist|wheels|lib(?:64)?|parts|var"
+    r"|develop-eggs|downloads|MANIFEST|nosetests\.xml|pip-\S*|\*\.(?:py\[\S*|egg-info|iml|sublime\S*))\W*"
+)
+_MAX_IGNORED = 160
+"""Characters of what git ignores."""
 
 
 class InstructionFile(NamedTuple):
@@ -35,12 +62,96 @@ def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
         if text in seen:
             continue
         seen.add(text)
-        fitting = _cut(path, text, left)
+        fitting = _reduced(path, text, left)
         if not fitting:
             break
         instruction_files.append(InstructionFile(path, fitting))
         left -= len(fitting)
     return tuple(instruction_files)
+
+
+def ignored_by_git(tree: Tree) -> str:
+    """The patterns of the root's .gitignore that are not the same everywhere, in one line, as far as there is room."""
+    entry = tree.entries().get(".gitignore")
+    if entry is None or entry.mode == _SYMLINK or entry.size > _MAX_BYTES:
+        return ""
+    told = ""
+    for line in tree.read(".gitignore").decode("utf-8", "replace").splitlines():
+        pattern = line.strip()
+        if not pattern or pattern.startswith(("#", "!")) or _KNOWN_TO_ALL.fullmatch(pattern):
+            continue
+        if len(told) + len(pattern) > _MAX_IGNORED:
+            return f"{told} …" if told else ""
+        told = f"{told} {pattern}".strip()
+    return told
+
+
+def _reduced(path: str, text: str, limit: int) -> str:
+    """What the text says of code and tests; of what was written for agents also the rest, where it fits."""
+    pieces = list(_pieces(text))
+    people = path.rpartition("/")[2].casefold() == _FOR_PEOPLE.casefold()
+    headed = any(piece.headings for piece in pieces)
+    wanted = [piece for piece in pieces if piece.worth is not None and (piece.worth > 0 or not (people and headed))]
+    if not wanted:
+        return ""
+    if len(whole := _joined(wanted)) <= limit or len(wanted) == 1:
+        return _cut(path, whole, limit)
+    note = f"\n[cut here: {path} goes on, {len(text):,} characters in all]"
+    kept: list[_Piece] = []
+    for piece in sorted(wanted, key=lambda each: -(each.worth or 0)):
+        if len(_joined([*kept, piece])) + len(note) <= limit:
+            kept = sorted([*kept, piece], key=lambda each: each.number)
+    return f"{_joined(kept)}{note}" if kept else _cut(path, whole, limit)
+
+
+class _Piece(NamedTuple):
+    """A paragraph, list item or code block. `worth` is None where its heading says that it is about other things."""
+
+    number: int
+    headings: tuple[str, ...]
+    text: str
+
+    @property
+    def worth(self) -> int | None:
+        under = " / ".join(self.headings)
+        of_code = bool(_OF_CODE.search(under))
+        if _OF_OTHER_THINGS.search(under) and not of_code:
+            return None
+        return 2 * of_code + bool(_OF_CODE.search(self.text))
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    headings: list[tuple[int, str]] = []
+    lines: list[str] = []
+    fenced = False
+    number = 0
+    for line in [*text.splitlines(), ""]:
+        fence = bool(_FENCE.match(line))
+        heading = None if fenced else _HEADING.fullmatch(line.strip())
+        ends = not fenced and (heading or not line.strip() or _ITEM.match(line) or (fence and lines))
+        if ends and lines:
+            yield _Piece(number, tuple(title for _, title in headings[-2:]), "\n".join(lines))
+            lines, number = [], number + 1
+        fenced ^= fence
+        if heading:
+            headings = [each for each in headings if each[0] < len(heading[1])]
+            headings.append((len(heading[1]), heading[2]))
+        elif line.strip() or fenced:
+            lines.append(line.rstrip())
+    if lines:
+        yield _Piece(number, tuple(title for _, title in headings[-2:]), "\n".join(lines))
+
+
+def _joined(pieces: Iterable[_Piece]) -> str:
+    """The pieces below their headings, each named once."""
+    told: list[str] = []
+    under: tuple[str, ...] = ()
+    for piece in pieces:
+        if piece.headings and piece.headings != under:
+            under = piece.headings
+            told.append(f"# {under[-1]}")
+        told.append(piece.text)
+    return "\n".join(told)
 
 
 def _texts(tree: Tree) -> Iterable[tuple[str, str]]:

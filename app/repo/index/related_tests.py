@@ -28,7 +28,7 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
     The score counts a test of the same name (3), one that mentions names that the file defines (up to 2, by their
     rarity), and one that earlier commits changed together with it (up to 2, by the share of the file's commits).
     """
-    tests = [file for file in index.files if is_test(file.path) and is_code(file.path)]
+    tests = _tests(index)
     files = {file.path: file for file in index.files}
     wanted = [path for path in dict.fromkeys(paths) if path in files]
     together = _together(history, frozenset(wanted))
@@ -43,6 +43,22 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
             if score >= _ENOUGH:
                 nearness[test.path] = max(nearness.get(test.path, 0.0), score)
     return tuple(sorted(nearness, key=lambda path: (-round(nearness[path], 2), path))[:MAX_TESTS])
+
+
+def _tests(index: CodeIndex) -> list[IndexedFile]:
+    """Test files without helpers: beside files that are named as tests, others hold none; in Python, nowhere."""
+    found = [file for file in index.files if is_test(file.path) and is_code(file.path)]
+    found = [file for file in found if not file.path.endswith("conftest.py")]
+    folders = {_folder(file.path) for file in found if is_test_name(file.path)}
+    return [
+        file
+        for file in found
+        if is_test_name(file.path) or not (file.path.endswith(".py") or _folder(file.path) in folders)
+    ]
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tuple[str, str], float]:
@@ -73,7 +89,7 @@ def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> f
     known = sum(rare.get(term, 0.0) for term in defined)
     shared = sum(rare[term] for term, _ in test.features.text.among(defined))
     score = same_name + (_MENTIONS * shared / known if known else 0.0)
-    return score if is_test_name(test.path) else score / 2  # other files in a test folder are data and helpers
+    return score if is_test_name(test.path) else score / 2  # some of these are data and helpers
 
 
 def _family(path: str) -> str:

@@ -17,8 +17,14 @@ _OUTLINED = 8
 """Files whose signatures are shown; the next ones only by path."""
 _NAMED = 20
 _SYMBOLS = (24, 16, 12, 10, 8, 8, 6, 6)
-_FOR_FOLDERS = 0.25
-"""Share of the budget that the overview of folders may count on."""
+"""How many signatures of each, in a map of _LARGE tokens; fewer in a smaller one."""
+_LARGE = 2_500
+_LEAST = 2
+_PLANNED = 6
+"""Signatures of each of a plan's files."""
+_BESIDE = 4
+_SHARE = 0.2
+"""Share of the budget that each of the lists of further files, tests and folders may count on."""
 _INDENT = "  "
 _HEADING = "Files ranked by how well their words match the issue, best first (line: signature):"
 
@@ -33,29 +39,60 @@ def repository_map(
 ) -> str:
     """Plain text of at most `budget_tokens` (a token is four characters); names in `text` decide what is outlined."""
     limit = budget_tokens * _CHARACTERS_PER_TOKEN
-    folders = _folders(index, int(limit * _FOR_FOLDERS))
+    share = int(limit * _SHARE)
     likely = [each.path for each in ranked if not is_test(each.path)][:_NAMED]
-    blocks = [*_outlines(index, likely[:_OUTLINED], text), _also(likely[_OUTLINED:])]
-    blocks.append(_tests(index, likely[:3], history))
+    most = [max(number * budget_tokens // _LARGE, _LEAST) for number in _SYMBOLS]
+    tests = related_tests(index, likely[:3], history)[:6]
+    lists = [_listed("Tests near the first of these: ", tests, share), _folders(index, share)]
     lines = [_HEADING] if likely else []
-    remaining = limit - _size([*lines, *folders])
-    for block in blocks:
-        if (size := _size(block)) <= remaining:
+    space = limit - _size([*lines, *filter(None, lists)])
+    outlined = 0
+    for block in _outlines(index, likely[:_OUTLINED], text, most):
+        if (size := _size(block)) > space - (share if len(likely) > outlined + 1 else 0):
+            break
+        lines += block
+        space -= size
+        outlined += 1
+    lists.insert(0, _listed("Also: ", likely[outlined:], space - 1))
+    return "\n".join([*lines, *filter(None, lists)])[:limit]
+
+
+def outline(index: CodeIndex, ranked: Sequence[RankedFile], paths: Sequence[str], text: str, budget_tokens: int) -> str:
+    """The signatures of a plan's files, and which likely files are beside them; tests are left out."""
+    space = budget_tokens * _CHARACTERS_PER_TOKEN
+    present = {file.path for file in index.files}
+    planned = [path for path in paths if path in present and not is_test(path)]
+    lines: list[str] = []
+    for block in _outlines(index, planned, text, [_PLANNED] * len(planned)):
+        if (size := _size(block)) <= space:
             lines += block
-            remaining -= size
-    return "\n".join([*lines, *folders])[:limit]
+            space -= size
+    folders = {path.rpartition("/")[0] for path in planned}
+    near = [each.path for each in ranked[:_NAMED] if each.path.rpartition("/")[0] in folders]
+    beside = [path for path in near if path not in planned and not is_test(path)][:_BESIDE]
+    return "\n".join([*lines, *filter(None, [_listed("Beside them: ", beside, space)])])
 
 
 def _size(lines: Sequence[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def _outlines(index: CodeIndex, paths: Sequence[str], text: str) -> Iterator[list[str]]:
+def _listed(title: str, paths: Sequence[str], space: int) -> str:
+    """As many of the paths as fit into one line; empty if none does."""
+    fitting: list[str] = []
+    for path in map(shown, paths):
+        if len(title) + len(", ".join([*fitting, path])) >= space:
+            break
+        fitting.append(path)
+    return f"{title}{', '.join(fitting)}" if fitting else ""
+
+
+def _outlines(index: CodeIndex, paths: Sequence[str], text: str, most: Sequence[int]) -> Iterator[list[str]]:
     wanted = {term_id(term) for word in text.split() for part in _words(word) for term in terms(part)}
     contents = index.tree.read_many(paths)
-    for path, most in zip(paths, _SYMBOLS, strict=False):
+    for path, number in zip(paths, most, strict=False):
         found = symbols(path, contents[path]) if path in contents else ()
-        yield [shown(path), *_outline(found, wanted, most)]
+        yield [shown(path), *_outline(found, wanted, number)]
 
 
 def _words(word: str) -> list[str]:
@@ -80,32 +117,18 @@ def _value(symbol: Symbol, wanted: set[int]) -> float:
     return 2 * shared + (0.0 if symbol.parent else 1.0) + (0.5 if symbol.kind == "class" else 0.0)
 
 
-def _also(paths: Sequence[str]) -> list[str]:
-    return [f"Also: {', '.join(map(shown, paths))}"] if paths else []
-
-
-def _tests(index: CodeIndex, paths: Sequence[str], history: Sequence[CommitChange]) -> list[str]:
-    tests = related_tests(index, paths, history)[:6]
-    return [f"Tests near the first of these: {', '.join(map(shown, tests))}"] if tests else []
-
-
-def _folders(index: CodeIndex, remaining: int) -> list[str]:
+def _folders(index: CodeIndex, space: int) -> str:
     """Folders to a depth of two with their contents, the fullest first while there is room."""
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     for file in index.files:
         parts = file.path.split("/")
         kinds["/".join(parts[:-1][:2]) + "/" if len(parts) > 1 else "./"][_kind(file.path)] += 1
-    lines = [f"Folders ({len(index.files):,} files in all):"]
-    chosen: list[tuple[str, str]] = []
-    left = remaining - len(lines[0])
-    for folder, counts in sorted(kinds.items(), key=lambda each: (-each[1].total(), each[0])):
-        summary = ", ".join(f"{number} {kind}" for kind, number in counts.most_common(3))
-        line = shown(f"{_INDENT}{folder} {summary}")
-        if len(line) + 1 > left:
-            break
-        left -= len(line) + 1
-        chosen.append((folder, line))
-    return [*lines, *(line for _, line in sorted(chosen))]
+    fullest = sorted(kinds.items(), key=lambda each: (-each[1].total(), each[0]))
+    told = [
+        f"{folder} ({', '.join(f'{number} {kind}' for kind, number in counts.most_common(2))})"
+        for folder, counts in fullest
+    ]
+    return _listed(f"Folders ({len(index.files):,} files in all): ", told, space)
 
 
 def _kind(path: str) -> str:

@@ -9,7 +9,7 @@ from app.repo.index.commit_history import CommitChange, read_log
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.ranking import RankedFile, locate
 from app.repo.index.related_tests import related_tests
-from app.repo.index.repository_map import repository_map
+from app.repo.index.repository_map import outline, repository_map
 
 
 class RepositorySurvey:
@@ -39,6 +39,10 @@ class RepositorySurvey:
         return repository_map(
             self.index, self.ranked, budget_tokens=budget_tokens, text=self._text, history=self.history
         )
+
+    def outline(self, paths: Iterable[str], budget_tokens: int) -> str:
+        """Signatures of these files, and the likely files beside them."""
+        return outline(self.index, self.ranked, list(dict.fromkeys(paths)), self._text, budget_tokens)
 
     def guards(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Existing tests for these files, best first."""

@@ -41,15 +41,15 @@ def test_signatures_with_their_lines_and_no_bodies() -> None:
 def test_long_files_are_cut_and_say_so() -> None:
     described_map = described(FILES, "cart_7 in shop/many.py")
     assert "  8: def cart_7()" in described_map
-    assert "… 76 more" in described_map
+    assert "… 91 more" in described_map
 
 
 def test_tests_of_the_first_file_and_the_folders() -> None:
     text = described(FILES)
     assert "Tests near the first of these: tests/test_cart.py" in text
     assert "Folders (6 files in all):" in text
-    assert "  shop/ 3 python" in text
-    assert "  deep/er/ 1 rust" in text
+    assert "shop/ (3 python)" in text
+    assert "deep/er/ (1 rust)" in text
 
 
 def test_an_issue_that_matches_nothing_still_gets_the_folders() -> None:
@@ -57,7 +57,7 @@ def test_an_issue_that_matches_nothing_still_gets_the_folders() -> None:
 
 
 def test_an_empty_repository() -> None:
-    assert described({}) == "Folders (0 files in all):"
+    assert described({}) == ""
 
 
 @pytest.mark.parametrize("budget_tokens", [0, 1, 10, 50, 100, 200, 500])
@@ -83,7 +83,18 @@ def test_names_that_would_write_into_the_prompt_are_defused() -> None:
 def test_a_large_repository_shows_its_fullest_folders() -> None:
     files = {f"small{number}/a.py": b"" for number in range(300)} | {f"big/{number}.py": b"" for number in range(50)}
     text = described(files, "zzz", budget_tokens=100)
-    assert "big/ 50 python" in text
+    assert "big/ (50 python)" in text
+
+
+def test_of_a_plan_its_files_are_outlined_and_what_is_likely_beside_them() -> None:
+    survey = RepositorySurvey(MemoryTree(FILES), TEXT, cache=None)
+    lines = survey.outline(["shop/money.py", "tests/test_cart.py", "nowhere.py"], 200).splitlines()
+    assert lines == [
+        "shop/money.py",
+        "  1: def round_half_up(amount: int) -> int",
+        "Beside them: shop/cart.py, shop/many.py",
+    ]
+    assert survey.outline([], 200) == ""
 
 
 def test_only_ranked_files_are_read() -> None:
