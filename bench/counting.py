@@ -1,6 +1,7 @@
 """The endpoint that plays the model for every harness: it answers from the script, and records each request."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from bench.script import Move
 from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, error
 
 PLAN = {"summary": "Let both end the clause.", "hypotheses": ["a fixed list"], "steps": ["test", "fix", "test"]}
+_PLAN = re.compile("Answer (?:again )?with one JSON object")
 SUMMARY = "Work so far: the lists of keywords were extended, tests were added beside the old ones and pass. " * 12
 """What a harness gets that asks for a summary of its own conversation: about as long as models make them."""
 _FINISHES = 3
@@ -109,8 +111,9 @@ class CountedScript:
         arrived, used = self.clock(), self.cpu()
         if self._again is not None and self._again[0] == body:
             return self._again[1]
-        prompt, tooled = Prompt.of(body), bool(body.get("tools"))
-        turn = self._move(body) if tooled else Turn(_without_tools(body))
+        planning = asks_for_plan(body)
+        prompt, tooled = Prompt.of(body), bool(body.get("tools")) and not planning
+        turn = self._move(body) if tooled else Turn(json.dumps(PLAN) if planning else SUMMARY)
         before = self._last.get(True) if tooled else None
         self.records.append(
             Record(
@@ -143,10 +146,10 @@ class CountedScript:
         return self._asked >= len(self.moves)
 
 
-def _without_tools(body: Mapping[str, Any]) -> str:
-    """A plan to whom asks for JSON, else a summary."""
-    asked = json.dumps(body.get("messages", ()))
-    return json.dumps(PLAN) if "JSON object" in asked else SUMMARY
+def asks_for_plan(body: Mapping[str, Any]) -> bool:
+    """Ours asks for one JSON object in its last message."""
+    messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
+    return bool(messages) and _PLAN.search(_text(messages[-1])) is not None
 
 
 class CountingEndpoint(OpenAIEndpoint):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import mini as peers
+from bench.counting import asks_for_plan
 from bench.endpoint import MODEL, Counting, Turn
 from bench.ground import BenchDirectory, Command
 from bench.table import Row
@@ -30,7 +31,7 @@ def measure(ground: BenchDirectory, _repeat: int, mini: Path | None) -> list[Row
 
 def play(body: dict[str, Any]) -> Turn:
     """The next step of the script, found by the answers that the request already holds."""
-    if not body.get("tools"):
+    if asks_for_plan(body):
         return Turn(json.dumps(PLAN))
     step = 1 + sum(message["role"] == "assistant" for message in body["messages"])
     offered = {tool["function"]["name"] for tool in body["tools"]}
