@@ -41,7 +41,7 @@ def _lessons(value: object) -> tuple[str, ...]:
 Text = Annotated[str, AfterValidator(_writable)]
 Path = Annotated[
     str,
-    Field(max_length=4_000, description="Relative to /workspace, or absolute."),
+    Field(max_length=4_000),
     AfterValidator(_writable),
     AfterValidator(_not_blank),
 ]
@@ -64,13 +64,13 @@ class Action(BaseModel, ABC):
 class BashAction(Action):
     tool = "bash"
     about = (
-        "Execute a command with bash in /workspace. Every command is a new shell: directory, variables and background "
-        f"processes end with it. No network, empty stdin. Limit {DEFAULT_TIMEOUT} s unless you ask for more (at most "
-        f"{MAX_TIMEOUT:,} s). Long output is shown as head and tail, and kept whole in a file."
+        "Execute a command with bash in /workspace, each in a new shell; background processes end with it. No "
+        f"network, empty stdin. Limit {DEFAULT_TIMEOUT} s, up to {MAX_TIMEOUT:,} s if asked for. Long output: head and "
+        "tail, the whole in a file."
     )
     changes_files = True
     command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
-    timeout: Annotated[float, Field(ge=1, le=MAX_TIMEOUT, description="Seconds.")] = DEFAULT_TIMEOUT
+    timeout: Annotated[float, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_TIMEOUT
 
     @property
     def target(self) -> str:
@@ -79,10 +79,10 @@ class BashAction(Action):
 
 class ViewAction(Action):
     tool = "view"
-    about = "Show a file with line numbers (whole, or lines start to end), or list a directory, two levels deep."
+    about = "Show lines start to end of a file with their numbers (else as much as fits), or list a directory."
     path: Path
-    start: Annotated[int, Field(ge=1, le=10**9, description="First line.")] = 1
-    end: Annotated[int | None, Field(ge=-1, le=10**9, description="Last line; left out: as far as fits.")] = None
+    start: Annotated[int, Field(ge=1, le=10**9)] = 1
+    end: Annotated[int | None, Field(ge=-1, le=10**9)] = None
 
     @property
     def target(self) -> str:
@@ -94,8 +94,8 @@ class ViewAction(Action):
 class EditAction(Action):
     tool = "edit"
     about = (
-        "Replace old_text by new_text in a file. old_text must be in the file exactly once: copy it with its "
-        "indentation and enough lines around, without line numbers. An edit that breaks the syntax is refused."
+        "Replace old_text, which must be in the file exactly once: copied with its indentation and enough lines "
+        "around, without line numbers. An edit that breaks the syntax is refused."
     )
     changes_files = True
     path: Path
@@ -109,7 +109,7 @@ class EditAction(Action):
 
 class WriteAction(Action):
     tool = "write"
-    about = "Create a file, or replace all of it. Missing directories are made. For small changes use edit."
+    about = "Create a file with its directories, or replace all of it."
     changes_files = True
     path: Path
     content: Annotated[Text, Field(max_length=500_000)]
@@ -122,8 +122,8 @@ class WriteAction(Action):
 class SearchAction(Action):
     tool = "search"
     about = (
-        "Find text in the files of /workspace, or files by name (`*.toml`, `money.py`). Literal first, then as a "
-        "regular expression; case counts only if the query has capitals. Definitions come first, tests last."
+        "Find text (literal, else a regular expression) or files by name (`*.toml`). Definitions come first; case "
+        "counts only if the query has capitals."
     )
     query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
 
@@ -134,32 +134,17 @@ class SearchAction(Action):
 
 class SubmitAction(Action):
     tool = "submit"
-    about = (
-        "Hand in the work; the only call of its turn. It is verified independently: on failure you get the facts and "
-        "go on."
-    )
+    about = "Hand in the work, as the only call of the turn."
     summary: Annotated[
         Text,
-        Field(max_length=8_000, description="What was wrong and what you changed, for the reviewer."),
+        Field(max_length=8_000, description="What was wrong and what you changed."),
         AfterValidator(_not_blank),
     ]
-    reproduction: Annotated[
-        Text,
-        Field(
-            max_length=4_000,
-            description="A command that fails on the original code with your changed tests, and passes now.",
-        ),
-    ] = ""
-    objection: Annotated[
-        Text,
-        Field(
-            max_length=4_000,
-            description="Once, after an independent test failed that contradicts the issue: which behaviour, and why.",
-        ),
-    ] = ""
+    reproduction: Annotated[Text, Field(max_length=4_000)] = ""
+    objection: Annotated[Text, Field(max_length=4_000)] = ""
     lessons: Annotated[
         tuple[str, ...],
-        Field(description="Rarely: lasting facts for later jobs here, each `path: fact` with the file that shows it."),
+        Field(description="Rarely: lasting facts for later jobs here, each `path: fact`."),
         BeforeValidator(_lessons),
     ] = ()
 
@@ -212,12 +197,7 @@ def _schema(kind: type[Action]) -> dict[str, Any]:
     """Pydantic's schema without what a model does not need: titles, size limits, null alternatives."""
     full = kind.model_json_schema()
     properties = {name: _property(prop, full.get("$defs", {})) for name, prop in full["properties"].items()}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": full.get("required", []),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": full.get("required", [])}
 
 
 def _property(prop: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
@@ -233,4 +213,4 @@ def _items(items: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
         return {"type": items["type"]}
     full = defined[items["$ref"].rsplit("/", 1)[-1]]
     properties = {name: {"type": prop["type"]} for name, prop in full["properties"].items()}
-    return {"type": "object", "properties": properties, "required": full["required"], "additionalProperties": False}
+    return {"type": "object", "properties": properties, "required": full["required"]}

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal, Protocol
 
-from app.core.plan import Plan
 from app.core.record import Record
+from app.llm.base import Message, ModelAnswer
 
 AssignmentAim = Literal["change", "merge", "upkeep", "answer"]
 """`merge` (resolve conflicts) and `upkeep` (keep behaviour) have no reproduction. For `answer`, the submission's
@@ -38,11 +38,22 @@ class ReviewResult(Record):
 
 
 class Assignment(Record):
-    """The agent's task. `brief` is the rendered first user message: issue, plan, map, known failures."""
+    """The agent's task. `brief` is all of it as one text: issue, plan, map, known failures.
+
+    A plan that the model made in the same conversation stands in `opening`: the brief without it, the plan, and what
+    follows. Where the model began to work in the place of a plan, its answer is `begun`, to be carried out as the first
+    turn, and `then` is said after it.
+    """
 
     brief: str
-    plan: Plan | None = None
     aim: AssignmentAim = "change"
+    opening: tuple[Message, ...] = ()
+    begun: ModelAnswer | None = None
+    then: str = ""
+
+    def anew(self) -> "Assignment":
+        """The same for another attempt, which begins by itself."""
+        return self if self.begun is None else Assignment(brief=self.brief, aim=self.aim)
 
 
 class RunnerEnding(Record):

@@ -23,6 +23,7 @@ from app.agent.tools import AgentTools, ToolLimits
 from app.agent.user_messages import last_seen_message, unread
 from app.core.job import Budget, Journal, NoUserMessages, Progress, UserMessage, UserMessages
 from app.core.text import one_line
+from app.llm.base import ModelAnswer
 from app.llm.errors import ModelError
 
 _TURN_LIMIT = 4 * LIMIT
@@ -50,6 +51,9 @@ class AgentLoop:
     aim: AssignmentAim = "change"
     user_messages: UserMessages = field(default_factory=NoUserMessages)
     clock: Callable[[], float] = monotonic
+    begun: ModelAnswer | None = None
+    """The answer to be carried out as the first turn; `then` is said after it."""
+    then: str = ""
     compactions: int = 0
 
     async def work(self) -> RunnerEnding:
@@ -107,6 +111,8 @@ class AgentLoop:
         raise AssertionError("compactions are bounded")
 
     async def _query(self, name: str) -> StoredAnswer:
+        if self.begun is not None and not self.steps:
+            return StoredAnswer(answer=self.begun)
         begun = self.clock()
         answer = await self.budgeted_model.ask(name, self.history.request())
         seconds = self.clock() - begun
@@ -208,6 +214,7 @@ class AgentLoop:
         new = [r for r in (step.turn.checkpoint or self._tree()).refusals if r.path not in known]
         refused = "\n".join(f"- {one_line(r.path)[:200]}: {r.reason}" for r in new[:10])
         notes = [
+            "" if self.steps else self.then,
             *stop_rules.notes(steps),
             f"These can never be part of the patch; remove them:\n{refused}" if refused else "",
             stop_rules.budget_note(steps, self.budget),

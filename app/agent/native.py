@@ -63,7 +63,8 @@ class NativeRunner:
 
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:
         context = self._context
-        history = ConversationHistory(head(assignment.brief, assignment.aim), specs(), context.budgeted_model.info)
+        opening = head(assignment.brief, assignment.aim, assignment.opening)
+        history = ConversationHistory(opening, specs(), context.budgeted_model.info)
         self._steps = history.steps
         loop = AgentLoop(
             budgeted_model=context.budgeted_model,
@@ -76,6 +77,8 @@ class NativeRunner:
             review=review,
             aim=assignment.aim,
             user_messages=context.user_messages,
+            begun=assignment.begun,
+            then=assignment.then,
         )
         return await loop.work()
 

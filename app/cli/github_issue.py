@@ -35,7 +35,9 @@ async def read_issue_at(bearer: TokenConnection, address: IssueAddress) -> Issue
         raise _unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
     if found.pull_request:
         raise _unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
-    return issue_of(found.title, found.body, number=found.number, labels=found.labels)
+    issue = issue_of(found.title, found.body, number=found.number, labels=found.labels)
+    page = f"{site}/{address.owner}/{address.name}/issues/{address.number}"
+    return issue.model_copy(update={"url": page})
 
 
 async def _find(bearer: TokenConnection, address: IssueAddress) -> GitHubIssue | None:

@@ -23,6 +23,8 @@ class Issue(Record):
     title: str
     body: str
     number: int | None = None
+    url: str = ""
+    """The issue's page, where the command line read it from GitHub."""
     hidden_characters: int = 0
     labels: tuple[str, ...] = ()
 

@@ -81,7 +81,7 @@ class JobServices:
     plan: Planner
     """Stores its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
-    brief: Callable[[Plan | None, BaselineResult, Sequence[QuestionAnswers]], str]
+    assignment: Callable[[Plan | None, BaselineResult, Sequence[QuestionAnswers]], Assignment]
     open_work: Callable[[str], Awaitable[Sandbox]]
     """The tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
@@ -211,7 +211,8 @@ async def _attempt(
             settle=partial(_settled, services, attempt.prefix),
             others=attempt.submissions,
         )
-        assignment = Assignment(brief=services.brief(*ready), plan=ready.plan, aim=_aim(job))
+        assignment = services.assignment(*ready).model_copy(update={"aim": _aim(job)})
+        assignment = assignment if attempt.number == 1 else assignment.anew()
         runner = services.runner(sandbox, attempt)
         ending = await _worked(runner, assignment, reviews)
     finally:

@@ -1,19 +1,17 @@
-"""The planning call: turns a structured answer into a Plan, with one repair and a minimal plan as a fallback."""
+"""Makes the plan, the first turn of the work's conversation: one repair, and a minimal plan as a fallback."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from app.agent.model_port import ModelPort
-from app.agent.prompts import render, render_brief
+from app.agent.prompts import head, render, render_answers
 from app.agent.tool_calls import MalformedError, read_object
-from app.config.prompt_overrides import NO_OVERRIDES, Overrides
-from app.core.job import Job, Journal, QuestionAnswers
+from app.core.job import Journal, QuestionAnswers
 from app.core.plan import Plan
 from app.core.plan_text import (
     COMMANDS,
-    FIELDS,
     LIST_FIELDS,
     Fields,
     PlanError,
@@ -23,18 +21,18 @@ from app.core.plan_text import (
     render_plan_file,
     render_plan_markdown,
 )
-from app.core.task import Issue
 from app.core.text import one_line, plain
-from app.llm.base import Message, ModelAnswer, ModelRequest
+from app.llm.base import Message, ModelAnswer, ModelRequest, ToolSpec
 from app.llm.errors import ModelError
 
-__all__ = ["make_plan", "parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
+__all__ = ["parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
 
 MAX_ROUNDS = 2
 """How often people are asked a plan's questions; after that, the most likely answer is assumed."""
 MAX_QUESTIONS = 3
 _MAX_PLAN_SIZE = 4_096
 """Tokens of the answer."""
+_AGAIN = "Make the plan anew with this, as the same JSON object."
 _NOTHING = re.compile(r"(?:none|no|nothing|n/a|-|no (?:more )?questions)[.!]?", re.IGNORECASE)
 """How models write an empty list of questions."""
 _NO_MORE_QUESTIONS = (
@@ -43,38 +41,85 @@ _NO_MORE_QUESTIONS = (
 )
 
 
-async def make_plan(
-    budgeted_model: ModelPort,
-    journal: Journal,
-    job: Job,
-    *,
-    answers: Sequence[QuestionAnswers] = (),
-    repository_map: str = "",
-    instructions: Sequence[tuple[str, str]] = (),
-    suite: str = "",
-    lessons: str = "",
-    images: str = "",
-    overrides: Overrides = NO_OVERRIDES,
-) -> Plan:
-    """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
+@dataclass(slots=True)
+class PlanConversation:
+    """The conversation in which the plan is made; the work goes on in it.
 
-    A plan that cannot be read twice never fails the job: its summary is then the issue's title. Errors that concern all
-    calls (no key, no budget) are raised.
+    `tools` are those of the work, so that the prompts have the same beginning; a model that calls one has `begun` the
+    work without a plan. Without tools that is impossible. `smallest` is a brief of the issue alone.
     """
-    key = f"plan.{len(answers) + 1}" if answers else "plan"
-    write = partial(render_brief, answers=answers, overrides=overrides, images=images, planning=True)
-    briefs = {
-        key: write(job, repository_map=repository_map, instructions=instructions, suite=suite, lessons=lessons),
-        f"{key}.small": write(_without_sections(job)),
-    }
-    for name, brief in briefs.items():
-        try:
-            text = f"{brief}\n\n{_NO_MORE_QUESTIONS}" if len(answers) >= MAX_ROUNDS else brief
-            return await _plan(budgeted_model, journal, name, text) or _minimal(job.task.issue)
-        except ModelError as error:
-            if error.kind != "shrink":
-                raise
-    return _minimal(job.task.issue)
+
+    brief: str
+    request: str
+    """What asks for the plan."""
+    smallest: str
+    tools: tuple[ToolSpec, ...] = ()
+    turns: tuple[Message, ...] = ()
+    """What was said after the system text, the plan last; empty if the work has to begin anew."""
+    plan: Plan | None = None
+    begun: ModelAnswer | None = None
+
+    async def make_plan(
+        self, budgeted_model: ModelPort, journal: Journal, title: str, answers: Sequence[QuestionAnswers] = ()
+    ) -> Plan:
+        """The model's plan; its calls are durable steps (`plan.answer`, `plan.repair.answer`; with answers `plan.2.…`).
+
+        A plan that cannot be read twice never fails the job: its summary is then the title. Errors that concern all
+        calls (no key, no budget) are raised.
+        """
+        key = f"plan.{len(answers) + 1}" if answers else "plan"
+        again = _answered(answers[-1:] if self.turns else answers, last=len(answers) >= MAX_ROUNDS)
+        small = _joined(self.smallest, self.request, again)
+        if self.turns:
+            turns = (*self.turns, Message(role="user", content=again))
+        else:
+            turns = (_joined(self.brief, self.request, again),)
+        self.plan = None
+        for name, begin in ((key, turns), (f"{key}.small", (small,))):
+            try:
+                await self._ask(budgeted_model, journal, name, begin)
+                break
+            except ModelError as error:
+                if error.kind != "shrink":
+                    raise
+        else:
+            self.turns = ()
+        if self.turns[:1] == (small,):
+            self.turns, self.begun = (), None  # the work starts from the whole brief, and finds out by itself
+        self.plan = self.plan or Plan(summary=title)
+        return self.plan
+
+    async def _ask(self, budgeted_model: ModelPort, journal: Journal, key: str, turns: tuple[Message, ...]) -> None:
+        """Ask once, and again if the answer is not a plan; no plan if the second one is not either."""
+        self.turns = ()
+        for name in (key, f"{key}.repair"):
+            request = ModelRequest(
+                messages=(*head(turns[0].content)[:1], *turns), tools=self.tools, max_tokens=_MAX_PLAN_SIZE
+            )
+            answer = await journal.step(f"{name}.answer", ModelAnswer, partial(budgeted_model.ask, name, request))
+            said = Message(role="assistant", content=answer.content or "(no answer)")
+            try:
+                self.plan = parse_plan(answer.content)
+            except PlanError as error:
+                if answer.tool_calls and self.tools:
+                    self.begun, self.turns = answer, turns
+                    return
+                problem = "the answer was empty." if not answer.content.strip() else error.message
+            else:
+                self.turns = (*turns, said)
+                return
+            turns = (*turns, said, Message(role="user", content=render("repair", problem=problem)))
+
+
+def _joined(*parts: str) -> Message:
+    return Message(role="user", content="\n\n".join(filter(None, parts)))
+
+
+def _answered(answers: Sequence[QuestionAnswers], *, last: bool) -> str:
+    """What people answered, and that the plan is wanted anew."""
+    if not answers:
+        return ""
+    return "\n\n".join(filter(None, (render_answers(answers), _AGAIN, _NO_MORE_QUESTIONS if last else "")))
 
 
 def parse_plan(text: str) -> Plan:
@@ -92,47 +137,6 @@ def parse_plan(text: str) -> Plan:
     for name in COMMANDS:
         fields[name] = plain(" && ".join(_texts(values.get(name), split=False))).strip()
     return plan_from_fields(fields)
-
-
-def plan_schema() -> dict[str, Any]:
-    """Plan's JSON schema in the form of strict structured output: every key required, no others, no defaults."""
-    properties = {
-        name: {key: value for key, value in prop.items() if key not in {"default", "title"}}
-        for name, prop in Plan.model_json_schema()["properties"].items()
-    }
-    return {"type": "object", "properties": properties, "required": list(FIELDS), "additionalProperties": False}
-
-
-async def _plan(budgeted_model: ModelPort, journal: Journal, key: str, brief: str) -> Plan | None:
-    """Ask once, and again if the answer is not a plan; None if the second one is not either."""
-    messages = [Message(role="system", content=render("plan")), Message(role="user", content=brief)]
-    for name in (key, f"{key}.repair"):
-        answer = await journal.step(
-            f"{name}.answer", ModelAnswer, partial(budgeted_model.ask, name, _request(messages))
-        )
-        try:
-            return parse_plan(answer.content)
-        except PlanError as error:
-            problem = "the answer was empty." if not answer.content.strip() else error.message
-        messages += [
-            Message(role="assistant", content=answer.content or "(no answer)"),
-            Message(role="user", content=render("repair", problem=problem)),
-        ]
-    return None
-
-
-def _request(messages: Sequence[Message]) -> ModelRequest:
-    return ModelRequest(
-        messages=tuple(messages), schema_name="plan", response_schema=plan_schema(), max_tokens=_MAX_PLAN_SIZE
-    )
-
-
-def _without_sections(job: Job) -> Job:
-    return job.model_copy(update={"task": job.task.model_copy(update={"sections": ()})})
-
-
-def _minimal(issue: Issue) -> Plan:
-    return Plan(summary=issue.title)
 
 
 def _text(value: object) -> str:

@@ -78,7 +78,7 @@ class Site:
     @property
     def brief(self) -> str:
         """As the model was shown it."""
-        return self.harness.services().brief(None, BaselineResult(), ())
+        return self.harness.services().assignment(None, BaselineResult(), ()).brief
 
     @property
     def lessons(self) -> Sequence[Lesson]:

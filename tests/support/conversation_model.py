@@ -29,12 +29,13 @@ class ModelQuestion:
 
     @property
     def turn(self) -> int:
-        """1 for the first answer of a conversation."""
-        return sum(role == "assistant" for role, _ in self.texts) + 1
+        """1 for the first answer of a conversation, and again for the first after its plan."""
+        planned = [number for number, (_, text) in enumerate(self.texts) if text.startswith("Now do the work.")]
+        return sum(role == "assistant" for role, _ in self.texts[planned[0] if planned else 0 :]) + 1
 
     @property
     def wants_a_plan(self) -> bool:
-        return not self.body.get("tools")
+        return "with one JSON object" in self.texts[-1][1]
 
     def says(self, words: str) -> bool:
         return any(words in text for _, text in self.texts)

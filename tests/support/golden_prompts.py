@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from app.agent.prompts import render_brief
+from app.agent.prompts import render_brief, render_planning, render_start
 from app.config.prompt_overrides import DIRECTORY, parse_overrides
 from app.core.issue_file import parse_issue
 from app.core.job import Budget, Job
@@ -82,16 +82,19 @@ class Example:
     def render(self) -> str:
         planning = self.more.get("planning", False)
         files = {f"{DIRECTORY}/{name}.md": text.encode() for name, text in self.more.get("overrides", {}).items()}
-        text = render_brief(
+        brief = render_brief(
             self.job,
-            plan=None if planning or "work" in self.more else PLAN,
             repository_map="money.py\n  def round_cents(value)",
             instructions=[("AGENTS.md", "Use tabs.")],
-            suite="" if planning else "The suite (`pytest`) on the base: 212 passed.",
             overrides=parse_overrides(files),
-            planning=planning,
+            address="https://github.com/octo/shop/issues/7",
+            ignored="*.orig",
         )
-        return f"{text}\n"
+        if planning:
+            return f"{brief}\n\n{render_planning(self.job, brief, parse_overrides(files))}\n"
+        plan = None if "work" in self.more else PLAN
+        start = render_start(self.job, brief, plan=plan, suite="The suite (`pytest`) on the base: 212 passed.")
+        return f"{brief}\n\n{start}\n"
 
 
 def examples() -> list[Example]:

@@ -196,7 +196,7 @@ class JobRunner(ABC):
             progress=self.progress,
             plan=self._plan,
             approve=self.approve,
-            brief=self.prompts.brief,
+            assignment=self.prompts.assignment,
             open_work=self.workspaces.work,
             export=self.workspaces.export,
             runner=self._runner,
@@ -217,7 +217,7 @@ class JobRunner(ABC):
     def answer_services(self) -> AnswerServices:
         return AnswerServices(
             progress=self.progress,
-            brief=partial(self.prompts.brief, None, BaselineResult()),
+            brief=self.prompts.question,
             open_work=self.workspaces.work,
             runner=self._only_runner,
             totals=self._totals,

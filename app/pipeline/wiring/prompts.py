@@ -1,24 +1,30 @@
 """Builds what one job's model is shown: map, rules, the planning prompt and the brief; always the same bytes."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
-from app.agent.prompts import render_brief
+from app.agent.actions import specs
+from app.agent.base import Assignment
+from app.agent.prompts import render_brief, render_planning, render_start
 from app.core.job import Journal, QuestionAnswers
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
 from app.core.verification import BaselineResult
+from app.llm.base import Message
 from app.llm.job_models import JobModels
-from app.pipeline.planner import make_plan
+from app.pipeline.planner import PlanConversation
 from app.pipeline.wiring.images import ImageDescriber
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import JobLessons
 from app.pipeline.wiring.task_kind import TaskKindSetup
 from app.repo.index.survey import RepositorySurvey
-from app.repo.instructions import instructions
+from app.repo.instructions import ignored_by_git, instructions
 
-MAP_TOKENS = 2_500
-INSTRUCTION_TOKENS = 3_000
+MAP_TOKENS = 300
+OUTLINE_TOKENS = 200
+GUARDS = 4
+INSTRUCTION_TOKENS = 200
+AUTHOR_MAP_TOKENS = 1_000
 
 
 class PromptBuilder:
@@ -37,6 +43,7 @@ class PromptBuilder:
         self._memory = memory
         self._sight = sight
         self.survey = survey
+        self._conversation: PlanConversation | None = None
 
     async def plan(self, job_models: JobModels, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
         """The plan that people edited, or else the model's."""
@@ -44,35 +51,66 @@ class PromptBuilder:
         if job.plan_file:
             return parse_plan_file(job.plan_file)
         # Not in a thread: a job's steps are numbered in the order in which they start.
-        repository_map, rules = self._repository
-        return await make_plan(
-            job_models.of("plan"),
-            journal,
-            job,
-            answers=answers,
-            repository_map=repository_map,
-            instructions=rules,
-            lessons=self._memory.shown,
-            images=self._sight.shown,
-            overrides=self._kind.overrides,
-        )
+        if self._conversation is None:
+            self._conversation = self._planning()
+        return await self._conversation.make_plan(job_models.of("plan"), journal, job.task.issue.title, answers)
 
-    def brief(self, plan: Plan | None, known: BaselineResult, answers: Sequence[QuestionAnswers] = ()) -> str:
-        job = self._inputs.job
-        repository_map, rules = self._repository
-        on_the_branch = job.task.follows_up and job.aim == "fix"  # its diff shows better where to look
-        return render_brief(
-            self._kind.shown,
-            plan=plan,
-            answers=answers,
-            repository_map="" if on_the_branch else repository_map,
-            instructions=rules,
+    def assignment(
+        self, plan: Plan | None, known: BaselineResult, answers: Sequence[QuestionAnswers] = ()
+    ) -> Assignment:
+        """What the work begins with; it goes on in the conversation in which its plan was made."""
+        job, made = self._inputs.job, self._conversation
+        begin = partial(
+            render_start,
+            job,
+            outline=self.survey.outline(plan.candidate_files, OUTLINE_TOKENS) if plan else "",
             suite=known.brief,
             example=_example(known),
-            guards=self.survey.guards(plan.candidate_files) if plan else (),
+            guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
+        )
+        brief = self._brief(answers)
+        alone = plan if plan is None or plan.candidate_files or plan.steps or plan.hypotheses else None
+        whole = "\n\n".join(filter(None, (brief, begin(brief, plan=alone))))
+        if made is None or not made.turns or job.runner != "native":
+            return Assignment(brief=whole)
+        if made.begun is not None:
+            return Assignment(brief=whole, opening=made.turns, begun=made.begun, then=begin(brief))
+        start = begin(brief, plan=plan if plan != made.plan else None, planned=True)
+        return Assignment(brief=whole, opening=(*made.turns, Message(role="user", content=start)))
+
+    def question(self) -> str:
+        """The brief of a job that answers a question."""
+        return self._brief(())
+
+    def _planning(self) -> PlanConversation:
+        job = self._inputs.job
+        brief = self._brief(())
+        task = job.task.model_copy(update={"sections": ()})
+        # Nothing may be done before an approval, and another model's or program's prompts have another beginning.
+        together = job.plan_mode == "auto" and job.runner == "native" and job.chosen.of("plan") == job.main_model
+        return PlanConversation(
+            brief,
+            render_planning(job, brief, self._kind.overrides),
+            smallest=render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides),
+            tools=specs() if together else (),
+        )
+
+    def _brief(self, answers: Sequence[QuestionAnswers]) -> str:
+        inputs = self._inputs
+        task = inputs.job.task
+        repository_map, rules = self._repository
+        page = f"{inputs.settings.github_url}/{task.repository}/issues/{task.issue.number}" if task.origin else ""
+        return render_brief(
+            self._kind.shown,
+            answers=answers,
+            # a pull request's diff shows better where to look
+            repository_map="" if task.follows_up and inputs.job.aim == "fix" else repository_map,
+            instructions=rules,
             lessons=self._memory.shown,
             images=self._sight.shown,
             overrides=self._kind.overrides,
+            address=task.issue.url or page,
+            ignored=ignored_by_git(inputs.tree),
         )
 
     def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
@@ -80,7 +118,7 @@ class PromptBuilder:
         return render_brief(
             self._inputs.job,
             answers=answers,
-            repository_map=self._repository[0],
+            repository_map=self.survey.map(AUTHOR_MAP_TOKENS),
             images=self._sight.shown,
             tests=tests,
         )

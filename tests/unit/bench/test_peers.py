@@ -148,7 +148,7 @@ def play(*commands: str) -> CountedScript:
 
 def test_only_requests_with_tools_take_a_step() -> None:
     played = play("one", "two")
-    assert played.answer(body("Give one JSON object."), 10).text.startswith("{")
+    assert played.answer(body("Answer with one JSON object."), 10).text.startswith("{")
     assert played.answer(body("Sum this up."), 10).text == SUMMARY
     first = played.answer(body("a", tools=SHELL_ONLY), 10)
     second = played.answer(body("a", "b", tools=SHELL_ONLY), 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.agent.prompts import guidance, render, render_brief
+from app.agent.prompts import guidance, render, render_brief, render_planning
 from app.config.prompt_overrides import DIRECTORY, MAX_BYTES, MAX_NOTES, Override, parse_overrides, read_overrides
 from tests.support.memory_tree import MemoryTree
 from tests.unit.agent.test_prompts import job, mark_of
@@ -88,8 +88,8 @@ def test_another_kinds_file_is_not_shown_nor_the_plans_to_the_worker() -> None:
     text = render_brief(job(), overrides=parse_overrides(files))
     assert "designers" not in text
     assert "schema" not in text
-    planning = render_brief(job(), overrides=parse_overrides(files), planning=True)
-    assert f"<{mark_of(planning)}>\nFirst the schema." in planning
+    planning = render_planning(job(), text, parse_overrides(files))
+    assert f"<{mark_of(text)}>\nFirst the schema." in planning
 
 
 def test_no_file_closes_its_frame_or_touches_the_rules() -> None:

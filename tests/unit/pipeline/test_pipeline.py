@@ -147,7 +147,7 @@ class World:
             progress=self.progress,
             plan=self.plan,
             approve=self.approve,
-            brief=lambda plan, known, answers: f"{plan} {known.brief} {answers}",
+            assignment=lambda plan, known, answers: Assignment(brief=f"{plan} {known.brief} {answers}"),
             open_work=self.open_work,
             export=self.export,
             runner=lambda sandbox, attempt: self.agent,

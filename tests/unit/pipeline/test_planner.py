@@ -1,7 +1,6 @@
 """A plan comes out of any answer and any edited file, or the person is told which line is wrong."""
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,22 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.agent.actions import specs
+from app.agent.prompts import head, render_brief, render_planning
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
 from app.core.plan import Plan
 from app.core.plan_text import PlanError
 from app.core.task import Issue, Task, TaskSection
+from app.llm.base import Message
 from app.llm.errors import BudgetError, ModelError
 from app.pipeline.planner import (
-    make_plan,
+    PlanConversation,
     parse_plan,
     parse_plan_file,
-    plan_schema,
     render_plan,
     render_plan_file,
     render_plan_markdown,
 )
-from tests.support.agent_harness import UnbudgetedModel, say
+from tests.support.agent_harness import UnbudgetedModel, act, say
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.scripted_model import ScriptedModel, Turn
 
@@ -50,38 +51,51 @@ def job() -> Job:
     return Job(id="j", task=task, branch="b", budget=Budget(), model="m", created_at=now)
 
 
+def conversation(*, tools: bool = False) -> PlanConversation:
+    brief = render_brief(job(), repository_map="app/money.py")
+    smallest = render_brief(job().model_copy(update={"task": job().task.model_copy(update={"sections": ()})}))
+    return PlanConversation(brief, render_planning(job(), brief), smallest, specs() if tools else ())
+
+
 async def plan_from(
-    *turns: Turn, journal: MemoryJournal | None = None, answers: Sequence[QuestionAnswers] = ()
+    *turns: Turn, journal: MemoryJournal | None = None, made: PlanConversation | None = None
 ) -> tuple[Plan, ScriptedModel]:
     model = ScriptedModel(turns)
-    made = await make_plan(
-        UnbudgetedModel(model),
-        journal or MemoryJournal(),
-        job(),
-        answers=answers,
-        repository_map="app/money.py",
-        suite="ok",
-    )
+    made = made or conversation()
+    plan = await made.make_plan(UnbudgetedModel(model), journal or MemoryJournal(), ISSUE.title)
     assert model.left == 0
-    return made, model
+    return plan, model
 
 
-async def test_one_call_with_a_schema() -> None:
-    made, model = await plan_from(say(ANSWER))
-    assert made == PLAN
+async def test_the_plan_is_the_first_turn_of_the_work() -> None:
+    made = conversation(tools=True)
+    plan, model = await plan_from(say(ANSWER), made=made)
+    assert plan == made.plan == PLAN
     assert model.keys == ["plan"]
-    assert model.requests[0].response_schema == plan_schema()
-    assert "They are 1 cent off." in model.requests[0].messages[1].content
-    assert "app/money.py" in model.requests[0].messages[1].content
-    assert SECTION.text in model.requests[0].messages[1].content
+    request = model.requests[0]
+    assert request.tools == specs()
+    assert request.messages[0] == head("")[0]
+    assert "They are 1 cent off." in request.messages[1].content
+    assert "app/money.py" in request.messages[1].content
+    assert SECTION.text in request.messages[1].content
+    assert made.turns == (request.messages[1], Message(role="assistant", content=ANSWER))
 
 
-async def test_what_earlier_jobs_learned_is_shown_to_who_plans() -> None:
-    model = ScriptedModel([say(ANSWER)])
-    await make_plan(
-        UnbudgetedModel(model), MemoryJournal(), job(), lessons="- 3 (trap, app/money.py): Amounts are cents."
-    )
-    assert "- 3 (trap, app/money.py): Amounts are cents." in model.requests[0].messages[1].content
+async def test_who_begins_to_work_is_let_to() -> None:
+    made = conversation(tools=True)
+    plan, _ = await plan_from(act(("bash", "{}")), made=made)
+    assert plan == Plan(summary=ISSUE.title)
+    assert made.begun is not None
+    assert [call.name for call in made.begun.tool_calls] == ["bash"]
+    assert [message.role for message in made.turns] == ["user"]
+
+
+async def test_without_tools_nobody_begins_to_work() -> None:
+    made = conversation()
+    plan, model = await plan_from(act(("bash", "{}")), say(ANSWER), made=made)
+    assert plan == PLAN
+    assert made.begun is None
+    assert model.keys == ["plan", "plan.repair"]
 
 
 async def test_a_useless_answer_is_repaired_once() -> None:
@@ -93,8 +107,10 @@ async def test_a_useless_answer_is_repaired_once() -> None:
 
 @pytest.mark.parametrize("answer", ["", "no", "{}", '{"summary": ""}', "[1]", '{"summary": 3}', "{" * 5_000])
 async def test_two_useless_answers_make_a_minimal_plan(answer: str) -> None:
-    made, _ = await plan_from(say(answer), say(answer))
-    assert made == Plan(summary="Totals are wrong")
+    made = conversation()
+    plan, _ = await plan_from(say(answer), say(answer), made=made)
+    assert plan == Plan(summary="Totals are wrong")
+    assert made.turns == ()
 
 
 async def test_what_does_not_fit_is_asked_with_the_issue_alone() -> None:
@@ -106,7 +122,9 @@ async def test_what_does_not_fit_is_asked_with_the_issue_alone() -> None:
 
 
 async def test_an_issue_that_never_fits_has_a_minimal_plan() -> None:
-    assert (await plan_from(SHRINK, SHRINK))[0] == Plan(summary="Totals are wrong")
+    made = conversation()
+    assert (await plan_from(SHRINK, SHRINK, made=made))[0] == Plan(summary="Totals are wrong")
+    assert made.turns == ()
 
 
 @pytest.mark.parametrize("error", [ModelError("no key", kind="give_up", reason="no_key"), BudgetError("cap")])
@@ -122,8 +140,10 @@ async def test_an_answer_is_not_bought_twice() -> None:
     model = ScriptedModel([say("useless"), say(ANSWER)])
     journal = MemoryJournal(die_at="plan.repair.answer", moment="after")
     with pytest.raises(Died):
-        await make_plan(UnbudgetedModel(model), journal, job())
-    assert await make_plan(UnbudgetedModel(model), journal.resumed(), job()) == PLAN
+        await conversation().make_plan(UnbudgetedModel(model), journal, ISSUE.title)
+    resumed = conversation()
+    assert await resumed.make_plan(UnbudgetedModel(model), journal.resumed(), ISSUE.title) == PLAN
+    assert [message.role for message in resumed.turns] == ["user", "assistant", "user", "assistant"]
     assert model.calls == 2
 
 
@@ -131,17 +151,23 @@ def answered(text: str) -> QuestionAnswers:
     return QuestionAnswers(questions=("Which currency?",), messages=(UserMessage(seq=1, who="octocat", text=text),))
 
 
-async def test_it_is_planned_again_with_what_people_answered() -> None:
-    made, model = await plan_from(say(ANSWER), answers=[answered("Euro, please.")])
-    assert made == PLAN
+async def test_it_is_planned_again_below_with_what_people_answered() -> None:
+    made, journal = conversation(), MemoryJournal()
+    _, first = await plan_from(say(ANSWER), made=made, journal=journal)
+    model = ScriptedModel([say(ANSWER)])
+    await made.make_plan(UnbudgetedModel(model), journal, ISSUE.title, [answered("Euro, please.")])
     assert model.keys == ["plan.2"]
-    brief = model.requests[0].messages[1].content
-    assert "- Which currency?\n\noctocat answered: Euro, please." in brief
-    assert "No more questions" not in brief
+    messages = model.requests[0].messages
+    assert messages[:2] == first.requests[0].messages
+    assert "- Which currency?\n\noctocat answered: Euro, please." in messages[-1].content
+    assert "No more questions" not in messages[-1].content
+    assert [message.role for message in made.turns] == ["user", "assistant", "user", "assistant"]
 
 
 async def test_after_the_last_round_no_more_can_be_asked() -> None:
-    _, model = await plan_from(SHRINK, say(ANSWER), answers=[answered("Hm."), answered("Hm!")])
+    model = ScriptedModel([SHRINK, say(ANSWER)])
+    answers = [answered("Hm."), answered("Hm!")]
+    await conversation().make_plan(UnbudgetedModel(model), MemoryJournal(), ISSUE.title, answers)
     assert model.keys == ["plan.3", "plan.3.small"]
     for request in model.requests:
         assert "No more questions can be asked" in request.messages[1].content
@@ -161,13 +187,6 @@ def test_a_plan_that_was_kept_before_there_were_questions() -> None:
     kept = PLAN.model_dump(mode="json")
     del kept["questions"]
     assert Plan.model_validate(kept) == PLAN
-
-
-def test_the_schema_is_strict() -> None:
-    schema = plan_schema()
-    assert schema["required"] == list(schema["properties"]) == list(Plan.model_fields)
-    assert schema["additionalProperties"] is False
-    assert "default" not in json.dumps(schema)
 
 
 @pytest.mark.parametrize(
