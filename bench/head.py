@@ -20,7 +20,7 @@ from typing import Any
 from bench.comparison import table
 from bench.counting import asks_for_plan, tokens
 from bench.endpoint import MODEL, Turn
-from bench.ground import COMMAND, Command, Ground
+from bench.ground import COMMAND, BenchDirectory, Command
 from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply
 
 ISSUES = (
@@ -71,7 +71,7 @@ class Reader(OpenAIEndpoint):
 
 
 def measure(instance: Mapping[str, Any], mirrors: Path, root: Path) -> Head:
-    ground = Ground(root)
+    ground = BenchDirectory(root)
     ground.repository.mkdir(parents=True)
     mirror = mirrors / instance["repo"].replace("/", "+") / "repo"
     _checkout(ground.repository, mirror, instance["base_commit"])
