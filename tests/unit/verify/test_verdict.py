@@ -307,6 +307,8 @@ def test_changed_parameters_are_not_vanished_tests() -> None:
     assert fewer.missing == ("t::c[1-2]",)
     failing = compare("suite", result(("t::c[1]",), ("t::c[2]",)), result((), ("t::c[2]",)))
     assert failing.missing == ("t::c[1]",), "one that failed before does not take its place"
+    cut = compare("suite", result(("t::c[1]",), timed_out=True), result((), ("t::c[2]",)))
+    assert (cut.newly_failing, cut.missing) == ((), ("t::c[1]",)), "nor does one whose failure does not count"
 
 
 def test_a_new_test_that_fails_is_newly_failing_and_a_mended_one_is_fixed() -> None:
