@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -19,6 +19,7 @@ from app.verify.sources.rust_tests import with_test_modules
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_DIFF = 6_000
+_NOT_LOADED = "unittest.loader._FailedTest."
 _HEADER = re.compile(r"^\[{1,2}([^\[\]\n]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
 _SECTIONS = re.compile(
     r"tool\.(?:pytest|tox|nox|coverage)\b|project\.entry-points|tool:pytest|pytest|aliases"
@@ -138,11 +139,18 @@ class JudgedPatch:
         return text if len(text) <= MAX_DIFF else text[:MAX_DIFF].rpartition("\n")[0] + "\n…"
 
 
+def loaded_tests(name: str, passing: Collection[str]) -> bool:
+    """True if `name` is a test file that could not be loaded, and tests of this file are among `passing`."""
+    file = name.removeprefix(_NOT_LOADED)
+    if file == name and not is_test_file(file):
+        return False
+    return any(other.startswith((f"{file}::", f"{file}.")) for other in passing)
+
+
 def _stands_in(name: str, path: str) -> bool:
     """True if a test's id names this file, by its path or as a dotted module."""
-    return (
-        name.startswith(f"{path}::") or name == path or f"{path.removesuffix('.py').replace('/', '.')}." in f".{name}"
-    )
+    module = f"{path.removesuffix('.py').replace('/', '.')}."
+    return name.startswith(f"{path}::") or name == path or module in f".{name.removeprefix(_NOT_LOADED)}."
 
 
 def _ruled(path: str, old: bytes, new: bytes) -> bytes:

@@ -13,9 +13,9 @@ _CARGO_TEST = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<st
 _CARGO_LINE = re.compile(r" \(line \d+\)")
 _CARGO_FAILURE = re.compile(r"^---- (?P<name>.+?) stdout ----$")
 
-_UNITTEST_START = re.compile(r"^(?P<method>\w+) \((?P<owner>[\w.<>]+)\)(?P<rest>.*)$")
+_UNITTEST_START = re.compile(r"^(?P<method>[\w.]+) \((?P<owner>[\w.<>]+)\)(?P<rest>.*)$")
 _UNITTEST_END = re.compile(r"(?:^|\s|\.\.\. )(?P<status>ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)$")
-_UNITTEST_BLOCK = re.compile(r"^(?P<kind>ERROR|FAIL|UNEXPECTED SUCCESS): (?P<method>\w+) \((?P<owner>[\w.<>]+)\)")
+_UNITTEST_BLOCK = re.compile(r"^(?P<kind>ERROR|FAIL|UNEXPECTED SUCCESS): (?P<method>[\w.]+) \((?P<owner>[\w.<>]+)\)")
 _UNITTEST_STATUS: Mapping[str, Status] = {
     "ok": "passed",
     "expected failure": "passed",

@@ -9,7 +9,7 @@ from app.core.job import Progress
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
-from app.verify.base_rules import JudgedPatch
+from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.nearest_tests import nearest
 from app.verify.overlay import apply_patch
@@ -146,13 +146,15 @@ class SuiteRunner:
             command=self.command.command, newly_failing=tuple(sorted(set(own.failing or ()) - before))
         )
         new = await self._recheck(judged.patch, limit, found.base, all_of_it).of(new)
-        needed = tuple(name for name in found.newly_failing if name in excused)
+        needed = tuple(name for name in found.newly_failing if name in excused or loaded_tests(name, excused))
         failing = {*found.newly_failing, *new.newly_failing}.difference(needed)
         update: dict[str, object] = {
             "own_tests": own,
             "newly_failing": tuple(sorted(failing)),
             "notes": (*found.notes, *new.notes),
         }
+        if needed:  # the base's version of their file could not be loaded
+            update["missing"] = tuple(name for name in found.missing if name not in excused)
         exits = bool(needed)
         if found.head is not None and (own.count is None or found.head.count is None):  # only exit codes tell
             exits = found.head.execution.exit_code != 0 and own.execution.exit_code == 0

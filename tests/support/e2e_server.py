@@ -197,14 +197,16 @@ class E2ERepository:
             job = self.job(issue)
             return job if job and job.row.state in states and job.job.id != not_before else None
 
-        return self.until(found, f"a job that is {' or '.join(states)}")
+        return self.until(found, f"a job that is {' or '.join(states)}", issue=issue)
 
     def has(self, label: str, issue: Issue | None = None) -> None:
         self.until(lambda: label in (issue or self.issue).labels, f"the label {label}")
 
-    def until(self, found: Callable[[], T | None], what: str, *, timeout: float = TIMEOUT) -> T:
+    def until(
+        self, found: Callable[[], T | None], what: str, *, issue: Issue | None = None, timeout: float = TIMEOUT
+    ) -> T:
         def state() -> str:
-            job = self.job()
+            job = self.job(issue)
             return f"{self.model}: {what} ({job.row.state}, {job.row.reason} {job.row.result})" if job else what
 
         try:

@@ -144,7 +144,7 @@ async def test_a_pull_request_of_ours_is_dressed_and_amended_and_nobody_elses(pl
     grace = place.repository.as_user("grace")
     grace.push("theirs", {"a.txt": "a\n"})
     theirs = grace.open_pull("theirs", "Mine")
-    with pytest.raises(NeedsHumanAction, match="somebody else's"):
+    with pytest.raises(NeedsHumanAction, match="not agent-fix's own"):
         await proposals.amend(theirs, lambda body: "ours now")
 
 

@@ -100,9 +100,11 @@ async def test_a_python_project_is_installed_and_works_offline_in_any_fresh_tree
         offline = await sandbox.exec(["pip", "install", "attrs"])
         assert not offline.ok
         assert not (await sandbox.exec(["touch", "/env/written"])).ok
+    async with services.open("second", PYTHON_PROJECT, await plan(PYTHON_PROJECT)) as sandbox:
+        assert services.output == b"", "the second job on a commit finds the result of the first"
     edited = {**PYTHON_PROJECT, "src/greeter/__init__.py": "def greet():\n    return 'goodbye'\n"}
-    async with services.open("second", edited, await plan(edited)) as sandbox:
-        assert services.output == b"", "the second job of a repository finds the result of the first"
+    async with services.open("third", edited, await plan(edited)) as sandbox:
+        assert services.output != b"", "its set-up runs the project's own code, so another tree has another result"
         tested = await sandbox.exec(["python", "-m", "unittest", "discover", "-s", "tests"])
         assert "'goodbye' != 'hello'" in text(tested)
 

@@ -1,5 +1,6 @@
 """The suite on the head has the base's own tests, fixtures and settings; the patch's are run afterwards."""
 
+import re
 import textwrap
 from collections.abc import Mapping
 
@@ -36,9 +37,11 @@ NEWLY = ("tests/test_money.py::test_half",)
 TESTS = textwrap.dedent(MONEY["tests/test_money.py"])
 
 
-async def compared(provider: BubblewrapProvider, changes: Mapping[str, str | None]) -> SuiteComparison:
-    project = Project(provider, MONEY)
-    patch = patch_of({path: textwrap.dedent(text) if text else None for path, text in changes.items()})
+async def compared(
+    provider: BubblewrapProvider, changes: Mapping[str, str | None], files: Files = MONEY
+) -> SuiteComparison:
+    project = Project(provider, files)
+    patch = patch_of({path: None if text is None else textwrap.dedent(text) for path, text in changes.items()})
     runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0, tree=project.tree)
     return await runner.both(patch, project.tree, None)
 
@@ -73,6 +76,39 @@ async def test_a_test_that_the_patch_had_to_change_is_named(provider: Bubblewrap
     (changed,) = found.changed_tests
     assert (changed.path, changed.failing, changed.removed) == ("tests/test_money.py", NEWLY, ())
     assert "+    assert half(two) == 0" in changed.diff
+
+
+UNITTESTS: Files = {
+    "money.py": MONEY["money.py"],
+    "tests/__init__.py": "",
+    "tests/test_money.py": """\
+        import unittest
+
+        from money import half
+
+
+        class TestMoney(unittest.TestCase):
+            def test_half(self):
+                self.assertEqual(half(2), 1)
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "failing"),
+    [(MONEY, "tests/test_money.py"), (UNITTESTS, "unittest.loader._FailedTest.tests.test_money")],
+    ids=["pytest", "unittest"],
+)
+async def test_a_test_file_that_no_longer_loads_is_named(
+    provider: BubblewrapProvider, files: Files, failing: str
+) -> None:
+    renamed = {path: re.sub(r"\bhalf\b", "halve", textwrap.dedent(text)) for path, text in files.items()}
+    found = await compared(provider, renamed, files)
+    assert (found.newly_failing, found.missing) == ((), ())
+    (changed,) = found.changed_tests
+    assert (changed.path, changed.failing) == ("tests/test_money.py", (failing,))
+    untouched = await compared(provider, {"money.py": renamed["money.py"]}, files)
+    assert untouched.newly_failing == (failing,)
 
 
 async def test_a_deleted_test_is_run_all_the_same(provider: BubblewrapProvider) -> None:

@@ -276,6 +276,7 @@ def test_cargo_lines_are_told_apart_by_binary_and_do_not_move_with_the_lines() -
 
 
 UNITTEST = b"""test_imp (unittest.loader._FailedTest.test_imp) ... ERROR
+tests.test_in (unittest.loader._FailedTest.tests.test_in) ... ERROR
 test_bad (test_u.A.test_bad) ... FAIL
 test_doc (test_u.A.test_doc)
 Docs here. ... ok
@@ -295,6 +296,11 @@ ERROR: test_imp (unittest.loader._FailedTest.test_imp)
 ModuleNotFoundError: No module named 'nope'
 
 ======================================================================
+ERROR: tests.test_in (unittest.loader._FailedTest.tests.test_in)
+----------------------------------------------------------------------
+ImportError: cannot import name 'gone'
+
+======================================================================
 ERROR: setUpClass (test_u.B)
 ----------------------------------------------------------------------
 ValueError
@@ -310,9 +316,9 @@ FAIL: test_sub (test_u.A.test_sub) [m] (i=1)
 AssertionError: 1 != 0
 
 ----------------------------------------------------------------------
-Ran 11 tests in 0.001s
+Ran 12 tests in 0.001s
 
-FAILED (failures=2, errors=2)
+FAILED (failures=2, errors=3)
 """
 
 
@@ -320,6 +326,7 @@ def test_unittest_lines_of_old_and_new_pythons() -> None:
     report = read_unittest(UNITTEST)
     assert statuses(report) == {
         "unittest.loader._FailedTest.test_imp": "error",
+        "unittest.loader._FailedTest.tests.test_in": "error",
         "test_u.A.test_bad": "failed",
         "test_u.A.test_doc": "passed",
         "test_u.A.test_print": "passed",
@@ -342,7 +349,7 @@ def test_an_interrupted_unittest_keeps_what_it_told() -> None:
 
 
 def test_output_without_a_summary_is_no_result() -> None:
-    assert read_unittest(UNITTEST.split(b"Ran 11")[0]) is None
+    assert read_unittest(UNITTEST.split(b"Ran 12")[0]) is None
     assert read_cargo(b"error: could not compile `cr`") is None
     assert read_go(b"go: cannot find main module") is None
 

@@ -80,7 +80,7 @@ async def test_an_engine_that_is_too_old(cli: Cli) -> None:
     script = """case $1 in version) echo '{"Server": {"Version": "19.3.1"}}' ;; *) echo '{}' ;; esac"""
     check = await only(cli(script))
     assert check.detail.startswith("Docker 19.3.1")
-    assert check.repair.startswith("It has to be 20.10 or newer.")
+    assert check.repair.startswith("It must be 20.10 or newer.")
 
 
 async def test_an_image_that_is_not_there(cli: Cli) -> None:
