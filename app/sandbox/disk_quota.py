@@ -29,21 +29,24 @@ class DiskQuota:
     _at_first: int = -1
     _when_counted: int = -1
     """Bytes in use on the file system, before the first command and when the files were last counted."""
+    _due: float = 0.0
+    """When they are counted in any case, also across short commands (monotonic clock)."""
 
     async def watch(self, exceeded: Callable[[], None]) -> None:
         """Call `exceeded` as soon as there is too much. Cancel it when the command is over."""
         if self._at_first < 0:
             self._at_first = self._when_counted = self._in_use()
-        due = time.monotonic() + UNPROMPTED
+            self._due = time.monotonic() + UNPROMPTED
         while True:
             await asyncio.sleep(INTERVAL)
-            if self._in_use() - self._when_counted < self.limit / STEPS and time.monotonic() < due:
+            if self._in_use() - self._when_counted < self.limit / STEPS and time.monotonic() < self._due:
                 continue
             self._when_counted, started = self._in_use(), time.monotonic()
             if await asyncio.to_thread(self._count) > self.limit:
+                self._due = 0.0  # the next command is counted at once
                 exceeded()
                 return
-            due = time.monotonic() + max(UNPROMPTED, SHARE * (time.monotonic() - started))
+            self._due = time.monotonic() + max(UNPROMPTED, SHARE * (time.monotonic() - started))
 
     @property
     def note(self) -> bytes:

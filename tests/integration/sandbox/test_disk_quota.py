@@ -41,7 +41,7 @@ async def test_a_command_that_fills_the_disk_is_ended(sandbox: Sandbox, way: str
 
 async def test_all_commands_together_are_counted(sandbox: Sandbox) -> None:
     outputs = []
-    for number in range(12):
+    for number in range(16):
         command = f"head -c 8000000 /dev/urandom > /tmp/{number}; sleep 1"
         outputs.append((await sandbox.exec(["bash", "-c", command], timeout=60.0)).output)
     assert outputs[0] == b""
