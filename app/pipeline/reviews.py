@@ -109,7 +109,7 @@ class SubmissionReviews:
         return _numbered(await self._compared(found, before), number)
 
     async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
-        """The same, marked as doubtful if an earlier submission with the same sources ended differently."""
+        """The same, marked as doubtful if an earlier submission with the same sources gave different results."""
         now = found.verification
         for earlier in before:
             then = earlier.verification
@@ -174,7 +174,7 @@ def _ends_otherwise(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 
 def _doubted(controls: Sequence[Control]) -> tuple[Control, ...]:
-    detail = "an earlier submission with the same sources ended differently."
+    detail = "an earlier submission with the same sources gave different results."
     failed = Control(name="repeats_agree", outcome="failed", detail=detail)
     return (*(control for control in controls if control.name != "repeats_agree"), failed)
 

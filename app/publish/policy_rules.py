@@ -92,7 +92,7 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
     left = {change.path: change.content for change in request.patch.changes}
     contents = {**candidate.base.read_many(conflicts), **{path: left[path] for path in conflicts if path in left}}
     markers = markers_left({path: content for path, content in contents.items() if content is not None})
-    found += [f"{where}: a conflict marker is left" for where in markers]
+    found += [f"{where}: contains a conflict marker" for where in markers]
     if not found:
         return None
     more = f"; and {len(found) - _MAX_FINDINGS:,} more" if len(found) > _MAX_FINDINGS else ""

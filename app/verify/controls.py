@@ -135,7 +135,7 @@ class Examination:
         """Without the changed bodies the red ones have to fail, and of the new ones some with what is new but empty."""
         name: ControlName = "additions_stay_red"
         twins, old = self.sides.twins, self.red - self.new
-        found = Control(name=name, outcome="not_applicable", detail="new behaviour: it was not there.")
+        found = Control(name=name, outcome="not_applicable", detail="this is new behaviour.")
         if old:
             make = twins.additions_only
             found = await self._twin(name, "additions", lambda tree, patch, _: make(tree, patch), red=True, of=old)
@@ -160,7 +160,7 @@ class Examination:
         """Run the tests on a variant; `red` ones (those of `of`, all or `some`) must fail there, or all must pass."""
         patch = await asyncio.to_thread(self.sides.twin, make)
         if patch is None:
-            return Control(name=name, outcome="not_applicable", detail="there is no such variant of these sources.")
+            return Control(name=name, outcome="not_applicable", detail="no such variant of these sources can be made.")
         expected = of or (self.red if red else frozenset(self.selection.ids))
         selection = self.selection.model_copy(update={"ids": tuple(i for i in self.selection.ids if i in expected)})
         run = await self.runs.once(f"{self.name}-{label}", selection, patch)
@@ -176,7 +176,7 @@ class Examination:
     def _conditions(self) -> Control:
         if self.isolated():
             return Control(name="same_conditions", outcome="held")
-        detail = "without a sandbox, base and head have different paths and the tests can reach the host."
+        detail = "without a sandbox, base and head have different paths, and tests can reach the host."
         return Control(name="same_conditions", outcome="not_run", detail=detail)
 
     def _sources(self) -> Control:
@@ -186,21 +186,19 @@ class Examination:
     def _executed(self, run: TestRun, lines: Mapping[str, Set[int]]) -> Control:
         name: ControlName = "changed_line_executed"
         if not any(lines.values()):
-            return Control(name=name, outcome="not_applicable", detail="the patch adds and changes no line of source.")
+            return Control(name=name, outcome="not_applicable", detail="the patch adds and changes no source line.")
         if not run.measured:
-            return Control(name=name, outcome="not_run", detail="executed lines are not measured for this framework.")
+            return Control(name=name, outcome="not_run", detail="this framework's executed lines cannot be measured.")
         if any(lines.get(path, set()) & set(executed) for path, executed in run.executed):
             return Control(name=name, outcome="held")
-        return Control(
-            name=name, outcome="failed", detail="no line that the patch changes was executed by these tests."
-        )
+        return Control(name=name, outcome="failed", detail="the tests executed no line that the patch changes.")
 
     def _copies(self, first: TestRun, head: Repeats) -> Control:
         name: ControlName = "failing_copies_fail"
         if wrong := head.untrusted:
             return Control(name=name, outcome="failed", detail=wrong)
         unchecked = [each for each in self.selection.ids if each in self.red and each in first.unchecked]
-        detail = f"no copy that has to fail could be made of {_some(unchecked)}." if unchecked else ""
+        detail = f"no altered copy could be made of {_some(unchecked)}." if unchecked else ""
         return Control(
             name=name, outcome="not_run" if unchecked and self.red <= {*unchecked} else "held", detail=detail
         )
@@ -213,11 +211,11 @@ class Examination:
         name: ControlName = "repeats_agree"
         both = (head, *([self.base] if self.base else []))
         if wrong := sorted({test for side in both for test in side.disagreeing}):
-            return Control(name=name, outcome="failed", detail=f"{_some(wrong)} ended differently.")
+            return Control(name=name, outcome="failed", detail=f"{_some(wrong)} gave different results.")
         if len(head.runs) < 2:
             seconds = head.first.execution.seconds
-            return Control(name=name, outcome="not_run", detail=f"one execution takes {seconds:.0f} s.")
-        return Control(name=name, outcome="held", detail=f"{len(head.runs)} executions on the head.")
+            return Control(name=name, outcome="not_run", detail=f"one run takes {seconds:.0f} s.")
+        return Control(name=name, outcome="held", detail=f"{len(head.runs)} runs on the head.")
 
 
 def _is_data(path: str) -> bool:

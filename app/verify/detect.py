@@ -46,7 +46,7 @@ def _detected(tree: Tree) -> SuiteCommand | None:
     if not left_out:
         return main
     names = ", ".join(f"`{suite.command}`" for suite in left_out[:5])
-    return replace(main, note=f"Also found and not run: {names}. Set `test:` in the configuration to choose.")
+    return replace(main, note=f"Also found, but not run: {names}. Set `test:` in the configuration to choose.")
 
 
 def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:

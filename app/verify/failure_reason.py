@@ -32,7 +32,7 @@ def failure_reason(attempt: FailedRun, existing: ExistingNames) -> tuple[Failure
     """How a reproduction ended, and the reason in a few words if there is one."""
     execution = attempt.execution
     if execution.timed_out:
-        return "red", f"did not end within its limit ({execution.seconds:.0f} s)"
+        return "red", f"did not finish within its limit ({execution.seconds:.0f} s)"
     if execution.exit_code == 0:
         reason = _nothing_ran(attempt)
         return ("was_not_there", reason) if reason else ("green", "")
@@ -57,7 +57,7 @@ def rightly_failing(attempt: FailedRun, existing: ExistingNames) -> frozenset[st
 
 def _absent_in_case(name: str, case: CaseResult, attempt: FailedRun, existing: ExistingNames) -> str:
     if name.startswith("unittest.loader._FailedTest") and "has no attribute" in case.text:
-        return "the test was not there"
+        return "the test does not exist"
     # For a file that could not be loaded, node's report only says that it failed; the output has the reason.
     silent = "ERR_TEST_FAILURE" in case.text and "cause: 'test failed'" in case.text
     return missing_name(attempt.output[-LOOKED_AT:] if silent else case.text, attempt.execution.command, existing)
@@ -110,7 +110,7 @@ _PYTHON_PLACE = re.compile(r"^(?:E\s+)?(?P<path>[\w./-]+\.py):\d+", re.MULTILINE
 
 def _python(text: str, existing: ExistingNames) -> str | None:
     if found := re.search(r"(?:^|/)python[\w.]*: No module named (?P<name>[\w.]+)", text, re.MULTILINE):
-        return "" if existing.module(found["name"]) else f"the module {found['name']} was not there"
+        return "" if existing.module(found["name"]) else f"the module {found['name']} does not exist"
     errors = list(_PYTHON_ERROR.finditer(text))
     if not errors:
         return None
@@ -122,15 +122,15 @@ def _python(text: str, existing: ExistingNames) -> str | None:
         places = [found["path"] for found in (*_PYTHON_FILE.finditer(text), *_PYTHON_PLACE.finditer(text))]
         return "" if any(existing.source(path) for path in places[-1:]) else "the test has a syntax error"
     if kind == "AttributeError" and (found := _NO_TEST_ATTRIBUTE.search(rest)) and "unittest/loader" in text:
-        return f"the test {found['name']} was not there"
+        return f"the test {found['name']} does not exist"
     return ""
 
 
 def _python_import(message: str, existing: ExistingNames) -> str | None:
     if found := _NO_NAME.search(message):
-        return "" if existing.defines(found["name"]) else f"the name {found['name']} was not there"
+        return "" if existing.defines(found["name"]) else f"the name {found['name']} does not exist"
     if found := _NO_MODULE.search(message):
-        return "" if existing.module(found["name"]) else f"the module {found['name']} was not there"
+        return "" if existing.module(found["name"]) else f"the module {found['name']} does not exist"
     return ""
 
 
@@ -146,8 +146,8 @@ def _collection(text: str, _: ExistingNames) -> str | None:
     if found is None:
         return None
     if found["fixture"]:
-        return f"the fixture {found['fixture']} was not there"
-    return "the command was not understood" if found["usage"] else "the test was not there"
+        return f"the fixture {found['fixture']} does not exist"
+    return "the command was not understood" if found["usage"] else "the test does not exist"
 
 
 _NODE_MODULE = re.compile(
@@ -160,13 +160,13 @@ _TYPESCRIPT = re.compile(r"^(?P<path>[\w./-]+\.[cm]?tsx?)[:(]\d+.*error TS\d+", 
 
 def _javascript(text: str, existing: ExistingNames) -> str | None:
     if found := _NODE_EXPORT.search(text):
-        return "" if existing.defines(found["name"]) else f"the export {found['name']} was not there"
+        return "" if existing.defines(found["name"]) else f"the export {found['name']} does not exist"
     if found := _NODE_MODULE.search(text):
         name = found["name"] or found["path"]
-        return "" if existing.script(name) else f"{name.removeprefix('/workspace/')} was not there"
-    for pattern, told in ((_NODE_SYNTAX, "the test has a syntax error"), (_TYPESCRIPT, "the test does not compile")):
+        return "" if existing.script(name) else f"{name.removeprefix('/workspace/')} does not exist"
+    for pattern, reason in ((_NODE_SYNTAX, "the test has a syntax error"), (_TYPESCRIPT, "the test does not compile")):
         if found := pattern.search(text):
-            return "" if existing.source(found["path"]) else told
+            return "" if existing.source(found["path"]) else reason
     return None
 
 
@@ -219,7 +219,7 @@ def _missing_argument(text: str, command: str, existing: ExistingNames) -> str:
     for found in _NO_FILE.finditer(text):
         path = (found["path"] or found["before"]).removeprefix("/workspace/").removeprefix("./")
         if path in words and not existing.file(path):
-            return f"{path} was not there"
+            return f"{path} does not exist"
     return ""
 
 

@@ -22,21 +22,21 @@ BRIEF_LINES = 15
 def baseline_brief(command: str, result: SuiteResult | None) -> str:
     """One or two sentences for the first message: what is red before any change."""
     if result is None:
-        return "No test command was found in this repository: nothing but your reproduction will be run."
+        return "No test command was found in this repository, so only your reproduction will be run."
     execution = result.execution
     if result.count is None:
         if reason := could_not_start(execution):
             return f"The suite (`{command}`) could not be run on the base: {reason}"
-        told = f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
+        summary = f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
         tail = "\n".join(execution.excerpt.splitlines()[-BRIEF_LINES:])
-        return told if execution.exit_code == 0 or not tail else f"{told} The end of its output:\n\n{tail}"
+        return summary if execution.exit_code == 0 or not tail else f"{summary} The end of its output:\n\n{tail}"
     count = result.count
-    told = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
+    counts = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
     failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
     if result.shared_cause:
-        failing = f" Most fail for one cause, before any change and whatever is changed: {result.shared_cause}"
+        failing = f" Most of them fail for one cause, which was there before any change: {result.shared_cause}"
     partial = f" {result.partial}" if result.partial else ""
-    return f"The suite (`{command}`) on the base: {told}.{failing}{partial}"
+    return f"The suite (`{command}`) on the base: {counts}.{failing}{partial}"
 
 
 def feedback(verification: Verification) -> str:
@@ -56,7 +56,7 @@ def feedback(verification: Verification) -> str:
         *_suite(verification.suite),
     ]
     text = "\n".join(section for section in sections if section)
-    return text if len(text) <= MAX_FEEDBACK else text[: MAX_FEEDBACK - 30].rstrip() + "\n… (the rest is left out)"
+    return text if len(text) <= MAX_FEEDBACK else text[: MAX_FEEDBACK - 30].rstrip() + "\n… (truncated)"
 
 
 def _specification(verification: Verification) -> Iterable[str]:
@@ -71,14 +71,14 @@ def _specification(verification: Verification) -> Iterable[str]:
 
 
 _ROLES = {
-    "shows": "Independent tests, written from the issue before you started, ask for this, and it does not hold yet:",
-    "guards": "They also ask that this goes on working, and it no longer does:",
+    "shows": "Independent tests, written from the issue before you started, still fail. They require:",
+    "guards": "Your change broke behaviour that independent tests require to keep working:",
 }
 _OBJECT = (
-    "You are not shown these tests. Make it so; or, if one of them contradicts the issue, submit with an `objection`: "
-    "which behaviour, and why the issue does not ask for it. You can object once."
+    "You cannot see these tests. Fix this behaviour. If a requirement contradicts the issue, submit with an `objection`"
+    " that says which one and why. You can object once."
 )
-_OBJECTED = "Your objection was heard, and these tests were upheld."
+_OBJECTED = "Your objection was reviewed and rejected: these requirements stand."
 
 
 def _reasons(verification: Verification) -> tuple[str, ...]:
@@ -87,9 +87,11 @@ def _reasons(verification: Verification) -> tuple[str, ...]:
     if found is None:
         return verification.reasons
     bare = tuple(control.model_copy(update={"detail": ""}) for control in found.controls)
-    told = judged(Facts(**{**facts_of(verification), "specification": found.model_copy(update={"controls": bare})}))
+    bare_verdict = judged(
+        Facts(**{**facts_of(verification), "specification": found.model_copy(update={"controls": bare})})
+    )
     sentences = [test.sentence for test in found.failing]
-    return tuple(reason for reason in told.reasons if not any(sentence in reason for sentence in sentences))
+    return tuple(reason for reason in bare_verdict.reasons if not any(sentence in reason for sentence in sentences))
 
 
 def _shown(verification: Verification) -> bool:
@@ -99,7 +101,7 @@ def _shown(verification: Verification) -> bool:
 def _gates(verification: Verification) -> Iterable[str]:
     for gate in verification.gates:
         if gate.outcome in ("blocked", "warned"):
-            yield f"{gate.name} ({'must be mended' if gate.outcome == 'blocked' else 'people will look at this'}):"
+            yield f"{gate.name} ({'must be fixed' if gate.outcome == 'blocked' else 'a person will review this'}):"
             yield from (f"  {detail[:200]}" for detail in gate.details[:_DETAILS])
             if gate.outcome == "blocked" and (advice := ADVICE.get(gate.name)):
                 yield f"  → {advice}"
@@ -107,7 +109,7 @@ def _gates(verification: Verification) -> Iterable[str]:
 
 def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
     if reproduction is None:
-        yield "Give a reproduction: a command that fails without your change and passes with it, best one new test."
+        yield "Submit a reproduction (best a new test): a command that fails without your change and passes with it."
         return
     if reproduction.on_head == "not_run":
         return
@@ -121,13 +123,13 @@ def _reproduction(reproduction: Reproduction | None) -> Iterable[str]:
     elif reproduction.on_base != "red" and reproduction.base is not None:
         if reproduction.without:
             yield (
-                f"On {reproduction.reference} it is run with your tests and with what that fix changed taken back;"
-                " there it has to fail because of the bug that was mended, not because something is missing."
+                f"On {reproduction.reference}, the harness runs it with your tests but without that fix. There it must"
+                " fail because of the bug, not because something is missing."
             )
         else:
             yield (
-                "On the base it is run with your changed test files and without your other changes; there it has to"
-                " fail because of the bug, not because something is missing."
+                "On the base, the harness runs it with your changed test files but without your other changes. There"
+                " it must fail because of the bug, not because something is missing."
             )
         yield _tail("On the base", reproduction.base)
 
@@ -143,8 +145,8 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
         yield (
-            f"Passed on the base, and gone or skipped now: {_listed(suite.missing)}. Let them run again; where "
-            "one pins what the issue calls wrong, keep its name and change what it asserts."
+            f"These tests passed on the base and are missing or skipped now: {_listed(suite.missing)}. Make them run"
+            " again. If a test asserts what the issue calls wrong, keep its name and change its assertion."
         )
     yield from suite.notes
 

@@ -20,7 +20,7 @@ from app.verify.reproduction import BorrowSandbox, with_tests_only
 from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
 from app.verify.tests_for_fix import FixUnderTest
 
-NO_RUNNER = "no test runner was found in which chosen tests can be executed."
+NO_RUNNER = "no test runner was found that can run single tests."
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Prover:
         try:
             return await freezer.freeze(files, ids, outdated)
         except ValueError as error:
-            return Specification(absent=f"chosen tests cannot be executed here: {error}."), str(error)
+            return Specification(absent=f"single tests cannot be run here: {error}."), str(error)
 
     async def specification(self, patch: Patch, frozen: Specification) -> SpecificationResult:
         """The results of the frozen tests on the head, with their controls."""
@@ -77,7 +77,7 @@ class Prover:
         if not frozen.tests or runs is None or sides is None:
             return result
         if digest(frozen.files, [test.id for test in frozen.tests]) != frozen.digest:
-            return SpecificationResult(absent="they are not those that were frozen.")
+            return SpecificationResult(absent="they differ from the frozen ones.")
         self.progress.report("verification", f"specification: {len(frozen.tests)} independent tests on the head")
         red = frozenset(test.id for test in frozen.tests if test.role == "shows")
         new = frozenset(test.id for test in frozen.tests if test.missing)
@@ -178,7 +178,7 @@ def can_run(suite: SuiteCommand) -> bool:
 
 
 def _hint(shown: Reproduction, why: str) -> Reproduction:
-    note = f"{shown.note} As the harness runs its tests: {why.rstrip('.')}.".strip()
+    note = f"{shown.note} When the harness ran its tests: {why.rstrip('.')}.".strip()
     return unexamined(shown.model_copy(update={"note": note}))
 
 

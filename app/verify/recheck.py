@@ -41,7 +41,7 @@ class Recheck:
         flaky = await self._flaky(unstable)
         counted = tuple(name for name in names if name not in excused and name not in flaky)
         notes = (
-            *(f"{name} fails on the base as well when it runs alone; not counted." for name in excused),
+            *(f"{name} also fails on the base when it runs alone; not counted." for name in excused),
             *(f"{name} failed in one of two runs on the head: flaky, not counted." for name in flaky),
         )
         execution = alone.execution if alone else None

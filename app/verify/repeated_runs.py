@@ -65,7 +65,7 @@ class Repeats:
             failed = [name for name, result in run.results if result in ("failed", "error")]
             code = run.execution.exit_code
             if bool(failed) != (code != 0) and not run.execution.timed_out:
-                return f"the exit code was {code}, with {len(failed)} of {len(run.results)} tests failing."
+                return f"the exit code was {code}, but {len(failed)} of {len(run.results)} tests failed."
         return ""
 
 

@@ -139,13 +139,13 @@ def _judge(
     on_base, why_base = failure_reason(before, existing)
     on_head, why_head = failure_reason(head, existing)
     if on_base == "red" and subject.suite is None and only_reads_source(subject.command, existing.tree):
-        on_base, why_base = "was_not_there", "the command looks at source text and executes nothing"
+        on_base, why_base = "was_not_there", "the command only reads source text and executes nothing"
     notes = [f"On the base: {why_base}." if why_base else "", f"On the head: {why_head}." if why_head else ""]
     if subject.origin == "changed tests" and before.cases is not None and head.cases is not None:
         failing = {name for name, case in head.cases.items() if case.status in ("failed", "error")}
         if on_head == "red" and failing and failing <= failing_before:
             on_head = "green"
-            notes.append(f"Failing on the base as well, before any change: {len(failing)} of these tests.")
+            notes.append(f"{len(failing)} of these tests also fail on the base.")
         turned = {name for name in rightly_failing(before, existing) if _passed(head.cases, name)}
         if on_base == "red" and not turned:
             on_base = "green"

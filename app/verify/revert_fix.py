@@ -43,9 +43,9 @@ def revert_fix(store: GitStore, base: str, fix: str) -> RevertedFix:
     open_paths = [path for path in merged.paths if not is_test_path(path)]
     code = [path for path in open_paths if PurePosixPath(path).suffix not in _PROSE]
     if code:
-        return RevertedFix(None, f"what it changed was changed again since ({', '.join(code[:MAX_NAMED_CONFLICTS])})")
+        return RevertedFix(None, f"its lines were changed again later ({', '.join(code[:MAX_NAMED_CONFLICTS])})")
     whole = difference(store.tree(base), store.tree(merged.commit))
     kept = tuple(each for each in whole.changes if each.path not in open_paths and not is_test_path(each.path))
     if not kept:
-        return RevertedFix(None, "nothing but tests is left of it in the base")
+        return RevertedFix(None, "only its tests are left in the base")
     return RevertedFix(whole.model_copy(update={"changes": kept}))

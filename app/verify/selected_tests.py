@@ -18,7 +18,7 @@ from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id
 from app.verify.reproduction import BorrowSandbox
 
-FAILURE_UNSEEN = "A test that always fails was not reported as failed."
+FAILURE_UNSEEN = "A test that must fail was not reported as failed."
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "skipped": 1, "passed": 0}
 
 
@@ -89,25 +89,25 @@ class _Trial:
     async def run(self, shown: str, watch: Sequence[str]) -> tuple[TestRun, tuple[str, ...], Mapping[str, bytes]]:
         """Run the tests themselves; returns also those that passed plainly, and the contents of their files."""
         ids = self._shuffled(self.selection.ids)
-        answer, told, output = await self._execute(ids, watch=watch, read=self.launcher.sources(ids))
+        answer, report, output = await self._execute(ids, watch=watch, read=self.launcher.sources(ids))
         results, texts = [], []
         for one in self.selection.ids:
-            outcome = _worst(told.outcomes.get(one, ()))
+            outcome = _worst(report.outcomes.get(one, ()))
             status: Status | Literal["not_run"] = outcome.status if outcome else "not_run"
             text = outcome.text if outcome else ""
-            if one == told.hanging or (not outcome and told.hanging.startswith(one)):
-                status, text = "failed", f"It did not end within {self.timeout:g} s."
+            if one == report.hanging or (not outcome and report.hanging.startswith(one)):
+                status, text = "failed", f"It did not finish within {self.timeout:g} s."
             results.append((one, status))
             if status in ("failed", "error"):
                 texts.append((one, _short(text)))
-        passed = tuple(one for one, found in told.outcomes.items() if found and all(map(_passed, found)))
+        passed = tuple(one for one, found in report.outcomes.items() if found and all(map(_passed, found)))
         run = TestRun(
             execution=_execution(shown, answer, output),
             results=tuple(results),
             texts=tuple(texts),
-            untrusted=told.problem,
-            executed=told.executed,
-            measured=told.measured,
+            untrusted=report.problem,
+            executed=report.executed,
+            measured=report.measured,
         )
         return run, passed, answer.files
 
@@ -125,12 +125,10 @@ class _Trial:
             if problem:
                 return problem
             if odd.same:
-                return (
-                    f"{test_id(next(iter(odd.same.values())))} passes under its own name only, and fails under another."
-                )
+                return f"{test_id(next(iter(odd.same.values())))} passes under its own name but fails under another."
             if odd.altered:
                 original = test_id(next(iter(odd.altered.values())))
-                return f"{original} passes as well when what it expects is changed so that it has to fail."
+                return f"{original} also passes when its expectation is changed so that it must fail."
         return await self._alone(copies)
 
     async def _alone(self, copies: CopiedTests) -> str:
@@ -148,22 +146,22 @@ class _Trial:
 
         `lost` is what it means for an altered copy that its file could not be loaded.
         """
-        _, told, _ = await self._execute(self._shuffled(copies.ids), copies.files)
+        _, report, _ = await self._execute(self._shuffled(copies.ids), copies.files)
         self.checked |= {
             original
             for one, original in copies.altered.items()
-            if one == told.hanging or _failed(told.outcomes.get(one, ()))
+            if one == report.hanging or _failed(report.outcomes.get(one, ()))
         }
-        if told.hanging:
+        if report.hanging:
             self._plainly_failed = True  # nothing more is asked of a run that takes so long
             return "", CopiedTests()
-        if told.problem:
-            return f"With copies of the tests beside them: {told.problem}", CopiedTests()
-        if any(not _failed(told.outcomes.get(one, ())) for one in copies.failing):
+        if report.problem:
+            return f"With copies of the tests added: {report.problem}", CopiedTests()
+        if any(not _failed(report.outcomes.get(one, ())) for one in copies.failing):
             return FAILURE_UNSEEN, CopiedTests()
-        failing = [outcome for one in copies.failing for _, outcome in told.outcomes.get(one, ())]
+        failing = [outcome for one in copies.failing for _, outcome in report.outcomes.get(one, ())]
         self._plainly_failed |= bool(failing) and all(one.status == "failed" and one.plain for one in failing)
-        outcomes = told.outcomes
+        outcomes = report.outcomes
         unloaded = {
             one for one, found in outcomes.items() if any(o.status == "error" and not o.plain for _, o in found)
         }
@@ -195,8 +193,8 @@ class _Trial:
             answer = await supervise(sandbox, steps, read=read, files=self.launcher.files)
             answer = answer.model_copy(update={"steps": tuple([await _mapped(sandbox, step) for step in answer.steps])})
         output = b"".join(self.launcher.readable(step.output) for step in answer.steps)
-        told = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
-        return answer, told, output
+        report = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
+        return answer, report, output
 
     def _shuffled(self, ids: Sequence[str]) -> list[str]:
         """In random order, except for tests of one class, which may build on each other."""

@@ -50,8 +50,8 @@ class Freezer:
         """
         files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
         if problems := await asyncio.to_thread(self._problems, files, ids):
-            news = "\n".join(["Not taken, and nothing was executed:", *problems])
-            return Specification(absent=f"what was written could not be taken: {problems[0]}"), news
+            news = "\n".join(["Rejected; nothing was run:", *problems])
+            return Specification(absent=f"the author's tests were rejected: {problems[0]}"), news
         self.progress.report("verification", f"specification: {len(ids)} tests on the base")
         draft = Specification(
             files=files,
@@ -66,7 +66,7 @@ class Freezer:
         )
         if not doubt and not any(test.role == "shows" for test in kept):
             found = found.model_copy(
-                update={"absent": "none of the tests that were written fails on the base for the right reason."}
+                update={"absent": "none of the author's tests fails on the base for the right reason."}
             )
         if not found.absent:
             kept.sort(key=lambda test: test.role == "guards")
@@ -75,7 +75,7 @@ class Freezer:
             example = _alone(kept, files)
             tests = await asyncio.to_thread(self._compared, kept, files, example)
             found = found.model_copy(update={**update, "tests": tests, "example": example})
-        return found, told(found)
+        return found, freeze_feedback(found)
 
     def _compared(
         self, tests: Sequence[SpecifiedTest], files: Sequence[SourceText], example: str
@@ -91,27 +91,27 @@ class Freezer:
     def _problems(self, files: tuple[SourceText, ...], ids: tuple[str, ...]) -> list[str]:
         found = []
         if not ids or not files:
-            found.append("Give at least one file and the ids of its tests, or a `reason` and no tests at all.")
+            found.append("Give at least one file and the ids of its tests, or no tests and a `reason`.")
         if len(files) > MAX_FILES or len(ids) > MAX_TESTS:
             found.append(f"At most {MAX_FILES} files and {MAX_TESTS} tests.")
         if sum(len(file.text) for file in files) > MAX_BYTES:
-            found.append(f"The files together may have {MAX_BYTES:,} characters at most.")
+            found.append(f"All files together may have at most {MAX_BYTES:,} characters.")
         entries = self.tree.entries()
         for file in files:
             if file.path in entries:
-                found.append(f"{file.path}: is there already; only new files can be taken.")
+                found.append(f"{file.path}: already exists; add new files only.")
             elif not is_test_path(file.path):
-                found.append(f"{file.path}: is no test file by this project's habits.")
+                found.append(f"{file.path}: is not where this project keeps tests.")
             elif _HARNESS.match(PurePosixPath(file.path).name):
-                found.append(f"{file.path}: would steer other tests as well.")
+                found.append(f"{file.path}: would affect other tests.")
         if found:
             return found
         if not any(is_test_file(file.path) for file in files):
-            found.append("None of the files is one that a test runner would execute.")
+            found.append("The test runner would execute none of these files.")
         changes = tuple(FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in files)
         gates = static_gates(CandidatePatch(self.tree, Patch(base=self.tree.commit, changes=changes)), self.protected)
         found += [f"{gate.name}: {detail}" for gate in gates if gate.outcome == "blocked" for detail in gate.details]
-        found += [f"{name}: is in none of the files." for name in ids if home_of(name, files) is None]
+        found += [f"{name}: is in none of these files." for name in ids if home_of(name, files) is None]
         return found
 
     def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
@@ -148,7 +148,7 @@ def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dic
     found = dict[str, OnBase]()
     for name, result in repeats.first.results:
         if name in repeats.disagreeing:
-            found[name] = OnBase(reason="does not end the same way each time")
+            found[name] = OnBase(reason="gives different results in different runs")
         elif result == "passed":
             found[name] = OnBase()
         elif result in ("skipped", "not_run"):
@@ -159,26 +159,28 @@ def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dic
             named = missing if missing and is_named(missing, text) else ""
             reason = missing_name(failure, execution.command, existing)
             if reason and not named:
-                found[name] = OnBase(reason=f"fails only because {reason}, and the issue does not name that")
+                found[name] = OnBase(reason=f"fails only because {reason}, which the issue does not name")
             else:
                 found[name] = OnBase(counts=True, missing=named)
     return found
 
 
-def told(found: Specification) -> str:
-    """The author's feedback on an attempt: each test on the base, and how it failed."""
+def freeze_feedback(found: Specification) -> str:
+    """Feedback for the author: each test on the base, and how it failed."""
     lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
     lines += [f"Dropped: {reason}" for reason in found.dropped]
     if sum(test.role == "shows" for test in found.tests) < 2:
-        lines.append("At least one test besides the example has to fail on the base.")
+        lines.append("At least one test besides the example must fail on the base.")
     elif not any(test.varies for test in found.held_back):
-        lines.append("At least one failing test besides the example needs a value that issue and example do not have.")
+        lines.append(
+            "At least one failing test besides the example must use a value that neither issue nor example has."
+        )
     output = found.base.excerpt[-MAX_TEXT:] if found.base and not found.tests else ""
     end = f"The end of the output:\n{output}" if output else ""
     return "\n".join(filter(None, (found.absent, *lines, end)))
 
 
-_ON_BASE = {"shows": "fails on the base, as it should.", "guards": "passes on the base: it has to go on passing."}
+_ON_BASE = {"shows": "fails on the base, as it should.", "guards": "passes on the base and must keep passing."}
 
 
 def digest(files: Sequence[SourceText], ids: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from app.verify.shared_cause import shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
-CONTROL = "[one more test, of the harness, has to fail, and did]"
+CONTROL = "[the harness added a test that must fail, and it failed]"
 
 # Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
@@ -102,13 +102,13 @@ async def launch(
         timed_out=step.timed_out,
         excerpt=excerpt(await as_inside(sandbox, launcher.readable(step.output))),
     )
-    told = launcher.read_all(answer)
-    outcomes = {name: outcome for found in told.outcomes.values() for name, outcome in found}
+    report = launcher.read_all(answer)
+    outcomes = {name: outcome for found in report.outcomes.values() for name, outcome in found}
     failed = outcomes.pop(control.id, None) if control else None
     seen = failed is not None and failed.status == "failed"
-    problem = told.problem
+    problem = report.problem
     if control is not None and expected and not seen and not step.timed_out:
-        problem = problem or "A test that always fails was not reported as failed."
+        problem = problem or "A test that must fail was not reported as failed."
     if problem:
         return SuiteResult(execution=execution, launched=True, untrusted=problem)
     texts = await as_inside(sandbox, "\0".join(outcome.text for outcome in outcomes.values()).encode())
@@ -239,11 +239,10 @@ def _partial(execution: Execution, count: TestCount | None, timeout: float) -> s
     if not execution.timed_out:
         return ""
     if count is None or count == TestCount():
-        return f"The suite was stopped at its limit of {timeout:g} s, before it told any result."
+        return f"The suite was stopped at its limit of {timeout:g} s, before it reported any result."
     done = count.passed + count.failed + count.skipped
-    return (
-        f"The suite was stopped at its limit of {timeout:g} s; {done} tests had ended by then, the others were not run."
-    )
+    stopped = f"The suite was stopped at its limit of {timeout:g} s"
+    return f"{stopped}; {done} tests had finished by then; the others were not run."
 
 
 def _failures(cases: Report) -> str:

@@ -45,11 +45,11 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
         failing = [name for name in one.failing if name not in outdated]
         removed = [name for name in one.removed if not any(re.split(r"::|\.", each)[-1] == name for each in outdated)]
         if failing:
-            found.append(f"{one.path}: without its change {_listed(failing)} would fail")
+            found.append(f"{one.path}: without this change {_listed(failing)} would fail")
         if removed:
             found.append(f"{one.path}: {_listed(removed)} removed or renamed")
         if not one.failing and not one.removed:
-            found.append(f"{one.path}: without its change the suite would fail")
+            found.append(f"{one.path}: without this change the suite would fail")
     return tuple(found)
 
 

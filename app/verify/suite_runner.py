@@ -114,15 +114,15 @@ class SuiteRunner:
             narrow(self.command, chosen)
             narrow(self.command, there)
         except ValueError:
-            reason = f"The suite does not end within {self.limit:g} s and could not be narrowed to the change."
+            reason = f"The suite does not finish within {self.limit:g} s, and its runner cannot run chosen test files."
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         total = len({path for path in tree.entries() if is_test_file(path)}.union(chosen))
         chosen_of = (
-            f"the {len(chosen)} test files nearest to the change were run, of {total}; the others were not."
+            f"only the {len(chosen)} of {total} test files nearest to the change were run."
             if len(chosen) < total
             else "its test files were run one after the other, the nearest to the change first."
         )
-        partial = f"The whole suite does not end within {self.limit:g} s: {chosen_of}"
+        partial = f"The whole suite does not finish within {self.limit:g} s: {chosen_of}"
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         base = _said(await self.base(only=there), partial)
         head = (

@@ -13,8 +13,8 @@ from app.verify.reproduction import BorrowSandbox, ReproductionSubject, reproduc
 from app.verify.revert_fix import RevertedFix
 
 UNKNOWN = (
-    "No fix is known that could be taken back, so nothing shows that these tests would fail without one: "
-    "they only pass with the code as it is."
+    "No fix is known that could be reverted, so nothing shows that these tests fail without it: "
+    "they only pass on the current code."
 )
 
 
@@ -46,7 +46,7 @@ async def check_tests_for_fix(
     taken = await asyncio.to_thread(lambda: guarded.taken)
     if taken is None or taken.patch is None:
         found = await reproduce_on_head(subject, patch, tree, borrow, timeout=timeout)
-        note = UNKNOWN if taken is None else f"The fix {guarded.commit[:10]} cannot be taken back: {taken.reason}."
+        note = UNKNOWN if taken is None else f"The fix {guarded.commit[:10]} cannot be reverted: {taken.reason}."
         return found.model_copy(update={"note": f"{found.note} {note}".strip()})
     without = Overlay(tree, taken.patch)
     found = await reproduce(

@@ -1,11 +1,11 @@
 """The verdict: a pure function of the executed runs, by named rules.
 
-- proved: an independent author's frozen tests are red on the base for the right reason and green on the head, the suite
-  was run on both and is clean, and every control of these runs held.
+- proved: an independent author's frozen tests are red on the base for the right reason and green on the head, the
+  suite was run on both and is clean, and every control of these runs held
 - tested: the fixer's own tests went from red to green under the same controls; or the task expects no red, and a suite
-  that can be compared is clean.
-- unproved: less than that, and nothing contradicts the patch.
-- broken: a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test.
+  that can be compared is clean
+- unproved: less than that, and nothing contradicts the patch
+- broken: a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test
 
 Each rule that objects names the best verdict that it still allows; the lowest of these is the verdict. So one more
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
@@ -105,7 +105,7 @@ def _suite_worse(facts: Facts) -> Iterator[Refusal]:
 def _untrusted(facts: Facts) -> Iterator[Refusal]:
     for control in (*_controls(facts.specification), *_controls(facts.reproduction)):
         if control.name == "failing_copies_fail" and control.outcome == "failed":
-            yield Refusal(control.name, "broken", f"The test runner is not to be trusted here{_colon(control.detail)}")
+            yield Refusal(control.name, "broken", f"The test runner cannot be trusted{_colon(control.detail)}")
 
 
 def _specification_fails(facts: Facts) -> Iterator[Refusal]:
@@ -113,16 +113,15 @@ def _specification_fails(facts: Facts) -> Iterator[Refusal]:
     if found is None or not found.tests:
         return
     if failing := found.failing:
-        told = f"{_tests(failing)} of the independent author's {_verb(failing, 'fails', 'fail')} on the head"
+        reason = f"{_tests(failing, 'independent')} {_verb(failing, 'fails', 'fail')} on the head"
         if found.settlement is None:
-            yield Refusal("specification_fails", "broken", f"{told}: {_sentences(failing)}")
+            yield Refusal("specification_fails", "broken", f"{reason}: {_sentences(failing)}")
         else:
-            upheld = f"a third call upheld {_verb(failing, 'it', 'them')}"
-            reason = f"{told}, the fixer objected, and {upheld}: {_sentences(failing)}"
-            yield Refusal("specification_disputed", "unproved", reason)
+            upheld = f"The agent objected, and a third model call upheld {_verb(failing, 'it', 'them')}"
+            yield Refusal("specification_disputed", "unproved", f"{reason}. {upheld}: {_sentences(failing)}")
     if withdrawn := tuple(test for test in found.tests if test.withdrawn):
-        reason = f"{_tests(withdrawn)} of the independent author's {_verb(withdrawn, 'was', 'were')} withdrawn after"
-        reason += f" the fixer objected: {_sentences(withdrawn)}"
+        reason = f"{_tests(withdrawn, 'independent')} {_verb(withdrawn, 'was', 'were')} withdrawn after the agent"
+        reason += f" objected: {_sentences(withdrawn)}"
         yield Refusal("specification_disputed", "tested" if found.held_back else "unproved", reason)
 
 
@@ -133,19 +132,23 @@ def _caps(facts: Facts) -> Iterator[Refusal]:
 
 
 _CAPS = {
-    "sources_changed": "The patch changes nothing that is executed: ",
-    "watches_tests": "The patch adds code that can tell that it is being tested: ",
-    "literal_branches": "The patch adds a branch for the very values of the issue or of a test: ",
-    "keeps_state": "The patch keeps state from one call to the next, and tests make only a few calls: ",
-    "shared_names": "The independent tests use names that only the patch has, so they may not be independent: ",
-    "existing_tests_changed": "The patch changes existing tests that no independent test calls wrong: ",
+    "sources_changed": "The patch changes no code that runs: ",
+    "watches_tests": "The patch adds code that can behave differently under test: ",
+    "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
+    "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
+    "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
+    "existing_tests_changed": "The patch changes existing tests, and the independent author did not call them wrong: ",
 }
 
 
 def _not_proved(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `proved`."""
     if not facts.expects_red:
-        yield Refusal("no_red_expected", "tested", "This task changes no behaviour, so no test is to fail before it.")
+        yield Refusal(
+            "no_red_expected",
+            "tested",
+            "This task must not change behaviour, so no test is expected to fail on the base.",
+        )
         return
     found = facts.specification
     if found is None or not found.tests:
@@ -155,10 +158,10 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         yield from (refusal for control in found.controls for refusal in _unless_held(control, "tested"))
         yield from _unless_run(_PROVING, found.controls, "tested")
         if not found.held_back:
-            reason = "No independent test that fails on the base was held back from the fixer."
+            reason = "None of the hidden independent tests fails on the base."
             yield Refusal("nothing_held_back", "tested", reason)
         elif not any(test.varies for test in found.held_back):
-            reason = "The tests that were held back from the fixer use only values of the issue and of the example."
+            reason = "The hidden tests use only values of the issue and the example, so a special case could pass them."
             yield Refusal("nothing_held_back", "tested", reason)
     if not _compared(facts.suite):
         yield Refusal("suite_not_compared", "tested", _about_suite(facts.suite))
@@ -193,7 +196,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
 
 def _unless_held(control: Control, at_most: Verdict) -> Iterator[Refusal]:
     if control.outcome == "failed" and control.name != "failing_copies_fail":
-        yield Refusal(control.name, at_most, f"{CONTROLS[control.name]} did not hold{_colon(control.detail)}")
+        yield Refusal(control.name, at_most, f"A control failed, {CONTROLS[control.name]}{_colon(control.detail)}")
 
 
 def _unless_run(names: Sequence[ControlName], controls: Sequence[Control], at_most: Verdict) -> Iterator[Refusal]:
@@ -201,7 +204,7 @@ def _unless_run(names: Sequence[ControlName], controls: Sequence[Control], at_mo
     for name in names:
         if name not in ran:
             why = next((control.detail for control in controls if control.name == name), "")
-            yield Refusal(name, at_most, f"{CONTROLS[name]} could not be checked{_colon(why)}")
+            yield Refusal(name, at_most, f"A control could not be checked, {CONTROLS[name]}{_colon(why)}")
 
 
 def _colon(detail: str) -> str:
@@ -209,15 +212,15 @@ def _colon(detail: str) -> str:
 
 
 CONTROLS = {
-    "same_conditions": "“base and head differ in nothing but the sources”",
-    "sources_changed": "“the patch changes what is executed”",
-    "noise_stays_red": "“comments and shifted lines alone change nothing”",
-    "reprint_stays_green": "“the sources without comments pass as well”",
-    "additions_stay_red": "“what is only added is not enough”",
+    "same_conditions": "“base and head run under the same conditions”",
+    "sources_changed": "“the patch changes code that runs”",
+    "noise_stays_red": "“comments and shifted lines do not fix the base”",
+    "reprint_stays_green": "“the head passes without its comments”",
+    "additions_stay_red": "“the patch's additions alone do not fix the base”",
     "changed_line_executed": "“the tests execute a changed line”",
-    "failing_copies_fail": "“copies that have to fail do fail”",
-    "exit_code_agrees": "“exit code and results agree”",
-    "repeats_agree": "“each repetition ends the same way”",
+    "failing_copies_fail": "“altered copies of the tests fail”",
+    "exit_code_agrees": "“the exit code matches the results”",
+    "repeats_agree": "“repeated runs end the same way”",
 }
 """What each control asserts, in words."""
 
@@ -255,9 +258,9 @@ def _turned(suite: SuiteComparison) -> str:
     if base.count is None and (before.exit_code != 0 or before.timed_out):
         return ""  # without a result on the base, the head cannot be worse
     if now.timed_out and not before.timed_out:
-        return "The suite ends on the base and does not end on the head."
+        return "The suite finishes on the base but not on the head."
     if base.count is not None and head.count is None:
-        return f"The suite told its tests' results on the base, and none on the head (exit code {now.exit_code})."
+        return f"The suite reports test results on the base but not on the head (exit code {now.exit_code})."
     if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
         return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
     return ""
@@ -286,12 +289,12 @@ def _shown(facts: Facts) -> Iterator[str]:
         if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
             yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
         if guarding:
-            yield f"{_tests(guarding)} of that author's {_verb(guarding, 'passes', 'pass')} on both, as before."
+            yield f"{_tests(guarding, 'more independent')} {_verb(guarding, 'passes', 'pass')} on both."
     if own is not None and _turns(own):
         count = len(own.ids)
-        tests = "One test" if count == 1 else f"{count} tests"
         fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
-        yield f"{tests} of the fixer's own {fails} on {own.reference} and {passes} on the head."
+        number = "One" if count == 1 else str(count)
+        yield f"{number} of the agent's own tests {fails} on {own.reference} and {passes} on the head."
     if _compared(facts.suite):
         yield _about_suite(facts.suite)
 
@@ -299,19 +302,19 @@ def _shown(facts: Facts) -> Iterator[str]:
 def _about_reproduction(found: Reproduction | None) -> str:
     """Why the fixer's reproduction is no evidence."""
     if found is None:
-        return "There is no test of the fixer's own that fails on the base."
+        return "None of the agent's own tests fails on the base."
     if found.unanswered:
         return ""
     if found.on_head == "not_run":
         return "The reproduction was not run."
     where = found.reference
     if found.on_base == "red" and found.ids:
-        return "The fixer's own tests do not count, because a control of their execution did not hold."
+        return "The agent's own tests do not count, because a control failed when they ran."
     on_base = {
-        "red": f"The reproduction fails on {where} and passes on the head, but no test that the harness can run by"
-        " itself shows that.",
-        "green": f"The reproduction passes on {where} already, so it shows nothing.",
-        "was_not_there": f"What the reproduction runs was not there on {where}: its failure there shows nothing.",
+        "red": f"The reproduction fails on {where} and passes on the head, but it names no test that the harness can"
+        " run by its id.",
+        "green": f"The reproduction already passes on {where}, so it shows nothing.",
+        "was_not_there": f"What the reproduction runs does not exist on {where}, so its failure there shows nothing.",
         "not_run": "The reproduction was run on the head only.",
     }
     return on_base[found.on_base]
@@ -319,15 +322,15 @@ def _about_reproduction(found: Reproduction | None) -> str:
 
 def _about_suite(suite: SuiteComparison | None) -> str:
     if suite is None or suite.not_run:
-        return (suite.not_run if suite else "") or "The repository has no suite."
+        return (suite.not_run if suite else "") or "The repository has no test suite."
     if suite.base is None or suite.head is None:
-        return "The suite was not run on both base and head."
+        return "The suite did not run on both base and head."
     if not _compared(suite):
         return "The suite's results on base and head cannot be compared."
     count = suite.head.count
-    told = f" ({count.passed} passed)" if count is not None else ""
+    passed = f" ({count.passed} passed)" if count is not None else ""
     partial = suite.head.partial or suite.base.partial
-    return f"The suite was run on both, with nothing newly failing{told}.{' ' + partial if partial else ''}"
+    return f"The suite ran on base and head, and nothing newly fails{passed}.{' ' + partial if partial else ''}"
 
 
 def _sentences(tests: Sequence[SpecifiedTest]) -> str:
@@ -335,8 +338,9 @@ def _sentences(tests: Sequence[SpecifiedTest]) -> str:
     return f"{listed} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else listed
 
 
-def _tests(tests: Sequence[SpecifiedTest]) -> str:
-    return "One test" if len(tests) == 1 else f"{len(tests)} tests"
+def _tests(tests: Sequence[SpecifiedTest], kind: str = "") -> str:
+    kind = f"{kind} " if kind else ""
+    return f"One {kind}test" if len(tests) == 1 else f"{len(tests)} {kind}tests"
 
 
 def _verb(tests: Sequence[SpecifiedTest], one: str, several: str) -> str:

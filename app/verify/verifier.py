@@ -203,9 +203,9 @@ class Verifier:
             facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
         update = {"isolated": self._isolated, "sandbox": self._workspaces.provider, "expects_red": self._expects_red}
         verification = judged(facts.model_copy(update=update))
-        told = feedback(verification)
+        text = feedback(verification)
         return VerifiedPatch(
-            patch=patch, reproduction=submission.reproduction, verification=verification, feedback=told
+            patch=patch, reproduction=submission.reproduction, verification=verification, feedback=text
         )
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
@@ -324,8 +324,8 @@ class Verifier:
     def _with_guards(self, found: SuiteComparison, patch: Patch) -> SuiteComparison:
         """Adds the tests that the agent can still run, if the harness could not run the suite."""
         guards = self._guards(change.path for change in patch.changes)[:MAX_GUARDS]
-        told = f"Existing tests that guard the changed files, which were not run: {', '.join(guards)}."
-        return found.model_copy(update={"notes": (*found.notes, told)}) if guards else found
+        note = f"Existing tests of the changed files that were not run: {', '.join(guards)}."
+        return found.model_copy(update={"notes": (*found.notes, note)}) if guards else found
 
     def _runner(self, suite: SuiteCommand) -> SuiteRunner:
         tree = self._tree if self._before is None else None
@@ -347,7 +347,7 @@ def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """A reproduction that replaces the agent's last one, which shows nothing."""
     if own is None:
         return shown
-    why = "it passes on the base." if own.on_base == "green" else "it names no test that can be run by itself."
+    why = "it passes on the base." if own.on_base == "green" else "it names no test that can be run by its id."
     about = f"The agent's own reproduction `{own.command}` shows nothing: {own.note or why}"
     return shown.model_copy(update={"note": f"{shown.note} {about}".strip()})
 
@@ -357,5 +357,5 @@ def _held(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     found = _instead(shown, own)
     if found.on_head == "green":
         return found
-    sentence = f"A reproduction that the agent gave before, `{found.command}`, still fails on the head."
+    sentence = f"The agent's earlier reproduction `{found.command}` still fails on the head."
     return found.model_copy(update={"unanswered": sentence})

@@ -88,7 +88,7 @@ def test_reproductions_that_look_at_the_change_prove_nothing(console: Console, t
     assert [step["submission"] for step in finished.steps[1:]] == ["returned", "accepted"]
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"
-    assert "looks at source text and executes nothing" in finished.pull_request
+    assert "only reads source text and executes nothing" in finished.pull_request
 
 
 def test_tests_that_vanish_are_missed(console: Console, tmp_path: Path) -> None:

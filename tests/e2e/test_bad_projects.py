@@ -57,11 +57,11 @@ def test_tests_that_hang_are_stopped_and_the_nearest_still_run(console: Console,
     assert finished.code == 0, finished.said
     assert "stopped at its limit of 9 s" in finished.stdout
     suite = finished.verification["suite"]
-    assert "does not end within 9 s" in suite["head"]["partial"]
+    assert "does not finish within 9 s" in suite["head"]["partial"]
     assert "the nearest to the change first" in suite["head"]["partial"]
-    assert "2 tests had ended by then, the others were not run" in suite["head"]["partial"]
+    assert "2 tests had finished by then; the others were not run" in suite["head"]["partial"]
     assert (suite["base"]["count"]["passed"], suite["head"]["count"]["passed"]) == (2, 2)
-    assert "does not end within 9 s" in finished.pull_request
+    assert "does not finish within 9 s" in finished.pull_request
 
 
 def test_tests_that_print_200_megabytes_do_no_harm(console: Console, tmp_path: Path) -> None:

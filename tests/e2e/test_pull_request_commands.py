@@ -108,7 +108,7 @@ async def test_conflicts_are_resolved_before_anything_is_published(tmp_path: Pat
     site.sit_down(recording, request="", conflicts=("maths.py",))
     result = await site.harness.work(MemoryJournal())
     verdicts = site.progress.texts("verification")
-    assert any("broken: conflicts: maths.py:1: a conflict marker is left" in said for said in verdicts)
+    assert any("broken: conflicts: maths.py:1: contains a conflict marker" in said for said in verdicts)
     assert result.exit_status == "pr_opened"
     assert git(site.repository, "show", f"{result.branch}:maths.py").strip() == OTHER.strip()
 

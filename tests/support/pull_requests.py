@@ -52,7 +52,7 @@ GATES = (
     GateResult(name="syntax", outcome="passed"),
     GateResult(name="secrets", outcome="passed"),
     GateResult(name="dependencies", outcome="warned", details=("pyproject.toml: needs review",)),
-    GateResult(name="security scan", outcome="not_run", details=("bandit did not end in 60 s",)),
+    GateResult(name="security scan", outcome="not_run", details=("bandit did not finish within 60 s",)),
 )
 
 
@@ -61,7 +61,7 @@ def verification(**changes: Any) -> Verification:
         "verdict": "proved",
         "reasons": (
             "The reproduction fails on the base and passes on the head.",
-            "The suite was run on both, with nothing newly failing (42 passed).",
+            "The suite ran on base and head, and nothing newly fails (42 passed).",
         ),
         "reproduction": reproduction(),
         "suite": suite(),

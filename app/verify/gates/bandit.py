@@ -46,9 +46,11 @@ async def security_scan(candidate: CandidatePatch) -> GateResult:
     try:
         found = await _scan(deltas)
     except TimeoutError:
-        return GateResult(name="security scan", outcome="not_run", details=(f"bandit did not end in {TIMEOUT:g} s",))
+        return GateResult(
+            name="security scan", outcome="not_run", details=(f"bandit did not finish within {TIMEOUT:g} s",)
+        )
     if found is None:
-        return GateResult(name="security scan", outcome="not_run", details=("bandit gave no report",))
+        return GateResult(name="security scan", outcome="not_run", details=("bandit produced no report",))
     warned = []
     for number, delta in enumerate(deltas):
         for finding in _new(delta, found.get(f"base/{number}.py", ()), found.get(f"head/{number}.py", ())):

@@ -11,4 +11,4 @@ from app.verify.overlay import Overlay
 def conflicts(candidate: CandidatePatch, paths: Iterable[str]) -> GateResult:
     """Blocks while a conflict marker is left in one of these files, even if the patch does not touch it."""
     contents = Overlay(candidate.base, candidate.patch).read_many(paths)
-    return gate("conflicts", blocked=[f"{place}: a conflict marker is left" for place in markers_left(contents)])
+    return gate("conflicts", blocked=[f"{place}: contains a conflict marker" for place in markers_left(contents)])

@@ -42,7 +42,7 @@ def _findings(delta: ChangedPath) -> Iterator[str]:
                 name = unicodedata.name(character, "a control or unassigned character")
                 yield f"{displayed_path(delta.path)}:{number}:{column}: U+{ord(character):04X} {name}"
         if code:
-            yield from (f"{displayed_path(delta.path)}:{number}: {told}" for told in _confusable(line))
+            yield from (f"{displayed_path(delta.path)}:{number}: {finding}" for finding in _confusable(line))
 
 
 def _invisible(line: str, at: int, *, first: bool) -> bool:
@@ -85,6 +85,6 @@ def _confusable(line: str) -> Iterator[str]:
         folded = unicodedata.normalize("NFKC", word)
         letters = {character for character in word if character.isalpha()}
         if folded.isascii():
-            yield f"a name written with letters that compilers read as `{folded}`"
+            yield f"a name with letters that compilers read as `{folded}`"
         elif letters & _LOOKALIKES and (any(letter.isascii() for letter in letters) or letters <= _LOOKALIKES):
             yield f"a name with letters of another script that look like ASCII: {ascii(word)[1:-1]}"

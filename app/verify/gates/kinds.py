@@ -42,7 +42,7 @@ def _content(delta: ChangedPath) -> str:
     if delta.text is None and len(content) > MAX_BINARY:
         return f"binary, {len(content):,} bytes; the limit is {MAX_BINARY:,}"
     if _BUNDLED.search(delta.path) or _minified(delta):
-        return "a minified bundle: change its sources"
+        return "a minified bundle; change its sources instead"
     return ""
 
 
@@ -56,7 +56,7 @@ def _note(delta: ChangedPath) -> str:
     if delta.mode == "100755" and delta.old_mode != "100755":
         return "is now executable"
     if delta.old_mode == LINK:
-        return "was a symlink and is a file now"
+        return "was a symlink, is now a file"
     if not delta.link and delta.text is None:
         return f"binary, {len(delta.new or b''):,} bytes"
     return "a symlink" if delta.link else ""
@@ -91,9 +91,9 @@ def _link(candidate: CandidatePatch, delta: ChangedPath) -> str:
     links = _LinkResolver(candidate)
     resolved = links.resolve(posixpath.dirname(delta.path), target)
     if resolved is None:
-        return "a symlink that leads out of the repository, or in a circle"
+        return "a symlink that leaves the repository or forms a loop"
     if any(part.startswith(".git") and part != ".github" for part in components(resolved)):
-        return "a symlink into git's own directory"
+        return "a symlink into git's directory"
     return ""
 
 

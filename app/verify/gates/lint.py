@@ -20,12 +20,12 @@ async def lint(command: str | None, patch: Patch, borrow: BorrowSandbox, *, time
     if base.exit_code != 0 or base.timed_out:
         return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
     lines = head.excerpt.splitlines()[-MAX_LINES:]
-    told = f"`{command}` {_ended(head)}, and passes on the base"
-    return GateResult(name="lint", outcome="blocked", details=(told, *lines))
+    outcome = f"`{command}` {_ended(head)}, and passes on the base"
+    return GateResult(name="lint", outcome="blocked", details=(outcome, *lines))
 
 
 def _ended(execution: Execution) -> str:
-    return "did not end in time" if execution.timed_out else f"has exit code {execution.exit_code}"
+    return "did not finish in time" if execution.timed_out else f"has exit code {execution.exit_code}"
 
 
 async def _run(command: str, sandbox: str, patch: Patch | None, borrow: BorrowSandbox, timeout: float) -> Execution:

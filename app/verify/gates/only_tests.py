@@ -9,5 +9,6 @@ def tests_alone(candidate: CandidatePatch) -> GateResult:
     """Blocks every change outside of tests and their supporting files."""
     others = [delta.path for delta in candidate.deltas if not is_test_path(delta.path)]
     return gate(
-        "tests alone", blocked=[f"{displayed_path(path)}: is no test; only tests are to be written" for path in others]
+        "tests alone",
+        blocked=[f"{displayed_path(path)}: is not a test; this task may only change tests" for path in others],
     )

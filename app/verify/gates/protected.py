@@ -55,7 +55,7 @@ def is_unusual_path(path: str) -> str:
     if len(path.encode(errors="surrogateescape")) > MAX_PATH:
         return f"longer than {MAX_PATH} bytes"
     if "\\" in path or not path.isprintable():
-        return "has characters that are invisible or read as a separator"
+        return "contains invisible characters or a backslash"
     return ""
 
 
@@ -68,9 +68,9 @@ def always_protected(parts: tuple[str, ...]) -> str:
 def _git(parts: tuple[str, ...]) -> str:
     for part in parts:
         if part in _HOOK_DIRECTORIES:
-            return "git hooks run on the machines of whoever checks this out"
+            return "git hooks would run on every machine that checks this out"
         if part.startswith(".git") and part not in _GIT_ALLOWED:
-            return "git's own settings are not changed by an agent"
+            return "only people may change git settings"
     return ""
 
 
@@ -79,20 +79,20 @@ def _github(parts: tuple[str, ...]) -> str:
         if part != ".github":
             continue
         if len(parts) == at + 1:
-            return "nothing may take the place of this directory"
+            return "must remain a directory"
         if _GITHUB_PROTECTED.match(parts[at + 1]):
-            return "workflows, actions and bot settings are changed by people only"
+            return "only people may change workflows, actions and bot settings"
     return ""
 
 
 def _ci(parts: tuple[str, ...]) -> str:
     if parts and (parts[0] in _CI_DIRECTORIES or parts[-1] in _CI_FILES):
-        return "continuous integration is changed by people only"
+        return "only people may change continuous integration"
     return ""
 
 
 def _owners(parts: tuple[str, ...]) -> str:
-    return "code owners are changed by people only" if "codeowners" in parts else ""
+    return "only people may change code owners" if "codeowners" in parts else ""
 
 
 def _patterns(configured: Iterable[str]) -> tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec]:
@@ -108,7 +108,7 @@ def _matches(patterns: tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec], pa
 
 def _to_review(parts: tuple[str, ...]) -> str:
     if not _REVIEWED.isdisjoint(parts) or ".github" in parts:
-        return "steers tools or agents; read it first"
+        return "configures tools or agents; review it first"
     return ""
 
 
@@ -118,7 +118,7 @@ def _local_actions(tree: Tree) -> Callable[[tuple[str, ...]], str]:
 
     def rule(parts: tuple[str, ...]) -> str:
         if parts and parts[-1] in ("action.yml", "action.yaml") and parts[:-1] in used:
-            return "this action is executed by the repository's own workflows"
+            return "the repository's workflows execute this action"
         return ""
 
     return rule

@@ -19,7 +19,7 @@ def secret_lines(candidate: CandidatePatch) -> GateResult:
     blocked = []
     for delta in candidate.deltas:
         if delta.created and _SECRET_FILES.match(PurePosixPath(delta.path).name):
-            blocked.append(f"{displayed_path(delta.path)}: a file of this name holds secrets")
+            blocked.append(f"{displayed_path(delta.path)}: files with this name usually hold secrets")
         blocked += _found(delta)
     return gate("secrets", blocked=blocked)
 

@@ -89,16 +89,16 @@ def _loaded_by_itself(candidate: CandidatePatch, delta: ChangedPath) -> str:
     if path.suffix in _MODULES and not _ALWAYS_LOADED.isdisjoint((path.name.partition(".")[0], path.parent.name)):
         return "Python imports it at every start"
     if any(part.endswith((".dist-info", ".egg-info")) for part in path.parts[:-1]):
-        return "would pass for an installed distribution, whose plugins are loaded"
+        return "would look like an installed distribution, and its plugins would be loaded"
     return ""
 
 
 def _node(candidate: CandidatePatch, delta: ChangedPath) -> str:
     parts = PurePosixPath(delta.path).parts
     if "node_modules" in parts[:-1] and _FIXTURES.isdisjoint(parts[: parts.index("node_modules")]):
-        return "would be loaded in place of an installed package"
+        return "would replace an installed package"
     if parts[-1] in _NODE_SETTINGS and any(_LOADS_CODE.search(line) for _, line in delta.added):
-        return "has code loaded into every program"
+        return "loads code into every program"
     return ""
 
 
@@ -106,7 +106,7 @@ def _cargo(candidate: CandidatePatch, delta: ChangedPath) -> str:
     path = PurePosixPath(delta.path)
     settings = path.parent.name == ".cargo" and path.name in ("config", "config.toml")
     if settings and any(_TAKES_OVER.match(line) for _, line in delta.added):
-        return "changes how everything is built and started"
+        return "changes how everything is built and run"
     return ""
 
 
@@ -120,7 +120,7 @@ def _go(candidate: CandidatePatch, delta: ChangedPath) -> str:
     listed = "/".join((*above, "vendor", "modules.txt"))
     if "/".join((*above, "go.mod")) not in candidate.base.entries() or listed in candidate.patch.paths():
         return ""  # not a module, or a dependency that is updated together with its list
-    return "would be built in place of a dependency"
+    return "would be built instead of a dependency"
 
 
 def _replaced(base: Tree, delta: ChangedPath) -> str:
@@ -171,10 +171,10 @@ def _is_import_root(candidate: CandidatePatch, directory: str) -> bool:
 
 def _shadowed(module: str, installed: Collection[str]) -> str:
     if module in _FRAMEWORKS:
-        return "would be imported in place of the test framework"
+        return "would be imported instead of the test framework"
     if module in _STANDARD:
-        return f"would be imported in place of the standard library's `{module}`"
-    return f"would be imported in place of the installed `{module}`" if module in installed else ""
+        return f"would be imported instead of the standard library's `{module}`"
+    return f"would be imported instead of the installed `{module}`" if module in installed else ""
 
 
 def required_modules(base: Tree) -> frozenset[str]:

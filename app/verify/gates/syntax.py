@@ -16,8 +16,8 @@ def syntax(candidate: CandidatePatch) -> GateResult:
         problem = first_error(delta.path, delta.new)
         if problem is None:
             continue
-        told = f"{displayed_path(delta.path)}:{problem.line}: {problem.text}"
-        (warned if _broken_before(delta) or _data_of_tests(delta.path) else blocked).append(told)
+        finding = f"{displayed_path(delta.path)}:{problem.line}: {problem.text}"
+        (warned if _broken_before(delta) or _data_of_tests(delta.path) else blocked).append(finding)
     return gate("syntax", blocked=blocked, warned=warned)
 
 

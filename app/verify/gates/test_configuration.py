@@ -38,7 +38,7 @@ _MAX_NAMED = 5
 
 def running_tests(candidate: CandidatePatch) -> GateResult:
     """Warns of each file, with the changed settings if they can be determined."""
-    warned = [f"{displayed_path(delta.path)}: {told}" for delta in candidate.deltas if (told := _change(delta))]
+    warned = [f"{displayed_path(delta.path)}: {finding}" for delta in candidate.deltas if (finding := _change(delta))]
     return gate("how tests are run", warned=warned)
 
 
@@ -64,7 +64,7 @@ def _change(delta: ChangedPath) -> str:
     if part is not None:
         return "changes how tests are run" if part(before) != part(after) else ""
     if name.endswith("_test.go") and _MAIN.search(after) and not _MAIN.search(before):
-        return "adds a TestMain, which decides what is run and how it ends"
+        return "adds a TestMain, which decides which tests run and how they end"
     return ""
 
 

@@ -30,10 +30,10 @@ _ASSERTION = re.compile(
 def weaker_tests(candidate: CandidatePatch) -> GateResult:
     """Warns of each."""
     warned = [
-        f"{displayed_path(delta.path)}: {told}"
+        f"{displayed_path(delta.path)}: {finding}"
         for delta in candidate.deltas
         if is_test_path(delta.path) and delta.old is not None and not configures_tests(delta.path)
-        for told in _weaker(delta)
+        for finding in _weaker(delta)
     ]
     return gate("tests", warned=warned)
 
@@ -43,15 +43,15 @@ def _weaker(delta: ChangedPath) -> list[str]:
     if delta.new is None:
         count = len(_names(before))
         return [f"deleted, with {count} test{'s' if count != 1 else ''}"] if is_test_file(delta.path) else ["deleted"]
-    told = []
+    findings = []
     if gone := removed_tests(before, after):
-        told.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
+        findings.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
     skips = len(_SKIP.findall(after)) - len(_SKIP.findall(before))
     if skips > 0:
-        told.append(f"{skips} more skipped or expected to fail")
+        findings.append(f"{skips} more tests skipped or expected to fail")
     if changed := (_assertions(before) - _assertions(after)).total():
-        told.append(f"{changed} assertion{'s' if changed != 1 else ''} changed or removed")
-    return told
+        findings.append(f"{changed} assertion{'s' if changed != 1 else ''} changed or removed")
+    return findings
 
 
 def removed_tests(before: str, after: str) -> tuple[str, ...]:

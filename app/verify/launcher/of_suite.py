@@ -17,4 +17,4 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
         return GoLauncher(suite)
     if suite.framework == "cargo" and suite.narrowed:
         return CargoLauncher(suite)
-    raise ValueError(f"chosen tests of {suite.framework} cannot be run")
+    raise ValueError(f"the harness cannot run single {suite.framework} tests")

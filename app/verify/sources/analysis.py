@@ -32,7 +32,7 @@ _MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
 _QUOTED = r"[\"'`]({})[\"'`]"
 _NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
 _WHOLE = r"(?<![\w])({})(?![\w])"
-_REFUSED = "the changed sources could not be examined: parsing them failed or took too long"
+_REFUSED = "the changed sources could not be analysed: parsing failed or took too long"
 
 
 def sources_changed(base: Tree, patch: Patch) -> str:
@@ -202,7 +202,7 @@ def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
 
 
 def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
-    """`test and source: name` of each name that both use and that neither the base nor the issue's text has."""
+    """`path: name` of each name that the patch and these tests use, and that neither base nor issue has."""
     sources = _sources(CandidatePatch(base, patch).deltas)
     written = [
         ChangedSource(test.path, language, None, test.text.encode())
@@ -214,9 +214,9 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     found = _ask("agreements", [*sources, *written], tests=[test.path for test in tests])
     if found is None:
         return (_REFUSED,)
-    names = {name for *_, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
+    names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
     known = _in_base(base, names)
-    return tuple(f"{test} and {path}: {name}" for test, path, name in found if name in names - known)
+    return tuple(f"{path}: {name}" for path, name in found if name in names - known)
 
 
 def _in_base(base: Tree, names: Collection[str]) -> set[str]:

@@ -161,7 +161,7 @@ def keeps(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list
 
 
 def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
-    """(path of the test, path of the source, name) of every name that tests and changed sources agree on."""
+    """(path of the source, name) of every name that tests and changed sources agree on."""
     tests, names = (
         set(options["tests"]),
         {
@@ -170,12 +170,13 @@ def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> 
             if source.new is not None
         },
     )
-    return sorted(
-        (test, path, name)
+    found = {
+        (path, name)
         for test in tests & names.keys()
         for path in names.keys() - tests
         for name in shared_names.agreed(names[test], names[path])
-    )
+    }
+    return sorted(found)
 
 
 QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {

@@ -75,14 +75,14 @@ def test_code_that_was_changed_since_in_the_same_place_cannot_be_had_without(his
     fix = history.fix()
     base = history.commit(calc__py=MENDED.replace("mended", "mended again"))
     found = history.without(base, fix)
-    assert found == RevertedFix(None, "what it changed was changed again since (calc.py)")
+    assert found == RevertedFix(None, "its lines were changed again later (calc.py)")
 
 
 def test_a_fix_that_was_reverted_since_is_not_there(history: History) -> None:
     fix = history.fix()
     (history.source / "new.py").unlink()
     base = commit_files(history.source, {"calc.py": BROKEN, "CHANGELOG.md": "# Changes\n"})
-    assert history.without(base, fix).reason == "nothing but tests is left of it in the base"
+    assert history.without(base, fix).reason == "only its tests are left in the base"
 
 
 def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
@@ -102,7 +102,7 @@ def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
         ("040000 tree", "..", "invalid path '../config'"),
         ("040000 tree", "GIT~1", "invalid path 'GIT~1/config'"),
         ("120000 blob", ".gitmodules", "invalid path '.gitmodules'"),
-        ("160000 commit", "module", "nothing but tests is left of it in the base"),
+        ("160000 commit", "module", "only its tests are left in the base"),
     ],
 )
 def test_what_no_tree_may_hold_is_brought_back_by_no_fix(history: History, mode: str, name: str, reason: str) -> None:

@@ -472,7 +472,7 @@ async def test_what_hangs_and_what_is_not_there_is_told(provider: BubblewrapProv
     )
     assert run.execution.timed_out
     assert [status for _, status in run.results] == ["failed", "not_run"]
-    assert dict(run.texts)[IDS[0]] == "It did not end within 6 s."
+    assert dict(run.texts)[IDS[0]] == "It did not finish within 6 s."
     broken = await Project(provider, MONEY).run(*IDS, changes={"money.py": "def add(:\n"})
     assert {status for _, status in broken.results} == {"error"}
     assert "SyntaxError" in dict(broken.texts)[IDS[1]]

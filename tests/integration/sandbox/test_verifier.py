@@ -250,7 +250,7 @@ async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(t
         assert found.verdict == "unproved"
         assert found.reproduction is not None
         assert (found.reproduction.command, found.reproduction.on_head) == (honest, "red")
-        assert found.reasons[0] == f"A reproduction that the agent gave before, `{honest}`, still fails on the head."
+        assert found.reasons[0] == f"The agent's earlier reproduction `{honest}` still fails on the head."
     mended = await trial(UNITTEST).verify({"money.py": FIXED}, "true", earlier=earlier)
     assert mended.reproduction is not None
     assert (mended.reproduction.on_base, mended.reproduction.on_head) == ("red", "green")
@@ -274,7 +274,7 @@ async def test_looking_at_the_source_is_no_proof(trial: Callable[..., Trial]) ->
     assert found.verdict == "unproved"
     assert found.reproduction is not None
     assert found.reproduction.on_base == "was_not_there"
-    assert "looks at source text" in found.reproduction.note
+    assert "only reads source text" in found.reproduction.note
 
 
 async def test_red_only_because_the_thing_is_new_shows_nothing(trial: Callable[..., Trial]) -> None:
@@ -286,7 +286,7 @@ async def test_red_only_because_the_thing_is_new_shows_nothing(trial: Callable[.
     assert found.verdict == "unproved"
     assert found.reproduction is not None
     assert found.reproduction.on_base == "was_not_there"
-    assert "the module taxes was not there" in found.reproduction.note
+    assert "the module taxes does not exist" in found.reproduction.note
 
 
 async def test_without_a_reproduction_the_changed_tests_are_one(trial: Callable[..., Trial]) -> None:
@@ -305,7 +305,7 @@ async def test_changed_tests_beside_an_old_failure_in_the_same_file(trial: Calla
     assert found.verdict == "tested"
     assert found.reproduction is not None
     assert found.reproduction.ids == ("tests.test_money.TestMoney.test_add",)
-    assert "Failing on the base as well, before any change: 1" in found.reproduction.note
+    assert "1 of these tests also fail on the base." in found.reproduction.note
 
 
 async def test_a_command_that_is_not_there_is_broken(trial: Callable[..., Trial]) -> None:
@@ -402,7 +402,7 @@ async def test_a_test_that_now_fails_on_the_base_too_is_not_counted(trial: Calla
     assert found.verdict != "broken"
     assert found.suite is not None
     assert found.suite.notes == (
-        "test_flaky.TestFlaky.test_flaky fails on the base as well when it runs alone; not counted.",
+        "test_flaky.TestFlaky.test_flaky also fails on the base when it runs alone; not counted.",
     )
 
 
@@ -475,7 +475,7 @@ async def test_a_repository_without_tests_is_unproved_and_says_so(trial: Callabl
         known,
     )
     assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
-    assert "no test that the harness can run by itself shows that" in found.reasons[0]
+    assert "it names no test that the harness can run by its id" in found.reasons[0]
     assert "No test command was found in the repository." in found.reasons
     nothing = await subject.verify({"README.md": "x"}, "", known)
     assert nothing.verdict == "unproved"
@@ -487,7 +487,7 @@ async def test_without_a_suite_the_tests_that_guard_the_change_are_named(trial: 
     found = await subject.verify({"greet.py": "def greet(name):\n    return name\n"})
     assert found.suite is not None
     assert found.suite.notes == (
-        "Existing tests that guard the changed files, which were not run: checks/greeting.sh, checks/more.sh.",
+        "Existing tests of the changed files that were not run: checks/greeting.sh, checks/more.sh.",
     )
 
 
@@ -506,7 +506,7 @@ async def test_a_blocked_patch_is_not_executed_at_all(trial: Callable[..., Trial
     assert subject.workspaces.opened == []
     assert found.suite is not None
     assert found.suite.not_run == "Not run: a gate blocks the patch."
-    assert "workflows, actions and bot settings are changed by people only" in feedback(found)
+    assert "only people may change workflows, actions and bot settings" in feedback(found)
 
 
 def gate_named(found: Verification, name: str) -> GateResult:
@@ -537,7 +537,7 @@ async def test_tests_that_hang_are_ended_and_that_is_said(trial: Callable[..., T
     assert found.reproduction is not None
     assert found.reproduction.head is not None
     assert found.reproduction.head.timed_out
-    assert "did not end within its limit" in found.reproduction.note
+    assert "did not finish within its limit" in found.reproduction.note
 
 
 async def test_a_hang_that_is_mended_is_red_to_green(trial: Callable[..., Trial]) -> None:
@@ -562,7 +562,7 @@ async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Call
     assert found.verdict == "tested"
     assert found.suite is not None
     assert found.suite.head is not None
-    assert "the 3 test files nearest to the change were run, of 4" in found.suite.head.partial
+    assert "only the 3 of 4 test files nearest to the change were run" in found.suite.head.partial
     assert "stopped at its limit" in found.suite.head.partial
     assert found.suite.head.passing == KNOWN_GOOD
     assert found.suite.own_tests is not None
@@ -632,7 +632,7 @@ async def test_a_reproduction_of_a_merge_runs_on_the_branch_before_it(trial: Cal
     subject = trial(UNITTEST | {"money.py": MARKED}, conflicts=("money.py",), before=lambda: before)
     found = await subject.verify({"money.py": FIXED, "tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
-    assert found.reasons[0] == "One test of the fixer's own fails on the base and passes on the head."
+    assert found.reasons[0] == "One of the agent's own tests fails on the base and passes on the head."
 
 
 async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Trial]) -> None:
@@ -640,7 +640,7 @@ async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Tria
     known = await subject.verifier.baseline()
     opened = len(subject.workspaces.opened)
     found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
-    assert found.reasons == ("conflicts: money.py:1: a conflict marker is left",)
+    assert found.reasons == ("conflicts: money.py:1: contains a conflict marker",)
     assert len(subject.workspaces.opened) == opened
 
 
@@ -659,7 +659,7 @@ async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., T
     found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
     assert found.reasons[0] == (
-        "One test of the fixer's own fails on the base without ffffffffff and passes on the head."
+        "One of the agent's own tests fails on the base without ffffffffff and passes on the head."
     )
     assert found.reproduction is not None
     assert found.reproduction.without == FIX
@@ -671,7 +671,7 @@ async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[...,
     useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
     found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": useless}, REPRODUCTION)
     assert found.verdict == "unproved"
-    assert "The reproduction passes on the base without ffffffffff already, so it shows nothing." in found.reasons
+    assert "The reproduction already passes on the base without ffffffffff, so it shows nothing." in found.reasons
 
 
 async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
@@ -689,7 +689,7 @@ async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..
         (FixUnderTest(), "No fix is known"),
         (
             FixUnderTest(FIX, lambda: RevertedFix(None, "it is the first commit of its repository")),
-            "The fix ffffffffff cannot be taken back: it is the first commit of its repository.",
+            "The fix ffffffffff cannot be reverted: it is the first commit of its repository.",
         ),
     ],
 )

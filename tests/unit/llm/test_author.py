@@ -29,7 +29,7 @@ LOOK = act(("view", {"path": "app.py"}), ("search", {"query": "add"}))
 def frozen(*shows: str, guards: int = 0, dropped: tuple[str, ...] = ()) -> Specification:
     tests = [SpecifiedTest(id=name, sentence=f"{name}.", role="shows", varies=True) for name in shows]
     tests += [SpecifiedTest(id=f"g{number}", sentence="It works.", role="guards") for number in range(guards)]
-    absent = "" if tests else "none of the tests that were written fails on the base for the right reason."
+    absent = "" if tests else "none of the author's tests fails on the base for the right reason."
     return Specification(tests=tuple(tests), dropped=dropped, runs=1, absent=absent)
 
 
@@ -117,7 +117,7 @@ async def test_the_better_of_two_is_kept(tmp_path: Path) -> None:
 
 
 async def test_what_was_refused_without_an_execution_costs_only_a_turn(tmp_path: Path) -> None:
-    refused = Specification(absent="what was written could not be taken: x")
+    refused = Specification(absent="the author's tests were rejected: x")
     harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
     assert (await harness.write()).tests == GOOD.tests
 

@@ -77,6 +77,6 @@ def test_controls_stand_open_only_where_one_did_not_hold() -> None:
     assert "<summary>Controls of these runs: 1 of 1 held, none failed</summary>" in control_table((held,))
     assert "<details>" not in control_table((held, failed))
     assert (
-        "| comments and shifted lines alone change nothing | 🔴 did not hold | t::half passed there. |"
+        "| comments and shifted lines do not fix the base | 🔴 did not hold | t::half passed there. |"
         in control_table((held, failed))
     )

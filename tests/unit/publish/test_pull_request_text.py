@@ -57,7 +57,7 @@ def test_the_body_of_a_proved_change() -> None:
     assert "🟡 1 failed, 41 passed, 2 skipped<br>exit code 1, 1.2 s" in text, "known failures are not alarming"
     assert "🟢 **1 test fixed:**\n\n- `tests.test_rounding.Rounding.test_half_cents_go_up`" in text
     assert f"| `pyproject.toml` | +1 {MINUS}0 | dependencies: needs review |" in text
-    assert "The check “security scan”: bandit did not end in 60 s" in text
+    assert "The check “security scan”: bandit did not finish within 60 s" in text
     assert "1 test already failing on the base" in text
     assert f"```text\n{TRACE}```" in text
     assert "9 calls, $0.08 · 61,234 prompt tokens (85% cached) · 3,210 completion tokens · 8 turns · 1 min 33 s" in text

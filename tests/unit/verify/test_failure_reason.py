@@ -139,7 +139,7 @@ def test_all_skipped_is_not_green() -> None:
 
 def test_a_hang_is_red() -> None:
     execution = Execution(command="x", exit_code=124, seconds=60, timed_out=True)
-    assert failure_reason(FailedRun(execution, ""), BASE) == ("red", "did not end within its limit (60 s)")
+    assert failure_reason(FailedRun(execution, ""), BASE) == ("red", "did not finish within its limit (60 s)")
 
 
 def test_one_right_reason_among_wrong_ones_is_enough() -> None:
@@ -151,7 +151,7 @@ def test_one_right_reason_among_wrong_ones_is_enough() -> None:
     assert failure_reason(attempt("", 1, cases=cases), BASE) == ("red", "")
     assert rightly_failing(attempt("", 1, cases=cases), BASE) == {"tests/test_b.py::test_x"}
     del cases["tests/test_b.py::test_x"]
-    assert failure_reason(attempt("", 1, cases=cases), BASE) == ("was_not_there", "the module taxes was not there")
+    assert failure_reason(attempt("", 1, cases=cases), BASE) == ("was_not_there", "the module taxes does not exist")
 
 
 def test_an_import_inside_a_test_follows_the_same_rule() -> None:
@@ -168,7 +168,7 @@ def test_an_import_inside_a_test_follows_the_same_rule() -> None:
 def test_a_test_that_unittest_does_not_find_was_not_there() -> None:
     text = "AttributeError: module 'tests.test_money' has no attribute 'TestNew'"
     cases = {"unittest.loader._FailedTest.TestNew": CaseResult("error", text)}
-    assert failure_reason(attempt("", 1, cases=cases), BASE) == ("was_not_there", "the test was not there")
+    assert failure_reason(attempt("", 1, cases=cases), BASE) == ("was_not_there", "the test does not exist")
 
 
 def test_a_file_that_node_could_not_load_is_explained_by_the_output() -> None:

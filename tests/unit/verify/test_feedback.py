@@ -31,7 +31,7 @@ def test_everything_at_once_still_fits() -> None:
     assert len(text) <= MAX_FEEDBACK
     assert "secrets" in text
     assert "On the head:" in text
-    assert text.endswith("(the rest is left out)")
+    assert text.endswith("(truncated)")
 
 
 def test_newly_failing_tests_are_shown_with_the_output_of_just_these() -> None:
@@ -60,8 +60,8 @@ def test_warnings_are_not_orders() -> None:
         GateResult(name="syntax", outcome="blocked", details=("a.py:1: missing `)`",)),
     )
     text = feedback(Verification(verdict="broken", gates=gates))
-    assert "dependencies (people will look at this):\n  uv.lock: needs review" in text
-    assert "syntax (must be mended):\n  a.py:1: missing `)`" in text
+    assert "dependencies (a person will review this):\n  uv.lock: needs review" in text
+    assert "syntax (must be fixed):\n  a.py:1: missing `)`" in text
     assert "size" not in text
 
 
@@ -103,7 +103,7 @@ def test_every_gate_that_can_block_comes_with_what_to_do() -> None:
 def test_a_blocking_gate_ends_with_its_advice(name: str) -> None:
     gate = GateResult(name=name, outcome="blocked", details=("x: y",))
     text = feedback(Verification(verdict="broken", gates=(gate,)))
-    assert f"{name} (must be mended):\n  x: y\n  → {ADVICE[name]}" in text
+    assert f"{name} (must be fixed):\n  x: y\n  → {ADVICE[name]}" in text
 
 
 def test_a_warning_comes_without_advice() -> None:
@@ -116,7 +116,7 @@ def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
     found = found.model_copy(update={"on_base": "green", "on_head": "green"})
     text = feedback(Verification(verdict="tested", reproduction=found))
     assert "base without aaaaaaaaaa exit code 0" in text
-    assert "with what that fix changed taken back" in text
+    assert "with your tests but without that fix" in text
 
 
 def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:

@@ -47,7 +47,7 @@ async def test_what_fails_shows_what_passes_guards_and_all_of_it_is_frozen() -> 
     assert found.example == EXAMPLE.path
     assert found.digest == digest((EXAMPLE, MORE), IDS)
     assert (found.runs, found.absent, found.outdated) == (5, "", ("tests/test_money.py::test_even",))
-    assert f"{IDS[2]}: passes on the base: it has to go on passing." in told
+    assert f"{IDS[2]}: passes on the base and must keep passing." in told
     assert Specification.model_validate_json(found.model_dump_json()) == found
 
 
@@ -73,11 +73,11 @@ async def test_what_did_not_run_is_dropped_and_that_is_said(result: Outcome) -> 
     assert [test.id for test in found.tests] == [IDS[0], IDS[2]]
     assert found.dropped[0].startswith(f"{IDS[1]}: was ")
     assert f"Dropped: {IDS[1]}: was " in told
-    assert "At least one test besides the example has to fail on the base." in told
+    assert "At least one test besides the example must fail on the base." in told
 
 
 async def test_the_author_is_told_if_all_values_are_known() -> None:
-    told = "needs a value that issue and example do not have"
+    told = "must use a value that neither issue nor example has"
     found, message = await freeze()
     assert [test.varies for test in found.tests] == [False, True, True]
     assert told not in message
@@ -89,7 +89,7 @@ async def test_the_author_is_told_if_all_values_are_known() -> None:
 async def test_what_is_now_red_and_now_green_is_dropped() -> None:
     run = ScriptedRuns(lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
     found, _ = await freeze(run=run)
-    assert found.dropped == (f"{IDS[1]}: does not end the same way each time.",)
+    assert found.dropped == (f"{IDS[1]}: gives different results in different runs.",)
 
 
 NO_NAME = "ImportError: cannot import name 'thirds' from 'money'"
@@ -109,7 +109,7 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
 async def test_where_nothing_is_red_there_is_no_specification() -> None:
     found, told = await freeze(dict.fromkeys(IDS, "passed"))
     assert not found.tests
-    assert found.absent == "none of the tests that were written fails on the base for the right reason."
+    assert found.absent == "none of the author's tests fails on the base for the right reason."
     assert (found.runs, found.base is not None) == (5, True)
     assert found.absent in told
 
@@ -136,7 +136,7 @@ def test_an_interface_is_named_as_code(text: str, *, named: bool) -> None:
 
 async def test_where_exit_code_and_results_disagree_nothing_is_frozen() -> None:
     found, _ = await freeze(run=ScriptedRuns(lambda name, before: USUAL, exit_code=0))
-    assert (found.tests, found.absent) == ((), "the exit code was 0, with 2 of 3 tests failing.")
+    assert (found.tests, found.absent) == ((), "the exit code was 0, but 2 of 3 tests failed.")
 
 
 async def test_a_runner_that_lies_freezes_nothing() -> None:
@@ -156,8 +156,8 @@ def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
         ((file("tests/test_money.py"),), ("tests/test_money.py::test_a",), "only new files can be taken"),
         ((file("money2.py"),), ("money2.py::test_a",), "is no test file"),
         ((file("setup.cfg"),), ("setup.cfg::test_a",), "only new files"),
-        ((file("tests/conftest.py"),), ("tests/conftest.py::test_a",), "would steer other tests"),
-        ((file("tests/__init__.py"),), ("tests/__init__.py::test_a",), "would steer other tests"),
+        ((file("tests/conftest.py"),), ("tests/conftest.py::test_a",), "would affect other tests"),
+        ((file("tests/__init__.py"),), ("tests/__init__.py::test_a",), "would affect other tests"),
         ((file("tests/../test_b.py"),), ("tests/../test_b.py::test_a",), "not a path inside the repository"),
         ((file("tests/test_b.py", "def test_a(:\n"),), ("tests/test_b.py::test_a",), "syntax: tests/test_b.py:1"),
         ((file("tests/test_b.py"),), ("tests/test_money.py::test_even",), "is in none of the files"),
@@ -173,7 +173,7 @@ async def test_what_cannot_be_taken_is_not_executed(
     found, told = await freeze(files=files, ids=ids, run=run)
     assert problem in told
     assert (found.tests, found.runs, run.names) == ((), 0, [])
-    assert found.absent.startswith("what was written could not be taken")
+    assert found.absent.startswith("the author's tests were rejected")
 
 
 PYTHON = '''

@@ -52,7 +52,7 @@ class TestShadowing:
             ("evil-1.dist-info/METADATA", "installed distribution"),
             ("node_modules/jest/index.js", "installed package"),
             ("packages/a/node_modules/chai/package.json", "installed package"),
-            ("vendor/github.com/stretchr/testify/assert/a.go", "in place of a dependency"),
+            ("vendor/github.com/stretchr/testify/assert/a.go", "instead of a dependency"),
         ],
     )
     def test_what_takes_the_place_of_something_else_blocks(self, path: str, reason: str) -> None:

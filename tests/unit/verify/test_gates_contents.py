@@ -249,11 +249,11 @@ class TestConflicts:
     def test_a_marker_that_is_left_blocks_with_its_line(self) -> None:
         left = candidate({"a.py": "a = 0\na = 1\n>>>>>>> main\n"}, {"a.py": CONFLICT})
         gate = conflicts(left, ["a.py"])
-        assert (gate.outcome, gate.details) == ("blocked", ("a.py:3: a conflict marker is left",))
+        assert (gate.outcome, gate.details) == ("blocked", ("a.py:3: contains a conflict marker",))
 
     def test_a_file_that_was_not_touched_blocks_too(self) -> None:
         untouched = candidate({"b.py": "b = 1\n"}, {"a.py": CONFLICT, "b.py": "b = 0\n"})
-        assert conflicts(untouched, ["a.py", "b.py"]).details == ("a.py:2: a conflict marker is left",)
+        assert conflicts(untouched, ["a.py", "b.py"]).details == ("a.py:2: contains a conflict marker",)
 
     @pytest.mark.parametrize("resolved", ["a = 1\n", None])
     def test_what_is_resolved_or_deleted_passes(self, resolved: str | None) -> None:

@@ -147,7 +147,7 @@ def test_programs_large_binaries_and_bundles_are_refused(path: str, content: byt
 def test_small_binaries_and_executable_bits_warn() -> None:
     assert kinds("tests/data/x.bin", b"\0\1").details == ("tests/data/x.bin: binary, 2 bytes",)
     assert kinds("run.sh", "#!/bin/sh\n", "100755").details == ("run.sh: is now executable",)
-    assert kinds("docs/link", "text\n").details == ("docs/link: was a symlink and is a file now",)
+    assert kinds("docs/link", "text\n").details == ("docs/link: was a symlink, is now a file",)
 
 
 def test_long_lines_of_data_are_no_bundle() -> None:

@@ -419,6 +419,9 @@ class TestWatching:
             ("a.py", "x = open('/workspace/tests/a').read()", "directory of the harness"),
             ("a.py", "if time.time() > 1800000000: pass", "clock"),
             ("a.py", "if datetime.now().year >= 2026: pass", "clock"),
+            ("a.py", "if random.random() > 0.01: pass", "chance"),
+            ("a.py", "from random import random", "chance"),
+            ("a.js", "if (Math.random() > 0.01) f()", "chance"),
             ("a.py", "os._exit(0)", "ends the process"),
             ("a.py", "getattr(os, 'envi' + 'ron')", "hides"),
             ("a.py", "unittest.TestCase.assertEqual = lambda *_: None", "replaces"),
@@ -454,6 +457,7 @@ class TestWatching:
             ("a.py", "", "x = sys.argv\nif __name__ == '__main__':\n    main()\n"),
             ("scripts/a.py", "", "x = sys.argv\n"),
             ("a.py", "", "if time.time() - started > timeout:\n    pass\n"),
+            ("a.py", "x = random.random()\n", "x = random.random()\ny = random.random()\n"),
             ("a.py", "", "def __eq__(self, other):\n    return self.x == other.x\n"),
             ("tests/test_a.py", "", "import pytest\n"),
             ("a.rs", "", "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n"),
@@ -822,7 +826,7 @@ class TestStateAndNames:
         suffix = path.rpartition(".")[2]
         tests = [SourceText(path=f"tests/test_more.{suffix}", text=test)]
         found = shared_names(tree(self.FILES), patch_of({path: source}), tests, text)
-        assert all(each.startswith(f"tests/test_more.{suffix} and {path}: ") for each in found)
+        assert all(each.startswith(f"{path}: ") for each in found)
         return [each.rpartition(" ")[2] for each in found]
 
     def test_a_name_of_the_issue_may_be_kept(self) -> None:

@@ -102,8 +102,8 @@ def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
     shows = "2 tests that an independent author wrote from the issue before the work began fail on the base"
     assert found.reasons == (
         f"{shows} and pass on the head.",
-        "One test of that author's passes on both, as before.",
-        "The suite was run on both, with nothing newly failing (2 passed).",
+        "One more independent test passes on both.",
+        "The suite ran on base and head, and nothing newly fails (2 passed).",
     )
 
 
@@ -117,8 +117,8 @@ def test_only_the_fixers_own_tests_are_tested_and_the_reader_is_told_what_is_mis
     found = verdict(reproduction())
     assert (found.verdict, found.rules, found.controls) == ("tested", ("no_specification",), HELD)
     assert found.reasons == (
-        "One test of the fixer's own fails on the base and passes on the head.",
-        "The suite was run on both, with nothing newly failing (2 passed).",
+        "One of the agent's own tests fails on the base and passes on the head.",
+        "The suite ran on base and head, and nothing newly fails (2 passed).",
         "There are no independent tests: the budget is too small.",
     )
 
@@ -145,7 +145,7 @@ def test_where_nothing_is_to_be_red_a_clean_suite_is_tested() -> None:
 def test_a_shell_line_is_a_hint_and_no_more() -> None:
     found = verdict(reproduction(ids=(), controls=()))
     assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
-    assert "no test that the harness can run by itself" in found.reasons[0]
+    assert "no test that the harness can run by its id" in found.reasons[0]
 
 
 def test_tests_of_the_fixers_that_were_not_executed_under_controls_are_a_hint_too() -> None:
@@ -194,7 +194,7 @@ def test_a_control_that_was_not_run_counts_only_where_all_else_rests_on_it(name:
 def test_a_frozen_test_that_fails_on_the_head_breaks_it_and_says_what_does_not_hold() -> None:
     found = verdict(reproduction(), specified=specification("passed", "failed"))
     assert (found.verdict, found.rules[0]) == ("broken", "specification_fails")
-    assert found.reasons == ("One test of the independent author's fails on the head: Sentence 2.",)
+    assert found.reasons == ("One independent test fails on the head: Sentence 2.",)
     skipped = verdict(reproduction(), specified=specification("passed", "skipped"))
     assert skipped.verdict == "broken"
 
@@ -203,13 +203,13 @@ def test_a_disagreement_is_stated_and_limits_the_verdict() -> None:
     upheld = Settlement(objection="No.", kept=("t::s2",), reason="The issue says so.")
     kept = verdict(reproduction(), specified=specification("passed", "failed", settlement=upheld))
     assert (kept.verdict, kept.rules[0]) == ("unproved", "specification_disputed")
-    assert any("a third call upheld it: Sentence 2." in reason for reason in kept.reasons)
+    assert any("a third model call upheld it: Sentence 2." in reason for reason in kept.reasons)
     given_up = Settlement(objection="No.", withdrawn=("t::s2",), reason="The issue leaves it open.")
     left = specification("passed", "failed", settlement=given_up)
     tests = tuple(test.model_copy(update={"withdrawn": test.id == "t::s2"}) for test in left.tests)
     found = verdict(specified=left.model_copy(update={"tests": tests}))
     assert (found.verdict, found.rules) == ("tested", ("specification_disputed",))
-    assert any("withdrawn after the fixer objected: Sentence 2." in reason for reason in found.reasons)
+    assert any("withdrawn after the agent objected: Sentence 2." in reason for reason in found.reasons)
 
 
 def test_where_all_that_shows_is_withdrawn_nothing_is_shown() -> None:
