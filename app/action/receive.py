@@ -92,7 +92,7 @@ async def _by_number(workflow: Workflow, action_context: ActionContext) -> None:
     if event is None:
         message = f"#{number} does not have the label agent-fix."
         raise AgentFixError(message, hint="Someone with write access must add the label.")
-    print(f"#{number}: {await action_context.publisher_context.reception.handler.handle(event)}")
+    print(f"#{number}: {await action_context.publisher_context.trigger_loops.handler.handle(event)}")
 
 
 async def _count_rounds(action_context: ActionContext, event: Event | None) -> None:
@@ -112,7 +112,7 @@ async def _count_rounds(action_context: ActionContext, event: Event | None) -> N
 async def _decide(action_context: ActionContext) -> None:
     inbox, limits = action_context.publisher_context.server_context.inbox, DrainLimits(DECIDING)
     while await asyncio.to_thread(lambda: inbox.health().undone):
-        if not await action_context.publisher_context.reception.next_delivery():
+        if not await action_context.publisher_context.trigger_loops.next_delivery():
             await limits.wait()
     if inbox.health().dead:
         raise AgentFixError("The event could not be processed; see the step's log.", code=ExitCode.INTERNAL)
@@ -142,5 +142,5 @@ async def _fetch_base(action_context: ActionContext) -> None:
     """Fetch the base commit. If it can never be fetched, the job ends with the reason."""
     job_queries, limits = action_context.publisher_context.server_context.job_queries, DrainLimits(FETCHING)
     while await asyncio.to_thread(job_queries.without_base_commit):
-        if not await action_context.publisher_context.reception.fetch_base_commits():
+        if not await action_context.publisher_context.trigger_loops.fetch_base_commits():
             await limits.wait()

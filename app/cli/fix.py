@@ -134,7 +134,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         out=out,
         resumed=row is not None,
         notes=tuple(filter(None, (_hidden_note(issue), _length_note(issue)))),
-        told=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
+        local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
 

@@ -9,7 +9,7 @@ from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageR
 from app.core.markup import image_addresses
 
 TOO_MANY = f"the limit is {MAX_IMAGES}"
-BESIDE = "only files next to the issue's file are read"
+NOT_BESIDE = "only files next to the issue's file are read"
 
 
 def images_beside(issue: Path, body: str) -> ImageCollection:
@@ -33,14 +33,14 @@ def _inside(folder: Path | None, address: str) -> Path:
     """The file after resolving links. Raises ImageRejected if it is outside the directory."""
     name = unquote(address)
     if folder is None or ":" in name or "\\" in name or "\0" in name or name.startswith("/"):
-        raise ImageRejected(BESIDE)
+        raise ImageRejected(NOT_BESIDE)
     try:
         path = (folder / name).resolve(strict=True)
         inside = path.is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):
         raise ImageRejected("there is no such file next to the issue's file") from None
     if not inside:
-        raise ImageRejected(BESIDE)
+        raise ImageRejected(NOT_BESIDE)
     return path
 
 

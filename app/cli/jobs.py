@@ -119,7 +119,7 @@ def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
         for line in local_context.store.progress_since(row.job.id, after=last_seq):
             terminal.report(line.kind, line.text)
             last_seq = line.seq
-        if not arguments.follow or terminal.gone or _is_over(row):
+        if not arguments.follow or terminal.closed or _is_over(row):
             return ExitCode.OK
         time.sleep(POLL_SECONDS)
 

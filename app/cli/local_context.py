@@ -62,7 +62,7 @@ class LocalJob:
     resumed: bool
     notes: tuple[str, ...] = ()
     """Notes for everybody who reads the result."""
-    told: tuple[str, ...] = ()
+    local_notes: tuple[str, ...] = ()
     """Notes for the person at this machine only, because they contain their paths."""
     record: Path | None = None
 

@@ -39,7 +39,7 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
     terminal.report(
         "note", f"model {shown_model(job.model)}{recorded}{plans} · sandbox {job.sandbox} · at most {limits}"
     )
-    for note in filter(None, (note_of(task), _attempts(job), *order.told, *order.notes)):
+    for note in filter(None, (note_of(task), _attempts(job), *order.local_notes, *order.notes)):
         terminal.report("note", note)
     if job.sandbox == "none":
         terminal.report(

@@ -26,15 +26,15 @@ _PIP = re.compile(r"\S+ \(([\w.!+-]+)\)")
 
 
 class RunnerRow(Record):
-    """One runner as it is told of. `lacks` is empty where it can work here, `newest` where nobody asked for it, and
-    `tried` where no version was rehearsed."""
+    """One runner. `lacks` is empty if it can work here, `newest` if nobody asked for it, `tested_version` without a
+    selftest."""
 
     name: str
     title: str
     version: str = ""
     lacks: str = ""
     newest: str = ""
-    tried: str = ""
+    tested_version: str = ""
     selftest: SelftestResult | None = None
 
     @property
@@ -43,12 +43,12 @@ class RunnerRow(Record):
 
     @property
     def is_ok(self) -> bool:
-        """True for the newest version, if it was tried and works."""
+        """True for the newest version, if it was tested and works."""
         return not self.behind and not self.lacks and (self.selftest is None or self.selftest.passed)
 
 
 def runners_command(arguments: argparse.Namespace) -> int:
-    """`check` ends with 1 where something is newer upstream, broken or could not be tried: for a scheduled workflow."""
+    """`check` ends with 1 where something is newer upstream, broken or could not be tested: for a scheduled workflow."""
     settings = read_settings(arguments.state)
     known = recipes(settings.runners)
     if arguments.action == "check":
@@ -93,7 +93,7 @@ class RunnerCheck:
         other = self._arguments.newest and line.newest not in ("", UNKNOWN)
         tested_recipe = recipe.at(line.newest) if other else recipe
         result = await selftest_runner(tested_recipe, self._settings)
-        return line.model_copy(update={"tried": tested_recipe.version, "selftest": result})
+        return line.model_copy(update={"tested_version": tested_recipe.version, "selftest": result})
 
     async def _newest(self, recipe: AgentRecipe) -> str:
         ours = python_interpreter()
@@ -141,7 +141,7 @@ def _selftest_outcome(line: RunnerRow) -> str:
     result = line.selftest
     if result is None:
         return "usable here"
-    version = "" if line.tried == line.version else f"{line.tried} "
+    version = "" if line.tested_version == line.version else f"{line.tested_version} "
     if result.passed:
         return f"{version}works ({result.calls} calls, {result.seconds:.0f} s)"
     return f"{version}BROKEN: it never {result.stopped_at}. {result.reason}"

@@ -42,7 +42,7 @@ def _merge(signals: TaskSignals) -> KindDecision | None:
     return KindDecision("conflict", "its branch is brought up to its base") if signals.work == "merge" else None
 
 
-def _asked(signals: TaskSignals) -> KindDecision | None:
+def _requested_kind(signals: TaskSignals) -> KindDecision | None:
     return (
         KindDecision(signals.requested_kind, f"{_THAT_WAS_ASKED} (`--kind {signals.requested_kind}`)")
         if signals.requested_kind
@@ -99,7 +99,7 @@ def _words(signals: TaskSignals) -> KindDecision | None:
 
 RULES: Final[tuple[Callable[[TaskSignals], KindDecision | None], ...]] = (
     _merge,
-    _asked,
+    _requested_kind,
     _place,
     _labels,
     _prefix,

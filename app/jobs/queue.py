@@ -253,8 +253,8 @@ class JobQueue:
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
         """True if the job's daily budgets have money left; otherwise the empty budget becomes its reason."""
-        purses = self._caps.purses(JobContext.model_validate(row["context"]), row["actor"], now.timestamp)
-        empty = next((daily_budget for daily_budget in purses if daily_budget.spent(db)[1] >= daily_budget.cap), None)
+        budgets = self._caps.budgets(JobContext.model_validate(row["context"]), row["actor"], now.timestamp)
+        empty = next((daily_budget for daily_budget in budgets if daily_budget.spent(db)[1] >= daily_budget.cap), None)
         if empty is not None and row["reason"] != empty.is_spent:
             values = {"reason": empty.is_spent, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))

@@ -124,7 +124,7 @@ class LiteLLMModel:
             message = f"{self._info.name} answered with something other than an event stream."
             hint = f"Check {self._route.where}."
             raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
-        if stream.received_finish_reason is None or (assembly.torn() and reported is None):
+        if stream.received_finish_reason is None or (assembly.is_cut_off() and reported is None):
             raise self._cut(request, assembly, "stream_cut")
         return self._answer(library, request, assembly, reported)
 

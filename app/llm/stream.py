@@ -101,7 +101,7 @@ class StreamAssembly:
         """Everything that the model wrote, for counting tokens."""
         return self.content + "".join(call.name + call.arguments for call in self.tool_calls)
 
-    def torn(self) -> bool:
+    def is_cut_off(self) -> bool:
         """True if a call's arguments end in the middle: unless the model reached its limit, the stream was cut."""
         return self.finish != "length" and any(not _is_json(call.arguments) for call in self.tool_calls)
 

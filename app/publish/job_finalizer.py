@@ -59,14 +59,14 @@ class JobFinalizer:
         outbox: Outbox,
         mirror: Callable[[int], DiffReader],
         *,
-        unlearn: Callable[[int, str], int] = lambda _repository, _job: 0,
+        forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0,
     ) -> None:
-        """`unlearn` deletes the lessons of a job."""
+        """`forget_lessons` deletes the lessons of a job."""
         self._store = store
         self._job_queries = job_queries
         self._outbox = outbox
         self._mirror = mirror
-        self._unlearn = unlearn
+        self._forget_lessons = forget_lessons
         self._isolated = IsolatedLoop("settling it")
 
     async def finalize(self) -> int:
@@ -86,7 +86,7 @@ class JobFinalizer:
         failpoint("job.finishing")
         result = final.result
         if result.exit_status not in PUBLISHED:
-            self._unlearn(each.job_context.place.repository, each.job.id)
+            self._forget_lessons(each.job_context.place.repository, each.job.id)
         self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
         failpoint("job.finished")
         return True

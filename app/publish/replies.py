@@ -57,7 +57,7 @@ def reply(text: str, suggestion: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def misread(problem: str, suggestion: str = "") -> str:
+def unclear_command(problem: str, suggestion: str = "") -> str:
     """The problem with a command, and the list of commands."""
     parts = [reply(problem, suggestion).strip() if problem or suggestion else "", help_text()]
     return "\n\n".join(part for part in parts if part) + "\n"

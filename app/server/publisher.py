@@ -36,18 +36,18 @@ class PeriodicTask:
 
 
 def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, ...]:
-    reception = publisher_context.reception
+    trigger_loops = publisher_context.trigger_loops
 
     async def reconcile() -> int:
-        await reception.reconcile_when_due()
+        await trigger_loops.reconcile_when_due()
         return 0
 
     async def publish() -> int:
         return int(await publisher_context.publisher.publish_next() is not None)
 
     return (
-        PeriodicTask("reception", reception.next_delivery, 0.1),
-        PeriodicTask("stock", reception.fetch_base_commits, 0.5),
+        PeriodicTask("trigger_loops", trigger_loops.next_delivery, 0.1),
+        PeriodicTask("stock", trigger_loops.fetch_base_commits, 0.5),
         *(PeriodicTask(f"publishing {number}", publish, 0.2) for number in range(1, INSTALLATIONS_AT_ONCE + 1)),
         PeriodicTask("parcels", publisher_context.fill_parcels, 2.0),
         PeriodicTask("settling", publisher_context.finalizer.finalize, 0.5),

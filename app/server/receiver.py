@@ -46,7 +46,7 @@ def application(
     """Webhooks and health without a password; the pages only with one, if it is set."""
 
     def stalled() -> timedelta | None:
-        found = receiver_context.pulse.stalled()
+        found = receiver_context.health.stalled()
         return timedelta(seconds=found.seconds) if found else None
 
     app = receiver(settings.webhook_secrets, receiver_context.inbox, receiver_context.clock, stalled=stalled)
@@ -54,7 +54,7 @@ def application(
         pages = site(
             settings,
             receiver_context.files,
-            receiver_context.pulse,
+            receiver_context.health,
             receiver_context.queue,
             answers=app.state.counts,
             ending=ending,

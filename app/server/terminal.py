@@ -42,7 +42,7 @@ class TerminalProgress:
         self._colours = self._stream.isatty() if colours is None else colours
         self._lock = threading.Lock()
         self._in_text = False
-        self.gone = False
+        self.closed = False
 
     def report(self, kind: ProgressKind, text: str) -> None:
         fragment = kind in {"text", "output"}
@@ -80,10 +80,10 @@ class TerminalProgress:
 
     def _write(self, text: str) -> None:
         """Ignore a closed reader (`| head`, a lost terminal): it must not end a job, and `jobs logs` has it all."""
-        if self.gone:
+        if self.closed:
             return
         try:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            self.gone = True
+            self.closed = True

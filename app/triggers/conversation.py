@@ -22,14 +22,14 @@ TITLES: dict[Rank, str] = {
 class CommentAuthors:
     """Account ids: who asked, who opened the issue or pull request, and who has write access."""
 
-    asked: int = 0
+    requester: int = 0
     opened: int = 0
     maintainers: frozenset[int] = frozenset()
 
     def rank(self, author: int) -> Rank:
         if author == 0:
             return "other"
-        if author == self.asked:
+        if author == self.requester:
             return "asked"
         if author in self.maintainers:
             return "maintainer"

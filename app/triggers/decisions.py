@@ -65,7 +65,7 @@ class IssueState(Record):
     body_sha256: str | None = None
     words_sha256: str | None = None
     """The digest of the comment or review that asks."""
-    gone: bool = False
+    text_deleted: bool = False
     """That comment or review was deleted."""
     pull: PullRequestState | None = None
     """The pull request itself, if this is one."""

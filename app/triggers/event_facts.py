@@ -5,12 +5,12 @@ from datetime import datetime
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
-from app.core.issue_ref import IssueRef as Spot
+from app.core.issue_ref import IssueRef
 from app.core.task import Person
 from app.github.base import ReactionTarget
 from app.github.models import GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
-from app.jobs.triggers import TriggerRow as Asked
+from app.jobs.triggers import TriggerRow
 from app.publish.forks import FORK_MARK
 from app.triggers.decisions import IssueState, PullRequestState
 from app.triggers.events import (
@@ -77,14 +77,14 @@ class TriggerContext:
     target: ReactionTarget | None = None
 
     @property
-    def issue_ref(self) -> Spot:
+    def issue_ref(self) -> IssueRef:
         return issue_ref(self.repo_context, self.number)
 
     @property
-    def asked(self) -> Asked:
+    def row(self) -> TriggerRow:
         """The trigger as it is stored."""
         where = {"repository": self.repo_context.repository.id, "number": self.number}
-        return Asked(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
+        return TriggerRow(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
 
 
 def make_trigger_context(
@@ -116,9 +116,9 @@ def _target(event: TriggerEvent) -> ReactionTarget | None:
             return None
 
 
-def issue_ref(repo_context: RepositoryContext, number: int) -> Spot:
+def issue_ref(repo_context: RepositoryContext, number: int) -> IssueRef:
     repository = repo_context.repository
-    return Spot(
+    return IssueRef(
         installation=repo_context.installation,
         repository=repository.id,
         owner=repository.owner,
@@ -145,7 +145,7 @@ def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
 def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest | None) -> IssueState:
     """Add the issue's state; a deleted issue withdraws the requests on it."""
     if issue is None:
-        return state.model_copy(update={"gone": True, "open": False})
+        return state.model_copy(update={"text_deleted": True, "open": False})
     now: dict[str, object] = {
         "open": issue.open,
         "locked": issue.locked,

@@ -199,8 +199,8 @@ class EventHandler:
     def _reply(self, decision: Reply, trigger_context: TriggerContext) -> str:
         outcome = f"reply {decision.rule}"
         match decision.rule:
-            case "misread":
-                words = replies.misread(decision.text, decision.suggestion)
+            case "unclear_command":
+                words = replies.unclear_command(decision.text, decision.suggestion)
             case "broken_config":
                 words = replies.broken_config(decision.text, SOURCE)
                 return self._reply_poster.answer(trigger_context, outcome, words, once_for=decision.text)

@@ -132,7 +132,7 @@ class FactLoader:
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.bot.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if isinstance(event, CommentEvent) and issue is not None:
-            state = state.model_copy(update={"words_sha256": words, "gone": words is None})
+            state = state.model_copy(update={"words_sha256": words, "text_deleted": words is None})
         found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, repo_context, found)
 
@@ -140,7 +140,7 @@ class FactLoader:
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
-        job = self._job(repository, number, beside=command.verb in {"stop", "status"})
+        job = self._job(repository, number, or_question=command.verb in {"stop", "status"})
         known = {
             "labels": (LABEL,),
             "asked_at": identity.asked_at,
@@ -151,15 +151,15 @@ class FactLoader:
         }
         return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
 
-    def _job(self, repository: int, number: int, *, beside: bool = False) -> JobWithContext | None:
-        """The active job of an issue, else its last one; with `beside`, a question that is being answered there."""
+    def _job(self, repository: int, number: int, *, or_question: bool = False) -> JobWithContext | None:
+        """The active job of an issue, else its last one; with `or_question`, an open question there."""
         job_queries = self._stores.job_queries
         if running_jobs := job_queries.active(repository, number):
             return running_jobs
         here = (
             each for each in job_queries.active_jobs(repository=repository) if each.job_context.place.number == number
         )
-        question = next(here, None) if beside else None
+        question = next(here, None) if or_question else None
         return question or job_queries.newest(repository, number)
 
     async def _requester_status(

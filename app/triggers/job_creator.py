@@ -152,7 +152,7 @@ class JobCreator:
 
     def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext) -> str:
         priority = PRIORITIES.get(job_context.aim, 1)
-        admitted = self._stores.queue.admit(job, job_context, trigger_context.asked, priority=priority)
+        admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority)
         if admitted == job.id and job_context.target is not None:
             self._greet(job, job_context, job_context.target)
         return admitted

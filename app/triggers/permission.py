@@ -26,7 +26,7 @@ class RequesterStatus(Record):
 
 def refusal(
     actor: Actor,
-    standing: RequesterStatus | None,
+    requester: RequesterStatus | None,
     *,
     via: int | None = None,
     allowed_actors: Collection[str] = (),
@@ -37,15 +37,15 @@ def refusal(
     `via` is the App through which a comment was written, as signed. A bot's login proves nothing (anybody may
     register an App of that name) and an author's association is not asked: it is as old as the comment.
     """
-    if standing is None:
+    if requester is None:
         return "their permission is unknown"
-    if standing.user != actor.id:
+    if requester.user != actor.id:
         return "the permission is someone else's"
     if not actor.is_person:
-        return _bot_refusal(actor, via or standing.app, allowed_apps)
-    if standing.permission not in WRITERS:
+        return _bot_refusal(actor, via or requester.app, allowed_apps)
+    if requester.permission not in WRITERS:
         return "they have no write access"
-    if allowed_actors and standing.login.casefold() not in {login.casefold() for login in allowed_actors}:
+    if allowed_actors and requester.login.casefold() not in {login.casefold() for login in allowed_actors}:
         return "they are not among the `allowed_actors` of this repository"
     return None
 

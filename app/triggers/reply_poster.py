@@ -40,7 +40,7 @@ class ReplyPoster:
         self._add_effect(trigger_context.identity.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
 
     def decide(self, trigger_context: TriggerContext, outcome: str, job: str = "") -> str:
-        self._stores.triggers.record(trigger_context.asked, outcome, job)
+        self._stores.triggers.record(trigger_context.row, outcome, job)
         return outcome
 
     def _add_effect(self, key: str, trigger_context: TriggerContext, effect: Effect) -> None:

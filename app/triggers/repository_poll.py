@@ -33,10 +33,14 @@ class RepositoryPoll:
     """`since` is None for the first poll: then only the current state counts, not old comments."""
 
     def __init__(
-        self, readers: RepositoryClients, hindsight: EventsFromApi, bot_identity: BotAccount, since: datetime | None
+        self,
+        readers: RepositoryClients,
+        events_from_api: EventsFromApi,
+        bot_identity: BotAccount,
+        since: datetime | None,
     ) -> None:
         self._readers = readers
-        self._hindsight = hindsight
+        self._events_from_api = events_from_api
         self._bot_identity = bot_identity
         self._since = since
 
@@ -59,17 +63,17 @@ class RepositoryPoll:
             async for found in self._of_pull(pull):
                 yield found
         for base in sorted({pull.base_branch for pull in pulls if pull.author == self._bot_identity.user}):
-            yield _ready("", self._hindsight.pushed(base))
+            yield _ready("", self._events_from_api.pushed(base))
 
     async def _called_off(self, job: JobWithContext) -> AsyncIterator[FoundEvent]:
         number, origin = job.job_context.place.number, job.job.task.origin
         issue = await self._issue(number)
         if issue is None:
             on_pull = origin is not None and origin.is_pull_request
-            yield _ready("", self._hindsight.deleted(number, is_pull_request=on_pull))
+            yield _ready("", self._events_from_api.deleted(number, is_pull_request=on_pull))
             return
         issue_events = await self._readers.comments.events(number)
-        for event in self._hindsight.called_off(issue, issue_events, job.job.created_at):
+        for event in self._events_from_api.called_off(issue, issue_events, job.job.created_at):
             yield _ready("", event)
 
     async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
@@ -81,17 +85,19 @@ class RepositoryPoll:
             put_on = [each for each in issue_events if each.event == "labeled" and each.label.casefold() == LABEL]
             if put_on:
                 key = label_key(self._repository, issue.number, put_on[-1].at)
-                yield _ready(key, self._hindsight.labelled(issue, put_on[-1]))
+                yield _ready(key, self._events_from_api.labelled(issue, put_on[-1]))
 
     async def _comments_since(self, since: datetime) -> AsyncIterator[FoundEvent]:
         for comment in await self._readers.comments.comments_since(since):
             if self._counts(comment):
                 key = comment_key(self._repository, "comment", comment.id)
-                yield FoundEvent(key, partial(self._made, self._hindsight.commented, comment, comment.number))
+                yield FoundEvent(key, partial(self._made, self._events_from_api.commented, comment, comment.number))
         for inline in await self._readers.comments.inline_since(since):
             if self._counts(inline):
                 key = comment_key(self._repository, "review_comment", inline.id)
-                yield FoundEvent(key, partial(self._made, self._hindsight.review_commented, inline, inline.number))
+                yield FoundEvent(
+                    key, partial(self._made, self._events_from_api.review_commented, inline, inline.number)
+                )
 
     async def _of_pull(self, pull: PullRequest) -> AsyncIterator[FoundEvent]:
         since = self._since
@@ -99,12 +105,12 @@ class RepositoryPoll:
             for review in await self._readers.facts.reviews(pull.number):
                 if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot_identity.user):
                     key = comment_key(self._repository, "review", review.id)
-                    yield FoundEvent(key, partial(self._made, self._hindsight.reviewed, review, pull.number))
+                    yield FoundEvent(key, partial(self._made, self._events_from_api.reviewed, review, pull.number))
         if pull.author != self._bot_identity.user:
             return
         failed = [each for each in await self._readers.checks.failed(pull.head) if each.conclusion in FAILURES]
         if failed:
-            yield _ready(checks_key(self._repository, pull.head), self._hindsight.checks_failed(pull, failed[0]))
+            yield _ready(checks_key(self._repository, pull.head), self._events_from_api.checks_failed(pull, failed[0]))
 
     def _counts(self, comment: IssueComment) -> bool:
         """False for edited comments, because their original text is unknown."""

@@ -87,13 +87,13 @@ def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
 def decide(
     event: Event,
     config: RepoConfig | ConfigError,
-    standing: RequesterStatus | None,
+    requester: RequesterStatus | None,
     state: IssueState,
     bot: BotAccount,
     *,
     now: datetime,
 ) -> Decision:
-    """Decide about an event. `standing` is the actor's access, `state` the issue's or pull request's, both current."""
+    """Decide about an event. `requester` is the actor's access, `state` the issue's or pull request's, both current."""
     if not isinstance(event, TriggerEvent):
         return should_ignore(event, bot) or decide_notification(event, config, state, bot)
     command = command_of(event)
@@ -101,7 +101,7 @@ def decide(
         return skip or Ignored(rule="not_addressed", reason="it has no command for the bot")
     if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
         return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
-    context = RuleContext(event, command, config, standing, state, bot)
+    context = RuleContext(event, command, config, requester, state, bot)
     return next((decision for rule in RULES if (decision := rule(context))), None) or job_request(context)
 
 
@@ -117,21 +117,21 @@ def withdrawn(context: RuleContext) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
     if isinstance(context.event, LabelAdded) and LABEL not in {label.casefold() for label in context.state.labels}:
         return Ignored(rule="taken_back", reason="the label was removed again")
-    if context.state.gone:
+    if context.state.text_deleted:
         reviewed = isinstance(context.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
         return Ignored(rule="taken_back", reason=reason)
     return None
 
 
-def overtaken(context: RuleContext) -> Decision | None:
+def superseded(context: RuleContext) -> Decision | None:
     """Deliveries may arrive in any order: ignore a start before a later stop, and a stop before a later start."""
     asked_at, verb = context.state.asked_at, context.command.verb
     later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
     if asked_at is None or later is None or asked_at >= later:
         return None
     reason = "a later command asked for work" if verb == "stop" else "a later command asked to stop"
-    return Ignored(rule="overtaken", reason=reason)
+    return Ignored(rule="superseded", reason=reason)
 
 
 def archived(context: RuleContext) -> Decision | None:
@@ -182,11 +182,11 @@ def too_many(context: RuleContext) -> Decision | None:
     return Ignored(rule="too_many", reason=reason, visible=context.state.asked_lately == PER_HOUR)
 
 
-def misread(context: RuleContext) -> Decision | None:
+def unclear_command(context: RuleContext) -> Decision | None:
     command = context.command
     if command.verb != "help":
         return None
-    return Reply(rule="misread", text=command.problem, suggestion=command.suggestion)
+    return Reply(rule="unclear_command", text=command.problem, suggestion=command.suggestion)
 
 
 def broken_config(context: RuleContext) -> Decision | None:
@@ -277,10 +277,10 @@ RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
     withdrawn,
     archived,
     no_access,
-    overtaken,
+    superseded,
     review,
     too_many,
-    misread,
+    unclear_command,
     broken_config,
     closed,
     locked,

@@ -127,7 +127,7 @@ class RunningJobCommands:
         changed = None
         if kind == "continue":
             changed = job.job.model_copy(update={"budget": self._raised(job, job_request.options)})
-        if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.asked, outcome=outcome):
+        if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.row, outcome=outcome):
             if self._stores.triggers.decided(trigger_context.identity.key):
                 return "decided before"
             words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
@@ -155,7 +155,7 @@ class RunningJobCommands:
         for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):
             if each.job_context.place.number == trigger_context.number and each.job.id != job.job.id:
                 self._stores.queue.stop(each.job.id, reason)
-        self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.asked)
+        self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.row)
         return f"stop {job.job.id}"
 
     async def _status(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.core.errors import AgentFixError
-from app.core.issue_ref import IssueRef as Spot
+from app.core.issue_ref import IssueRef
 from app.core.job import Job
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
@@ -52,7 +52,7 @@ class RecoveredStatus:
     """The last job of an issue, as people were told of it. `elsewhere`: another run works on it at this moment."""
 
     posted: StatusCommentState
-    issue_ref: Spot
+    issue_ref: IssueRef
     elsewhere: bool
 
     @property

@@ -40,12 +40,12 @@ DEFAULTS = ServerDefaults(model="scripted/one")
 
 @dataclass
 class EventHarness:
-    """One repository, its people, and what reception makes of them."""
+    """One repository, its people, and what trigger_loops makes of them."""
 
     fake_github: FakeGitHubSetup
     engine: Engine
     stores: Stores
-    reception: TriggerLoops
+    trigger_loops: TriggerLoops
     hooks: Hooks
     directory: Path
     app: AppConnection
@@ -135,7 +135,7 @@ class EventHarness:
     async def settle(self, rounds: int = 50) -> None:
         """Until nothing is due; what waits is waited for by the world's clock."""
         for _ in range(rounds):
-            while await self.reception.next_delivery():
+            while await self.trigger_loops.next_delivery():
                 pass
             if self.stores.inbox.health().undone == 0 or self.hooks.held:
                 return
@@ -259,9 +259,9 @@ async def _desk(
         stores = make_stores(engine, fake_github.world)
         transport = httpx.ASGITransport(receiver([SECRET], stores.inbox, stores.clock))
         async with app, httpx.AsyncClient(transport=transport, base_url="http://bot.example") as client:
-            reception = TriggerLoops(app, stores, mirrors(directory), defaults)
+            trigger_loops = TriggerLoops(app, stores, mirrors(directory), defaults)
             hooks = Hooks(fake_github.world, client, SECRET)
-            yield EventHarness(fake_github, engine, stores, reception, hooks, directory, app)
+            yield EventHarness(fake_github, engine, stores, trigger_loops, hooks, directory, app)
 
 
 @contextmanager

@@ -74,13 +74,15 @@ class PublisherHarness:
             EarlyDrafts(self.job_queries, self.outbox),
         )
         self.publisher = Publisher(self.outbox, self.open, self.policy.check, "p1")
-        self.finalizer = JobFinalizer(self.store, self.job_queries, self.outbox, self.mirror, unlearn=self.unlearn)
+        self.finalizer = JobFinalizer(
+            self.store, self.job_queries, self.outbox, self.mirror, forget_lessons=self.forget_lessons
+        )
         account = partial(SqlLedger, self.engine, cap=0)
         self.status_updater = StatusUpdater(
             self.store, self.job_queries, self.outbox, account, self.now, public_url="https://bot.example"
         )
 
-    def unlearn(self, repository: int, job: str) -> int:
+    def forget_lessons(self, repository: int, job: str) -> int:
         self.unlearned.append((repository, job))
         return 1
 

@@ -71,10 +71,10 @@ class DashboardPages:
     """Answers in HTML."""
 
     def __init__(
-        self, files: JobPages, pulse: HealthMetrics, queue: JobQueue, password: DashboardPassword, settings: Settings
+        self, files: JobPages, health: HealthMetrics, queue: JobQueue, password: DashboardPassword, settings: Settings
     ) -> None:
         self._files = files
-        self._pulse = pulse
+        self._health = health
         self._queue = queue
         self._password = password
         self._settings = settings
@@ -155,7 +155,7 @@ class DashboardPages:
             total=sum(counts.values()),
             states=STATES,
             repositories=list(repositories.values()),
-            figures=self._pulse.figures(),
+            figures=self._health.figures(),
             too_long=TOO_LONG.total_seconds(),
         )
 

@@ -25,7 +25,7 @@ ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascrip
 def site(
     settings: Settings,
     files: JobPages,
-    pulse: HealthMetrics,
+    health: HealthMetrics,
     queue: JobQueue,
     *,
     answers: Mapping[str, int],
@@ -33,11 +33,11 @@ def site(
 ) -> PasswordGuard:
     """`answers` are the receiver's counts; `ending` says that the process is about to end, so that streams end too."""
     password = DashboardPassword(settings.web_token, files.overview.clock)
-    pages, api = DashboardPages(files, pulse, queue, password, settings), JsonApi(files, queue)
+    pages, api = DashboardPages(files, health, queue, password, settings), JsonApi(files, queue)
     following = LogStreams(files.overview, ending=ending)
 
     async def figures(_: Request) -> Response:
-        found = await asyncio.to_thread(pulse.figures)
+        found = await asyncio.to_thread(health.figures)
         return PlainTextResponse(metrics.render(found, answers), headers={"content-type": metrics.CONTENT_TYPE})
 
     async def asset(request: Request) -> Response:

@@ -202,7 +202,7 @@ class JobProcess:
         """The job's account, limited by its own cap and by the daily caps."""
         server_context = self.server_context
         clock = lambda: server_context.clock().timestamp()  # noqa: E731
-        shared = server_context.caps.purses(job_context, paid_by(job, job_context), clock)
+        shared = server_context.caps.budgets(job_context, paid_by(job, job_context), clock)
         return SqlLedger(server_context.engine, job.id, job.budget.usd, shared=shared, clock=clock)
 
     def engine(self, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":

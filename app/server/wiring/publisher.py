@@ -42,7 +42,7 @@ class PublisherContext:
 
     server_context: ServerContext
     login: str
-    reception: TriggerLoops
+    trigger_loops: TriggerLoops
     publisher: Publisher[GitHubForge]
     finalizer: JobFinalizer
     status_updater: StatusUpdater
@@ -106,14 +106,14 @@ def build_publisher(
     return PublisherContext(
         server_context=server_context,
         login=login,
-        reception=TriggerLoops(connection, stores_of(server_context), server_context.mirror, defaults_of(settings)),
+        trigger_loops=TriggerLoops(connection, stores_of(server_context), server_context.mirror, defaults_of(settings)),
         publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process()),
         finalizer=JobFinalizer(
             server_context.store(),
             server_context.job_queries,
             server_context.outbox,
             server_context.mirror,
-            unlearn=lambda repository, job: server_context.lessons(repository).forget_job(job),
+            forget_lessons=lambda repository, job: server_context.lessons(repository).forget_job(job),
         ),
         status_updater=StatusUpdater(
             server_context.store(),

@@ -30,7 +30,7 @@ class ReceiverContext:
         self.engine = open_database(settings.database_url, settings.state)
         self.inbox = Inbox(self.engine, clock)
         self.queue = JobQueue(self.engine, clock)
-        self.pulse = HealthMetrics(
+        self.health = HealthMetrics(
             self.engine, clock, QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
         )
         self.files = JobPages(

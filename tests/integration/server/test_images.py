@@ -109,7 +109,7 @@ async def test_an_attachment_is_at_hand_before_the_worker_begins(harness: EventH
     harness.configure("images: true\n")
     attach(harness)
     await harness.labels()
-    assert await harness.reception.fetch_base_commits() == 1
+    assert await harness.trigger_loops.fetch_base_commits() == 1
     assert harness.job.ready
     task = harness.job.job.task
     (image,) = task.images
@@ -120,7 +120,7 @@ async def test_an_attachment_is_at_hand_before_the_worker_begins(harness: EventH
 async def test_a_repository_that_did_not_ask_has_nothing_fetched(harness: EventHarness) -> None:
     attach(harness)
     await harness.labels()
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.job.ready
     assert harness.job.job.task.images == ()
     assert not [call for call in harness.fake_github.github.calls if "user-attachments" in call.path]
@@ -130,7 +130,7 @@ async def test_an_image_that_came_with_an_edit_is_not_looked_at(harness: EventHa
     harness.configure("images: true\n")
     await harness.labels()
     attach(harness)
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.job.ready
     assert harness.job.job.task.images == ()
     assert not [call for call in harness.fake_github.github.calls if "user-attachments" in call.path]

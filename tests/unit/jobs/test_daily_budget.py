@@ -62,7 +62,7 @@ class BudgetHarness:
         queue = JobQueue(self.engine, self.clock, caps=self.caps)
         assert queue.admit(wanted, told, trigger(name, where), ready=True) == name
         seconds = lambda: self.clock().timestamp()  # noqa: E731
-        shared = self.caps.purses(told, actor, seconds)
+        shared = self.caps.budgets(told, actor, seconds)
         return SqlLedger(self.engine, name, 100 * DOLLAR, shared=shared, clock=seconds)
 
 
@@ -157,7 +157,7 @@ def test_the_server_has_a_cap_over_all_of_them(e2e_server: BudgetHarness) -> Non
 
 def test_a_job_s_own_cap_is_told_of_first(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=DOLLAR)
-    ledger = SqlLedger(e2e_server.engine, "own", 5, shared=e2e_server.caps.purses(job_context(), 0, lambda: 0.0))
+    ledger = SqlLedger(e2e_server.engine, "own", 5, shared=e2e_server.caps.budgets(job_context(), 0, lambda: 0.0))
     with pytest.raises(BudgetError) as caught:
         ledger.reserve("turn.1", 2 * DOLLAR)
     assert not isinstance(caught.value, DayBudgetError)

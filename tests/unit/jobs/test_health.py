@@ -31,7 +31,7 @@ class Server:
         self.queue = JobQueue(engine, self.clock)
         self.store = JobStore(engine, self.clock)
         self.job_queries = JobQueries(engine, self.clock)
-        self.pulse = HealthMetrics(engine, self.clock, LIMITS)
+        self.health = HealthMetrics(engine, self.clock, LIMITS)
 
     def admit(self, number: int, repository: int = 2, *, ready: bool = True) -> str:
         where, name = issue_ref(number, repository), f"job{number}"
@@ -45,7 +45,7 @@ class Server:
     def after(self, minutes: float) -> tuple[str, float] | None:
         """Which job stands still after so many more minutes, and for how many."""
         self.clock.now += timedelta(minutes=minutes)
-        found = self.pulse.stalled()
+        found = self.health.stalled()
         return (found.job, found.seconds / 60) if found else None
 
 

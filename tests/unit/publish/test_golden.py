@@ -86,7 +86,7 @@ def all_replies() -> Iterator[str]:
             "expires": kept.replace(month=6),
         }
     )
-    yield replies.misread("There is no command `aprove`.", "/agent approve")
+    yield replies.unclear_command("There is no command `aprove`.", "/agent approve")
     yield replies.broken_config("line 3: budget.usd must be a number", ".github/agent-fix.yml")
     yield replies.refused("The issue is closed.")
     yield from (replies.status("j1", state, "Because.", "https://github.example/1") for state in get_args(JobState))

@@ -27,7 +27,7 @@ def test_a_mistyped_command_is_quoted_harmlessly(case: str) -> None:
     for text in (f"/agent {case}", f"/agent fix --model {case}", f"/agent fix --modle {case}", f"/agent forget {case}"):
         command = parse(text)
         if command is not None and command.verb == "help":
-            check(replies.misread(command.problem, command.suggestion))
+            check(replies.unclear_command(command.problem, command.suggestion))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -64,9 +64,9 @@ def test_help_names_every_command() -> None:
 
 
 def test_a_misread_command_tells_what_was_meant_and_all_there_is() -> None:
-    text = replies.misread("There is no command `stopp`.", "/agent stop")
+    text = replies.unclear_command("There is no command `stopp`.", "/agent stop")
     assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThese are the commands:")
-    assert replies.misread("").startswith("These are the commands:")
+    assert replies.unclear_command("").startswith("These are the commands:")
 
 
 def test_the_state_is_told_with_where_to_look() -> None:

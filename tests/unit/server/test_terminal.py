@@ -89,4 +89,4 @@ def test_a_reader_who_has_gone_ends_nothing() -> None:
     progress = TerminalProgress(ClosedScreen(terminal=False))
     progress.report("note", "one")
     progress.report("note", "two")
-    assert progress.gone
+    assert progress.closed

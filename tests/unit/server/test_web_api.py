@@ -167,5 +167,5 @@ async def test_webhook_answers_are_counted(here: WebClient) -> None:
 
 
 def test_a_label_cannot_leave_its_quotes(here: WebClient) -> None:
-    text = render(here.receiving.pulse.figures(), {'a"} 1\nevil{x="\\': 2})
+    text = render(here.receiving.health.figures(), {'a"} 1\nevil{x="\\': 2})
     assert '{answer="a\\"} 1\\nevil{x=\\"\\\\"} 2' in text

@@ -63,13 +63,13 @@ def ask(
     now: IssueState | None = None,
     *,
     config: RepoConfig | ConfigError = CONFIG,
-    standing: RequesterStatus | None = WRITER,
+    requester: RequesterStatus | None = WRITER,
     bot: BotAccount = US,
     at: datetime = NOW,
 ) -> Decision:
     """Decide about an event, or about a comment with this text on the issue."""
     event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
-    return decide(event, config, standing, now or state(), bot, now=at)
+    return decide(event, config, requester, now or state(), bot, now=at)
 
 
 def label(**parts: Any) -> Event:
@@ -105,7 +105,7 @@ def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
 def test_the_label_counts_by_who_put_it_on_and_not_by_who_wrote_the_issue() -> None:
     by_stranger = label(sender=made.STRANGER, issue=made.issue(user=made.OCTOCAT))
     stranger = RequesterStatus(user=2, login="stranger", permission="read")
-    assert skipped(ask(by_stranger, standing=stranger)) == ("no_access", False)
+    assert skipped(ask(by_stranger, requester=stranger)) == ("no_access", False)
 
 
 def test_another_label_asks_nothing() -> None:
@@ -145,7 +145,7 @@ TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("role", ROLES)
 def test_only_write_access_opens_a_door(trigger: str, role: str) -> None:
-    decision = ask(event_of(*TRIGGERS[trigger]), standing=RequesterStatus(user=1, login="octocat", permission=role))
+    decision = ask(event_of(*TRIGGERS[trigger]), requester=RequesterStatus(user=1, login="octocat", permission=role))
     assert isinstance(decision, JobRequest) is ROLES[role]
     if not ROLES[role]:
         assert skipped(decision) == ("no_access", False)
@@ -156,7 +156,7 @@ def test_only_write_access_opens_a_door(trigger: str, role: str) -> None:
 def test_only_people_ask(trigger: str, kind: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     event = event.model_copy(update={"actor": Actor(id=1, login="octocat", type=kind)})
-    assert skipped(ask(event, standing=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
+    assert skipped(ask(event, requester=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
         "no_access",
         False,
     )
@@ -165,44 +165,44 @@ def test_only_people_ask(trigger: str, kind: str) -> None:
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_nobody_asks_whose_permission_is_unknown_or_somebody_elses(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
-    assert skipped(ask(event, standing=None)) == ("no_access", False)
+    assert skipped(ask(event, requester=None)) == ("no_access", False)
     took_the_name = RequesterStatus(user=99, login="octocat", permission="admin")
-    assert skipped(ask(event, standing=took_the_name)) == ("no_access", False)
+    assert skipped(ask(event, requester=took_the_name)) == ("no_access", False)
 
 
 def test_a_bot_asks_only_by_the_number_of_an_app_that_the_operator_named() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
     payload = made.comment("/agent fix", made.DEPENDABOT)
-    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="write")
+    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="write")
     payload["comment"]["performed_via_github_app"] = {"id": 123}
-    assert order(ask(event_of("issue_comment", payload), standing=standing, bot=named)).aim == "fix"
+    assert order(ask(event_of("issue_comment", payload), requester=requester, bot=named)).aim == "fix"
     payload["comment"]["performed_via_github_app"] = {"id": 124}
-    assert skipped(ask(event_of("issue_comment", payload), standing=standing, bot=named)) == ("no_access", False)
+    assert skipped(ask(event_of("issue_comment", payload), requester=requester, bot=named)) == ("no_access", False)
     payload["comment"]["performed_via_github_app"] = {"id": 123}
-    assert skipped(ask(event_of("issue_comment", payload), standing=standing)) == ("no_access", False)
+    assert skipped(ask(event_of("issue_comment", payload), requester=requester)) == ("no_access", False)
 
 
 def test_a_bots_login_in_the_repositorys_list_opens_nothing() -> None:
     config = RepoConfig(allowed_actors=("dependabot[bot]",))
     event = event_of("issue_comment", made.comment("/agent fix", made.DEPENDABOT))
-    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="admin")
-    assert skipped(ask(event, config=config, standing=standing)) == ("no_access", False)
+    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="admin")
+    assert skipped(ask(event, config=config, requester=requester)) == ("no_access", False)
 
 
 def test_a_label_by_an_allowed_app_is_known_by_what_the_forge_says_of_it() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
-    standing = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=123)
-    assert order(ask(label(sender=made.DEPENDABOT), standing=standing, bot=named)).aim == "fix"
+    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=123)
+    assert order(ask(label(sender=made.DEPENDABOT), requester=requester, bot=named)).aim == "fix"
 
 
 def test_allowed_actors_are_matched_with_the_login_the_id_has_now() -> None:
     config = RepoConfig(allowed_actors=("New-Name",))
     assert order(
-        ask("/agent fix", config=config, standing=RequesterStatus(user=1, login="new-name", permission="write"))
+        ask("/agent fix", config=config, requester=RequesterStatus(user=1, login="new-name", permission="write"))
     )
     assert skipped(ask("/agent fix", config=config)) == ("no_access", False)
     reader = RequesterStatus(user=1, login="new-name", permission="read")
-    assert skipped(ask("/agent fix", config=config, standing=reader)) == ("no_access", False)
+    assert skipped(ask("/agent fix", config=config, requester=reader)) == ("no_access", False)
 
 
 def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
@@ -217,7 +217,7 @@ def test_the_bot_does_not_hear_itself(trigger: str) -> None:
     ours = event.model_copy(update={"actor": Actor(id=made.BOT, login="agent-fix[bot]", type="Bot")})
     admin = RequesterStatus(user=made.BOT, login="agent-fix[bot]", permission="admin")
     everybody = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({made.APP}))
-    assert skipped(ask(ours, standing=admin, bot=everybody)) == ("own_doing", False)
+    assert skipped(ask(ours, requester=admin, bot=everybody)) == ("own_doing", False)
 
 
 def test_words_written_through_our_app_are_our_own() -> None:
@@ -246,7 +246,7 @@ def test_a_redelivered_label_counts_only_while_it_is_there() -> None:
 
 
 def test_a_deleted_comment_is_taken_back() -> None:
-    assert skipped(ask("/agent fix", state(gone=True))) == ("taken_back", False)
+    assert skipped(ask("/agent fix", state(text_deleted=True))) == ("taken_back", False)
 
 
 def test_in_an_archive_nothing_is_done_or_said() -> None:
@@ -300,9 +300,9 @@ def test_too_many_commands_are_told_once() -> None:
 
 def test_a_misread_command_is_answered_and_a_strangers_is_not() -> None:
     assert ask("/agent aprove") == Reply(
-        rule="misread", text="There is no command `aprove`.", suggestion="/agent approve"
+        rule="unclear_command", text="There is no command `aprove`.", suggestion="/agent approve"
     )
-    assert skipped(ask("/agent aprove", standing=None)) == ("no_access", False)
+    assert skipped(ask("/agent aprove", requester=None)) == ("no_access", False)
 
 
 def test_a_broken_configuration_stops_all_but_stopping() -> None:
@@ -466,16 +466,16 @@ def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
     allowed = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({5}))
     bot = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=5)
     event = reviewed(sender=made.DEPENDABOT)
-    assert skipped(ask(event, state(pull=OURS), standing=bot, bot=allowed)) == ("not_addressed", False)
+    assert skipped(ask(event, state(pull=OURS), requester=bot, bot=allowed)) == ("not_addressed", False)
     said = reviewed("/agent fix it", sender=made.DEPENDABOT)
-    assert order(ask(said, state(pull=OURS), standing=bot, bot=allowed)).aim == "fix"
+    assert order(ask(said, state(pull=OURS), requester=bot, bot=allowed)).aim == "fix"
 
 
 @pytest.mark.parametrize(
-    "standing", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
+    "requester", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
 )
-def test_a_strangers_review_is_not_followed(standing: RequesterStatus | None) -> None:
-    assert skipped(ask(reviewed(), state(pull=OURS), standing=standing)) == ("no_access", False)
+def test_a_strangers_review_is_not_followed(requester: RequesterStatus | None) -> None:
+    assert skipped(ask(reviewed(), state(pull=OURS), requester=requester)) == ("no_access", False)
 
 
 def test_a_review_by_somebody_whom_the_repository_does_not_name() -> None:
@@ -513,7 +513,7 @@ def test_a_review_joins_the_job_that_lives() -> None:
 
 def test_a_review_that_was_said_to_stop_after_is_not_begun() -> None:
     earlier, later = NOW - timedelta(hours=1), NOW
-    assert skipped(ask(reviewed(), state(pull=OURS, asked_at=earlier, stopped_at=later))) == ("overtaken", False)
+    assert skipped(ask(reviewed(), state(pull=OURS, asked_at=earlier, stopped_at=later))) == ("superseded", False)
 
 
 def test_triggers_are_named_for_the_reaction() -> None:
@@ -667,8 +667,8 @@ def test_the_published_payloads_start_nothing() -> None:
     for name, payload in published():
         event = read(name, {"installation": {"id": 1}, **payload}).event
         if event is not None:
-            standing = RequesterStatus(user=event.actor.id, login=event.actor.login, permission="admin")
-            decided.append(decide(event, CONFIG, standing, state(installation=1), US, now=NOW))
+            requester = RequesterStatus(user=event.actor.id, login=event.actor.login, permission="admin")
+            decided.append(decide(event, CONFIG, requester, state(installation=1), US, now=NOW))
     assert len(decided) == 46
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
 
@@ -685,14 +685,14 @@ EARLIER, LATER = NOW - timedelta(minutes=9), NOW - timedelta(minutes=1)
 @pytest.mark.parametrize("text", ["/agent fix it", "/agent please", "/agent plan", "/agent retry", "/agent ask why?"])
 def test_what_was_said_before_a_stop_is_not_begun_after_it(text: str) -> None:
     """Deliveries come in any order; by their times it is known what was wished last."""
-    assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("overtaken", False)
+    assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("superseded", False)
     assert order(ask(text, state(asked_at=LATER, stopped_at=EARLIER))).job == ""
     assert order(ask(text, state(asked_at=LATER, stopped_at=LATER))).job == "", "in doubt it is done"
 
 
 def test_a_stop_does_not_end_what_was_asked_for_after_it() -> None:
     working = {"job": "one", "job_state": "working"}
-    assert skipped(ask("/agent stop", state(asked_at=EARLIER, begun_at=LATER, **working))) == ("overtaken", False)
+    assert skipped(ask("/agent stop", state(asked_at=EARLIER, begun_at=LATER, **working))) == ("superseded", False)
     assert order(ask("/agent stop", state(asked_at=LATER, begun_at=EARLIER, **working))).aim == "stop"
 
 
@@ -702,8 +702,8 @@ def test_the_state_may_be_asked_for_at_any_time() -> None:
 
 def test_strangers_do_not_learn_of_a_stop() -> None:
     stranger = RequesterStatus(user=1, login="octocat", permission="read")
-    overtaken = state(asked_at=EARLIER, stopped_at=LATER)
-    assert skipped(ask("/agent fix it", overtaken, standing=stranger))[0] == "no_access"
+    superseded = state(asked_at=EARLIER, stopped_at=LATER)
+    assert skipped(ask("/agent fix it", superseded, requester=stranger))[0] == "no_access"
 
 
 def test_a_plan_that_was_only_made_can_be_approved_like_one_that_waits() -> None:

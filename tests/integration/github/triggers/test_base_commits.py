@@ -30,29 +30,29 @@ def mirror(harness: EventHarness) -> GitStore:
 
 async def stocked(harness: EventHarness, rounds: int = 5) -> None:
     for _ in range(rounds):
-        await harness.reception.fetch_base_commits()
+        await harness.trigger_loops.fetch_base_commits()
         harness.world.tick(400)
 
 
 async def test_the_base_commit_is_brought_and_the_job_is_ready(harness: EventHarness) -> None:
     await harness.labels()
-    assert await harness.reception.fetch_base_commits() == 1
+    assert await harness.trigger_loops.fetch_base_commits() == 1
     assert harness.job.ready
     assert mirror(harness).keeps(harness.repo.branches["main"])
     assert mirror(harness).tree(harness.job.job.task.base).read("app/money.py") == b"half = 0.5\n"
-    assert await harness.reception.fetch_base_commits() == 0
+    assert await harness.trigger_loops.fetch_base_commits() == 0
 
 
 async def test_what_the_history_tells_is_there_for_finding_places(harness: EventHarness) -> None:
     harness.world.push_as_human(harness.repo, "main", {"app/money.py": "half = 0.50\n"})
     await harness.labels()
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert b"app/money.py" in mirror(harness).log(harness.job.job.task.base, 10)
 
 
 async def test_no_token_stays_behind(harness: EventHarness) -> None:
     await harness.labels()
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.world.tokens
     files = [path.read_bytes() for path in (harness.directory / "mirrors").rglob("*") if path.is_file()]
     assert not [token for token in harness.world.tokens for content in files if token.encode() in content]
@@ -76,14 +76,14 @@ async def test_submodules_and_lfs_pointers_are_no_obstacle(
 ) -> None:
     harness.world.push_as_human(harness.repo, "main", files)
     await harness.labels()
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert (harness.job.row.state, harness.job.ready) == ("queued", True), words
 
 
 async def test_a_door_that_closed_ends_the_job(harness: EventHarness) -> None:
     await harness.labels()
     harness.fake_github.installation.suspended = True
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.job.row.state == "no_access"
 
 
@@ -93,13 +93,13 @@ async def test_a_github_that_stumbles_is_asked_again_ever_more_rarely(harness: E
     harness.fake_github.github.faults.append(down)
     tried = 0
     for _ in range(40):
-        tried += await harness.reception.fetch_base_commits()
+        tried += await harness.trigger_loops.fetch_base_commits()
         harness.world.tick(5)
     assert 3 <= tried <= 8
     assert "will try again" in harness.job.row.reason
     down.times = 0
     for _ in range(60):
-        await harness.reception.fetch_base_commits()
+        await harness.trigger_loops.fetch_base_commits()
         harness.world.tick(5)
     assert harness.job.ready
 
@@ -108,7 +108,7 @@ async def test_a_commit_that_never_comes_is_given_up_with_the_reason(harness: Ev
     await harness.labels()
     harness.fake_github.github.faults.append(Fault("GET /repos/ada/sample", 502, times=10_000))
     for _ in range(100):
-        await harness.reception.fetch_base_commits()
+        await harness.trigger_loops.fetch_base_commits()
         harness.world.tick(300)
     assert harness.job.row.state == "error"
     assert "502" in harness.job.row.reason
@@ -124,7 +124,7 @@ async def test_the_head_of_a_fork_is_had_from_the_pull_request(harness: EventHar
     git(harness.repo.path, "update-ref", "refs/heads/topic", head)
     await harness.says("/agent fix it", pull)
     git(harness.repo.path, "update-ref", "-d", "refs/heads/topic")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.job.ready
     assert mirror(harness).keeps(head)
 
@@ -150,7 +150,7 @@ async def test_a_branch_without_conflicts_is_brought_up_without_a_model(harness:
     head, tip = harness.repo.branches[BRANCH], harness.repo.branches["main"]
     await harness.says("/agent rebase", pull)
     assert (harness.job.job_context.aim, harness.job.job_context.parents) == ("conflicts", (head, tip))
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     effect, row = pushed(harness), harness.job.row
     assert (effect.branch, effect.expected, row.state) == (BRANCH, head, "publishing")
     assert effect.recipe.parents == (head, tip)
@@ -167,7 +167,7 @@ async def test_a_branch_without_conflicts_is_brought_up_without_a_model(harness:
 async def test_the_commit_can_be_made_again_from_its_recipe(harness: EventHarness) -> None:
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("7", "70"))
     await harness.says("/agent rebase", pull)
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     effect, job = pushed(harness), harness.job.job
     patch = Patch.model_validate_json(harness.stores.blobs(job.id).get(effect.recipe.patch))
     assert (patch.base, patch.changes) == (job.task.base, ())
@@ -179,7 +179,7 @@ async def test_conflicts_are_work_for_a_model(harness: EventHarness) -> None:
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("1", "100"))
     head, tip = harness.repo.branches[BRANCH], harness.repo.branches["main"]
     await harness.says("/agent rebase and keep the larger one", pull)
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     job, job_context = harness.job.job, harness.job.job_context
     assert (harness.job.ready, harness.job.row.state) == (True, "queued")
     assert (job.conflicts, job_context.parents, job_context.expected) == (("numbers.py",), (head, tip), head)
@@ -191,10 +191,10 @@ async def test_made_twice_it_is_the_same_once(harness: EventHarness) -> None:
     """Stock dies after the wish and before the handing over: the next one wishes for the very same."""
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("7", "70"))
     await harness.says("/agent rebase", pull)
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     first = pushed(harness)
     harness.put("queued")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert pushed(harness) == first
 
 
@@ -209,7 +209,7 @@ async def test_ci_gets_its_empty_commit(harness: EventHarness) -> None:
     pull = harness.our_pull(BRANCH)
     head = harness.repo.branches[BRANCH]
     await harness.says("/agent ci", pull)
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     effect = pushed(harness)
     assert (effect.expected, effect.recipe.parents, harness.job.row.state) == (head, (), "publishing")
     assert "[skip ci]" not in effect.recipe.message
@@ -244,7 +244,7 @@ async def test_whether_it_can_be_merged_is_waited_for(harness: EventHarness) -> 
     await harness.labels()
     await harness.hooks.pushed(harness.repo, harness.fake_github.installation, harness.owner, "main")
     for _ in range(3):
-        await harness.reception.next_delivery()
+        await harness.trigger_loops.next_delivery()
         harness.world.tick(5)
     assert len(harness.jobs()) == 1
     pull.pull.mergeable = False

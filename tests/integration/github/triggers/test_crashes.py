@@ -137,7 +137,7 @@ async def test_whenever_it_dies_the_end_is_the_same(tmp_path: Path, state: str, 
     async with event_harness(tmp_path / "whole") as whole:
         await ground(whole, state)
         event = await event_of(whole, f"/agent {text}")
-        await whole.reception.handler.handle(event)
+        await whole.trigger_loops.handler.handle(event)
         wanted = seen(whole)
     for nth in range(1, 9):
         async with event_harness(tmp_path / f"{nth}") as harness:

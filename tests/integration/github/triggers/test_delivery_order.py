@@ -77,7 +77,7 @@ async def tell(
             held[place].status = 202
             event = read(held[place].event, held[place].payload).event
             if event is not None:
-                await harness.reception.handler.handle(event)
+                await harness.trigger_loops.handler.handle(event)
     else:
         await harness.deliver(*([place for place in order if place < len(held)] if order else []))
     job = harness.stores.job_queries.active(harness.repo.id, issue.number)
@@ -209,7 +209,7 @@ async def test_two_repositories_go_side_by_side_and_each_in_order(harness: Event
     harness.hooks.held = False
     for delivery in harness.world.deliveries:
         await harness.hooks.attempt(delivery)
-    assert await harness.reception.next_delivery() == 10
+    assert await harness.trigger_loops.next_delivery() == 10
     for job in harness.jobs():
         assert job.job.task.request == "mind 0"
         assert [said.text for said in harness.said(job)] == [f"mind {number}" for number in range(1, 5)]

@@ -39,7 +39,7 @@ async def test_a_github_that_is_down_for_long_loses_nothing(harness: EventHarnes
     await harness.hooks.attempt(harness.world.deliveries[1])
     asked = 0
     while harness.world.now - began < timedelta(minutes=45):
-        asked += await harness.reception.next_delivery()
+        asked += await harness.trigger_loops.next_delivery()
         harness.world.tick(10)
     assert len(harness.jobs()) == 1
     assert asked < 25, "the longer it lasts the more rarely it is asked"
@@ -57,11 +57,11 @@ async def test_silence_that_github_wants_is_kept(harness: EventHarness) -> None:
     await harness.labels()
     harness.hooks.held = False
     await harness.hooks.attempt(harness.world.deliveries[1])
-    await harness.reception.next_delivery()
+    await harness.trigger_loops.next_delivery()
     before = len(harness.fake_github.github.calls)
     for _ in range(44):
         harness.world.tick(20)
-        await harness.reception.next_delivery()
+        await harness.trigger_loops.next_delivery()
     assert len(harness.fake_github.github.calls) == before, "not one request within the fifteen minutes"
     harness.world.tick(60)
     await harness.settle()

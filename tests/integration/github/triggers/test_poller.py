@@ -21,12 +21,12 @@ async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
 async def looked(harness: EventHarness, minutes: float = 5) -> None:
     """Some minutes pass, and GitHub is asked; nothing comes by webhook."""
     harness.world.tick(minutes * 60)
-    await harness.reception.poll()
+    await harness.trigger_loops.poll()
 
 
 async def begun(harness: EventHarness) -> None:
     """A first look, as at the start of a server: from then on words count that were said since."""
-    await harness.reception.poll()
+    await harness.trigger_loops.poll()
     harness.world.tick()
 
 
@@ -50,18 +50,18 @@ async def test_a_label_is_found(harness: EventHarness) -> None:
 async def test_without_webhooks_github_is_asked_every_minute(harness: EventHarness) -> None:
     """Until one arrives."""
     harness.world.webhooks = False
-    await harness.reception.reconcile_when_due()
+    await harness.trigger_loops.reconcile_when_due()
     label(harness)
     for seconds, jobs in ((59, 0), (1, 1), (59, 1)):
         harness.world.tick(seconds)
-        await harness.reception.reconcile_when_due()
+        await harness.trigger_loops.reconcile_when_due()
         assert len(harness.jobs()) == jobs
     harness.world.webhooks = True
     await harness.says("good morning")
     harness.world.label(harness.world.open_issue(harness.repo, harness.owner, "Another"), harness.owner, "agent-fix")
     for seconds, jobs in ((200, 1), (60, 2)):
         harness.world.tick(seconds)
-        await harness.reception.reconcile_when_due()
+        await harness.trigger_loops.reconcile_when_due()
         assert len(harness.jobs()) == jobs
 
 
@@ -251,7 +251,7 @@ async def test_two_hundred_webhooks_that_failed_are_sent_again(harness: EventHar
     assert harness.jobs() == []
     harness.world.tick(60)
     began = harness.world.now
-    await harness.reception.poll()
+    await harness.trigger_loops.poll()
     assert await harness.hooks.attempt_asked() == 200
     await harness.settle()
     assert (harness.world.now - began).total_seconds() <= 300

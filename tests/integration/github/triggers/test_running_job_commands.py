@@ -105,7 +105,7 @@ async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harne
     harness.hooks.held = False
     (held,) = [each for each in harness.world.deliveries if each.status == 0]
     await harness.hooks.attempt(held)
-    await harness.reception.next_delivery()
+    await harness.trigger_loops.next_delivery()
     assert (len(harness.jobs()), harness.said()) == (1, [])
     harness.ends("pr_updated")
     await harness.settle()
@@ -287,7 +287,7 @@ async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHar
     harness.world.tick()
     comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent retry")
     await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
-    await harness.reception.next_delivery()
+    await harness.trigger_loops.next_delivery()
     assert len(harness.jobs()) == 1
     assert harness.job.row.stop_requested
     harness.stores.store.stop(first, "It was stopped.")

@@ -46,7 +46,7 @@ async def test_a_pull_request_is_worked_on_by_the_default_branchs_prompts(harnes
     assert job.kind == "review"
     assert job_context.overrides is not None
     assert [each.text for each in job_context.overrides.files] == ["Answer in rhymes."]
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     store = mirrors(harness.directory)(harness.repo.id)
     used = TaskKindSetup(job, store, store.tree(job.task.base), job_context.overrides).overrides
     assert [each.text for each in used.files] == ["Answer in rhymes."]
@@ -63,7 +63,7 @@ async def test_a_pull_request_brings_no_prompts_of_its_own(harness: EventHarness
 async def test_an_issue_is_worked_on_by_the_prompts_of_its_base(harness: EventHarness) -> None:
     harness.world.push_as_human(harness.repo, "main", {f"{DIRECTORY}/bug.md": "Look twice.\n"})
     await harness.labels()
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     job = harness.job.job
     assert harness.job.job_context.overrides is None
     used = TaskKindSetup(job, mirror(harness), mirror(harness).tree(job.task.base), None).overrides
@@ -74,7 +74,7 @@ async def test_the_fix_that_tests_are_for_is_found_and_brought(harness: EventHar
     fix = harness.world.push_as_human(harness.repo, "main", {"app/money.py": "half = 0.50\n"}, "Round halves up (#41)")
     harness.world.push_as_human(harness.repo, "main", {"README.md": "More.\n"})
     await harness.says("/agent fix --kind tests for #41")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     job, store = harness.job.job, mirror(harness)
     assert harness.job.ready
     assert job.task.fixed_by == fix
@@ -90,7 +90,7 @@ async def test_of_a_fix_the_model_is_shown_what_a_page_shows_and_no_more_than_fi
     hidden = "half = 0.50  # \u202e\u200b\U000e0041\x1b[2Jround\n"
     fix = harness.world.push_as_human(harness.repo, "main", {"app/money.py": hidden}, "Round halves up (#41)")
     await harness.says("/agent fix --kind tests for #41")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     job, store = harness.job.job, mirror(harness)
     (section,) = TaskKindSetup(job, store, store.tree(job.task.base)).shown.task.sections
     assert section.title == f"The fix {fix[:10]}, which is already on the branch"
@@ -102,7 +102,7 @@ async def test_a_fix_of_any_size_is_cut(harness: EventHarness) -> None:
         harness.repo, "main", {"app/large.py": "é = 1\n" * 5_000}, "Round halves up (#41)"
     )
     await harness.says("/agent fix --kind tests for #41")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     job, store = harness.job.job, mirror(harness)
     before = store.parents(fix)[0]
     length = len(store.diff(before, fix).encode())
@@ -114,7 +114,7 @@ async def test_a_fix_of_any_size_is_cut(harness: EventHarness) -> None:
 
 async def test_tests_without_a_known_fix_are_begun_all_the_same(harness: EventHarness) -> None:
     await harness.says("/agent fix --kind tests for #99")
-    await harness.reception.fetch_base_commits()
+    await harness.trigger_loops.fetch_base_commits()
     assert harness.job.ready
     assert harness.job.job.task.fixed_by == ""
 
