@@ -104,7 +104,7 @@ async def _count_rounds(action_context: ActionContext, event: Event | None) -> N
     elif isinstance(event, ReviewSubmitted):
         numbers = (event.subject.number,)
     for number in numbers:
-        action_context.job_queries.mended[number] = await action_context.status_recovery.repair(
+        action_context.job_queries.follow_ups[number] = await action_context.status_recovery.repair(
             action_context.readers, number
         )
 

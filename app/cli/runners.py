@@ -48,7 +48,7 @@ class RunnerRow(Record):
 
 
 def runners_command(arguments: argparse.Namespace) -> int:
-    """`check` ends with 1 where something is newer upstream, broken or could not be tested: for a scheduled workflow."""
+    """`check` ends with 1 if something is newer upstream, broken or untested: for a scheduled workflow."""
     settings = read_settings(arguments.state)
     known = recipes(settings.runners)
     if arguments.action == "check":
@@ -78,16 +78,16 @@ class RunnerCheck:
         self._arguments = arguments
 
     async def of(self, chosen: Sequence[AgentRecipe]) -> list[RunnerRow]:
-        """Queries versions in parallel; rehearses one by one and reports each result."""
+        """Queries versions in parallel; tests one by one and reports each result."""
         found = await asyncio.gather(*(self._newest(recipe) for recipe in chosen))
         lines = []
         for recipe, version in zip(chosen, found, strict=True):
             line = _line(recipe, self._settings).model_copy(update={"newest": version})
-            lines.append(await self._rehearsed(recipe, line))
+            lines.append(await self._with_selftest(recipe, line))
             _print(lines[-1:], self._arguments)
         return lines
 
-    async def _rehearsed(self, recipe: AgentRecipe, line: RunnerRow) -> RunnerRow:
+    async def _with_selftest(self, recipe: AgentRecipe, line: RunnerRow) -> RunnerRow:
         if self._arguments.versions or line.lacks:
             return line
         other = self._arguments.newest and line.newest not in ("", UNKNOWN)

@@ -14,14 +14,14 @@ from app.jobs.tables import job_contexts, jobs, writing
 
 
 class RecoveredJobQueries(JobQueries):
-    """JobQueries for a server that lost its rows. `mended` holds the follow-up counts that the pull requests state."""
+    """JobQueries for a server that lost its rows. `follow_ups` are the counts that the pull requests state."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         super().__init__(engine, clock)
-        self.mended: dict[int, int] = {}
+        self.follow_ups: dict[int, int] = {}
 
     def follow_up_count(self, repository: int, number: int) -> int:
-        return super().follow_up_count(repository, number) + self.mended.get(number, 0)
+        return super().follow_up_count(repository, number) + self.follow_ups.get(number, 0)
 
     def has_jobs_in(self, repository: int) -> bool:
         return True

@@ -25,11 +25,11 @@ from app.triggers.repository_poll import RepositoryPoll
 from app.triggers.stores import Stores
 
 MAX_REPOSITORIES = 60
-"""Of one installation in one round; those that were looked at longest ago come first."""
+"""Repositories of one installation per round; those polled longest ago come first."""
 OVERLAP = timedelta(minutes=2)
 """Clocks differ; what is seen twice is found decided."""
 LOOK_BACK = timedelta(minutes=30)
-"""Webhooks that were asked for again are looked for once more: whether they arrived."""
+"""Look back further than redelivered webhooks need, to see whether they arrived."""
 DELIVERIES_KEPT = timedelta(days=3)
 FIRST_LOOK_BACK = timedelta(hours=1)
 PAUSE = timedelta(minutes=5)
@@ -57,7 +57,7 @@ class Poller:
         self._sent_again: Counter[str] = Counter()
         self._began: datetime | None = None
         self._repositories = 0
-        """How many were looked at since then."""
+        """The number of repositories polled since then."""
 
     async def when_due(self) -> None:
         """Poll, unless the last poll has only just finished."""
@@ -93,8 +93,8 @@ class Poller:
     async def _lost_webhooks(self) -> None:
         """Request failed deliveries again: GitHub never retries by itself."""
         now = self._stores.clock()
-        looked = await asyncio.to_thread(self._stores.poll_cursors.last_poll, (OWN_DELIVERIES,))
-        since = max(looked.get(OWN_DELIVERIES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
+        polled = await asyncio.to_thread(self._stores.poll_cursors.last_poll, (OWN_DELIVERIES,))
+        since = max(polled.get(OWN_DELIVERIES, now - FIRST_LOOK_BACK) - LOOK_BACK, now - DELIVERIES_KEPT)
         try:
             sent = await self._registration.deliveries(since)
         except NoAccess:  # the App has no webhook
@@ -139,7 +139,7 @@ class Poller:
                 return
 
     async def _look_at(
-        self, installation: int, repository: Repository, looked: datetime | None, running_jobs: list[JobWithContext]
+        self, installation: int, repository: Repository, polled: datetime | None, running_jobs: list[JobWithContext]
     ) -> None:
         self._repositories += 1
         began = self._stores.clock()
@@ -147,7 +147,7 @@ class Poller:
         readers = self._github_clients.for_repository(installation, named)
         bot_identity = (await self._github_clients.ourselves(readers)).bot
         poll = RepositoryPoll(
-            readers, EventsFromApi(installation, repository), bot_identity, looked - OVERLAP if looked else None
+            readers, EventsFromApi(installation, repository), bot_identity, polled - OVERLAP if polled else None
         )
         async for found in poll.found(running_jobs):
             known = await asyncio.to_thread(self._stores.triggers.decided, found.key)

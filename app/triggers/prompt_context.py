@@ -56,7 +56,7 @@ async def load_prompt_context(
     failing = tuple(each for each in checks or () if each.conclusion in FAILED)
     if job_request.thread is not None and not about:
         sections.lines(job_request.thread)
-    sections.threads(open_threads, asked=frozenset(each.root for each in about))
+    sections.threads(open_threads, about=frozenset(each.root for each in about))
     sections.checks(failing)
     sections.diff(files)
     sections.commits(commits)

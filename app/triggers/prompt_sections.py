@@ -81,10 +81,10 @@ class PromptSections:
         left_out = [f"({older} older left out)"] if older else []
         self._add("Commits on the branch", ["\n".join([*left_out, *lines])] if lines else [])
 
-    def threads(self, threads: Sequence[ReviewThread], *, asked: frozenset[int] = frozenset()) -> None:
+    def threads(self, threads: Sequence[ReviewThread], *, about: frozenset[int] = frozenset()) -> None:
         """Open review threads, those that the request is about first."""
-        ordered = sorted(threads, key=lambda each: each.root not in asked)
-        shown = [self._thread(each, about=each.root in asked) for each in ordered[:MAX_THREADS]]
+        ordered = sorted(threads, key=lambda each: each.root not in about)
+        shown = [self._thread(each, about=each.root in about) for each in ordered[:MAX_THREADS]]
         if len(ordered) > MAX_THREADS:
             self.notes.append(f"{len(ordered) - MAX_THREADS} more review threads were left out.")
         self._add("Open review threads", shown)

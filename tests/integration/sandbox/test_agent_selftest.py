@@ -178,8 +178,8 @@ def test_the_newest_is_tried_before_it_is_used(place: InstalledAgent) -> None:
     code, text = check(place, "parrot", "--newest", "--json")
     [line] = json.loads(text)
     assert code == 1, "there is a newer one, works or not"
-    assert (line["version"], line["newest"], line["tried"]) == ("1.0", "1.1", "1.1")
-    assert line["rehearsal"]["stopped_at"] == ""
+    assert (line["version"], line["newest"], line["tested_version"]) == ("1.0", "1.1", "1.1")
+    assert line["selftest"]["stopped_at"] == ""
     code, text = check(place, "--versions")
     assert (code, "newest is 1.1" in text) == (1, True), text
 

@@ -233,7 +233,7 @@ def test_too_many_threads_are_counted_and_those_that_are_meant_come_first() -> N
         for number in range(40)
     ]  # fmt: skip
     sections = PromptSections()
-    sections.threads(threads, asked=frozenset({39}))
+    sections.threads(threads, about=frozenset({39}))
     assert one(sections).startswith("f39.py:3 (the request is about this one)")
     assert sections.notes == [f"{40 - MAX_THREADS} more review threads were left out."]
 
