@@ -61,7 +61,7 @@ def test_approval_where_nobody_can_be_asked(cli_job: CliJob) -> None:
         done = cli_job.fix("--approve")
         assert done.code == 24, done.text
         assert f"Edit {cli_job.out / 'plan.md'} and pass it with --plan" in done.text
-        assert asked(cli_job) == KEYS[:2], "waiting again costs nothing"
+        assert sorted(asked(cli_job)) == sorted(KEYS[:2]), "waiting again costs nothing"
         assert "awaiting_approval" in cli_job.jobs().text
     assert "split drops the remainder" in (cli_job.out / "plan.md").read_text()
     assert cli_job.document["exit_status"] == "awaiting_approval"
@@ -79,7 +79,7 @@ def test_questions_are_shown_and_waited_for(cli_job: CliJob) -> None:
         assert done.code == 25, done.text
         assert done.text.count("(1) Who gets the remainder?") >= 1
         assert "Write the answers into the issue file" in done.text
-        assert asked(cli_job) == KEYS[:2], "waiting again costs nothing"
+        assert sorted(asked(cli_job)) == sorted(KEYS[:2]), "waiting again costs nothing"
         assert "needs_input" in cli_job.jobs().text
     assert cli_job.document["exit_status"] == "needs_input"
     assert cli_job.document["plan"]["questions"] == ["Who gets the remainder?"]
@@ -151,7 +151,7 @@ def test_not_approved_it_is_asked_again(cli_job: CliJob, answer: str) -> None:
         terminal.answer("y\n")
         again = ended(terminal.process)
     assert again.code == 0, again.text
-    assert asked(cli_job) == KEYS
+    assert sorted(asked(cli_job)) == sorted(KEYS)  # the tests' author works beside the planner
 
 
 def test_edited_at_the_terminal(cli_job: CliJob) -> None:

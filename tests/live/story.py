@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 from tests.e2e.test_conversation import ISSUE, PROJECT
 from tests.live.person import Person, Refused
 
+ENDING_SECONDS = 60
 STEP_SECONDS = 900
 HARMLESS = ("README", "LICENSE", ".gitignore", ".gitattributes", ".github")
 """Names in a repository that may be called scratch begin so."""
@@ -177,9 +179,27 @@ class Story:
         return done.returncode
 
     def _started(self, words: list[str], environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            words, env=dict(environment), capture_output=True, text=True, timeout=STEP_SECONDS, check=False
-        )
+        with subprocess.Popen(
+            words,
+            env=dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, errors = process.communicate(timeout=STEP_SECONDS)
+            finally:  # nothing that it started may still write when its directory is removed
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGINT)
+                    self._wait_or_kill(process)
+        return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+    def _wait_or_kill(self, process: "subprocess.Popen[str]") -> None:
+        try:
+            process.communicate(timeout=ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _pulls(self, number: int) -> list[dict[str, Any]]:
         found = self.person.ask("GET", "/pulls?state=all&per_page=100")
