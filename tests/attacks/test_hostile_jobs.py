@@ -56,7 +56,7 @@ def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: P
     finished = console.fix(repository, wallet_project.ISSUE, recording=recording)
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"
-    assert "that the agent gave before" in finished.verification["reasons"][0]
+    assert "The agent's earlier reproduction" in finished.verification["reasons"][0]
     assert "**Unproved.**" in finished.pull_request
     assert "still fails on the head" in finished.pull_request
 

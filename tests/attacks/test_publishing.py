@@ -123,7 +123,7 @@ def test_conflict_markers_are_not_published() -> None:
     resolving = wish(empty, job={"conflicts": ("a.py", "b.py", "gone.py")})
     refused = change_refusal(resolving, CandidatePatch(tree, empty), RepoConfig())
     assert refused is not None
-    assert "a.py:1: a conflict marker" in refused.message
+    assert "a.py:1: contains a conflict marker" in refused.message
     mended = Patch(base="a" * 40, changes=(FileChange(path="a.py", mode="100644", content=b"both\n"),))
     resolved = wish(mended, job={"conflicts": ("a.py",)})
     assert change_refusal(resolved, CandidatePatch(tree, mended), RepoConfig()) is None

@@ -48,7 +48,7 @@ def _weaker(delta: ChangedPath) -> list[str]:
         findings.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
     skips = len(_SKIP.findall(after)) - len(_SKIP.findall(before))
     if skips > 0:
-        findings.append(f"{skips} more tests skipped or expected to fail")
+        findings.append(f"{skips} more skipped or expected to fail")
     if changed := (_assertions(before) - _assertions(after)).total():
         findings.append(f"{changed} assertion{'s' if changed != 1 else ''} changed or removed")
     return findings

@@ -179,7 +179,7 @@ async def test_what_independent_tests_guard_must_not_break(trial: Callable[..., 
     known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
     found = await subject.verify({"money.py": FIXED.replace("a + b", "a + b if b else 0")}, "", known)
     assert found.verdict == "broken"
-    assert "no longer does:\n  - Adding nothing changes nothing." in feedback(found)
+    assert "require to keep working:\n  - Adding nothing changes nothing." in feedback(found)
 
 
 async def test_unittest_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
@@ -238,7 +238,7 @@ async def test_a_reproduction_that_passes_already_shows_nothing(trial: Callable[
     assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
     assert found.reproduction is not None
     assert found.reproduction.on_base == "green"
-    assert "there it has to fail because of the bug" in feedback(found)
+    assert "There it must fail because of the bug" in feedback(found)
 
 
 async def test_a_reproduction_that_shows_nothing_does_not_replace_one_that_did(trial: Callable[..., Trial]) -> None:
@@ -716,5 +716,5 @@ async def test_whoever_is_to_write_tests_cannot_touch_the_code(trial: Callable[.
     found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
     assert found.verdict == "broken"
     assert "tests alone: money.py: is no test" in found.reasons[0]
-    assert "→ Put these files back" in feedback(found)
+    assert "→ Revert these files" in feedback(found)
     assert not any(name.startswith("reproduction") for name in subject.workspaces.opened)

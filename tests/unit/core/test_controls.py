@@ -227,7 +227,7 @@ async def test_a_runner_that_is_not_to_be_trusted_is_named() -> None:
 
 async def test_exit_code_and_results_have_to_agree() -> None:
     found = await examine(runs(exit_code=3))
-    assert "the exit code was 3, with 0 of 3 tests failing" in control(found, "exit_code_agrees").detail
+    assert "the exit code was 3, but 0 of 3 tests failed" in control(found, "exit_code_agrees").detail
 
 
 async def test_one_other_end_among_the_repetitions_is_enough() -> None:

@@ -599,7 +599,7 @@ async def test_an_objection_is_heard_once_and_what_is_withdrawn_caps_the_verdict
     assert [review.accepted for review in agent.reviews] == [False, False, True]
     assert "  - Sentence 1." in agent.reviews[1].text
     assert "  - Sentence 0." not in agent.reviews[1].text
-    assert "these tests were upheld" in agent.reviews[1].text
+    assert "these requirements stand" in agent.reviews[1].text
     assert result.verification is not None
     assert (result.verification.verdict, result.verification.rules[0]) == ("unproved", "nothing_shown")
     assert "specification_disputed" in result.verification.rules

@@ -172,8 +172,8 @@ def test_what_the_issue_does_not_call_wrong_may_not_be_changed_for_free() -> Non
     )
     suite = SuiteComparison(command="make test", changed_tests=rows)
     assert changes_beyond(suite, ("tests/test_a.py::test_y", "tests/test_b.py::T::test_z")) == (
-        "tests/test_a.py: without its change tests/test_a.py::test_x would fail",
+        "tests/test_a.py: without this change tests/test_a.py::test_x would fail",
         "tests/test_b.py: test_x removed or renamed",
-        "Makefile: without its change the suite would fail",
+        "Makefile: without this change the suite would fail",
     )
     assert changes_beyond(SuiteComparison(command="x", changed_tests=rows[:1]), rows[0].failing) == ()

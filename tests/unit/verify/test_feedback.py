@@ -50,7 +50,7 @@ def test_newly_failing_tests_are_shown_with_the_output_of_just_these() -> None:
 
 
 def test_without_a_reproduction_one_is_asked_for() -> None:
-    assert "Give a reproduction" in feedback(Verification(verdict="tested"))
+    assert "Submit a reproduction" in feedback(Verification(verdict="tested"))
 
 
 def test_warnings_are_not_orders() -> None:
@@ -94,7 +94,7 @@ def test_every_gate_that_can_block_comes_with_what_to_do() -> None:
     """The names are those that the gates' own sources give."""
     package = Path(gates.__file__).parent
     sources = "".join(path.read_text("utf-8") for path in package.glob("*.py"))
-    blocking = set(re.findall(r'gate\(\s*"([a-z ]+)", blocked', sources))
+    blocking = set(re.findall(r'gate\(\s*"([a-z ]+)",\s*blocked', sources))
     blocking |= set(re.findall(r'GateResult\(name="([a-z ]+)", outcome="blocked"', sources))
     assert blocking == ADVICE.keys()
 
@@ -121,5 +121,5 @@ def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
 
 def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:
     facts = Verification(verdict="broken", suite=SuiteComparison(command="s", newly_failing=("t",)), expects_red=False)
-    assert "Give a reproduction" not in feedback(facts)
+    assert "Submit a reproduction" not in feedback(facts)
     assert "Newly failing: t." in feedback(facts)
