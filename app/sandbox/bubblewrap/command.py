@@ -2,31 +2,38 @@
 
 import asyncio
 import errno
+import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.core.errors import SandboxError
 from app.sandbox.base import CompletedCommand, SandboxLimits
 from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup
-from app.sandbox.bubblewrap.profile import HostMachine, Mount, options, split_variables, within
+from app.sandbox.bubblewrap.profile import UPPER, WORK, HostMachine, Mount, options, split_variables, within
 from app.sandbox.bubblewrap.start import BubblewrapStart
 from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
 from app.sandbox.command import Executor, SandboxCommand, cannot_execute
 from app.sandbox.disk_quota import DiskQuota
+from app.sandbox.host_directories import remove_tree
 
 REMOVAL_TRIES = 50
 
 
 @dataclass(slots=True, eq=False)
 class BubblewrapCommand(Executor):
-    """`mounts` is called for each command, because mount points may have been removed in between."""
+    """`mounts` is called for each command, because mount points may have been removed in between.
+
+    `changes` is a directory for what commands write to mounts that are restored after each.
+    """
 
     machine: HostMachine
     mounts: Callable[[], Sequence[Mount]]
     limits: SandboxLimits
     environment: Mapping[str, str]
+    changes: Path | None = None
     _running: set[ChildProcess] = field(default_factory=set)
     _left: list[Cgroup] = field(default_factory=list)
     _closed: bool = False
@@ -34,6 +41,9 @@ class BubblewrapCommand(Executor):
 
     def __post_init__(self) -> None:
         written = [mount.source for mount in self.mounts() if mount.writable]
+        if self.changes is not None:
+            self.changes.mkdir(mode=0o700, exist_ok=True)
+            written.append(self.changes)
         self._quota = DiskQuota(written, self.limits.disk)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
@@ -43,7 +53,15 @@ class BubblewrapCommand(Executor):
             return cannot_execute(command.unusable)
         variables = {**self.machine.environment(), **self.environment, **command.env}
         early, late = split_variables(self.machine, variables)
-        arguments = options(self.machine, self.mounts(), early)
+        mounts = self._with_changes(self.mounts())
+        try:
+            return await self._execute(command, options(self.machine, mounts, early), late)
+        finally:
+            await asyncio.to_thread(_forget, [mount.changes for mount in mounts if mount.changes is not None])
+
+    async def _execute(
+        self, command: SandboxCommand, arguments: Sequence[str], late: Mapping[str, str]
+    ) -> CompletedCommand:
         with self._limited() as group, BubblewrapStart(arguments, group) as start:
             bwrap = self.machine.programs.bwrap
             tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
@@ -68,6 +86,28 @@ class BubblewrapCommand(Executor):
                 break
             await asyncio.sleep(0.01)
             self._remove_left()
+
+    def _with_changes(self, mounts: Sequence[Mount]) -> list[Mount]:
+        """The mounts, each restored one with its own new directory; without one it is read-only."""
+        if self.changes is None or not self.machine.overlays:
+            return list(mounts)
+        return [
+            replace(mount, changes=self._new_changes(mount.source)) if mount.restored else mount for mount in mounts
+        ]
+
+    def _new_changes(self, source: Path) -> Path:
+        """The upper directory's owner, mode and times are those that the command sees."""
+        assert self.changes is not None  # noqa: S101 - the caller asked
+        about = source.stat()
+        directory = self.changes / secrets.token_hex(8)
+        directory.mkdir(mode=0o700)
+        for name in (UPPER, WORK):
+            (directory / name).mkdir()
+            if self.machine.owner is not None:
+                os.chown(directory / name, about.st_uid, about.st_gid)
+        (directory / UPPER).chmod(0o755)
+        os.utime(directory / UPPER, ns=(about.st_atime_ns, about.st_mtime_ns))
+        return directory
 
     async def _run(self, order: ProcessSpec, start: BubblewrapStart) -> CompletedCommand:
         child = ChildProcess(order, start)
@@ -99,6 +139,13 @@ class BubblewrapCommand(Executor):
     def _remove_left(self) -> None:
         """The kernel releases a group a moment after its last process, so removal is tried again later."""
         self._left = [group for group in self._left if not group.remove()]
+
+
+def _forget(changes: Sequence[Path]) -> None:
+    """Blocking. What cannot be removed now is removed with the sandbox."""
+    for directory in changes:
+        with suppress(SandboxError):
+            remove_tree(directory)
 
 
 REPAIR = "Run `agent-fix doctor`: it checks each property of the sandbox and prints the repair."

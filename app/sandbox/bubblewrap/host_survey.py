@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.bubblewrap.binary import find_bwrap
+from app.sandbox.bubblewrap.binary import choose_bwrap
 from app.sandbox.bubblewrap.etc import synthetic_etc
 from app.sandbox.bubblewrap.profile import INSIDE_UID, ROOT_UID, SYSTEM_PATH, HostMachine, HostPrograms, Mount
 from app.sandbox.setup.toolchains import find_toolchains
@@ -27,9 +27,11 @@ class HostSurvey:
 def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Path, ...]) -> HostSurvey:
     """Blocking. `caches` receives the generated /etc; `environment` is the host's (PATH, HOME, version managers')."""
     privileged = os.geteuid() == 0
+    caches.mkdir(mode=0o700, parents=True, exist_ok=True)
+    bwrap, overlays = choose_bwrap(caches)
     toolchains = find_toolchains(environment, private)
     machine = HostMachine(
-        programs=_programs(),
+        programs=HostPrograms(bwrap, _system("setpriv"), _system("prlimit"), _system("env")),
         privileged=privileged,
         links=tuple(
             (str(Path("/", name).readlink()), f"/{name}") for name in TOP_LEVEL if Path("/", name).is_symlink()
@@ -41,12 +43,9 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
         ),
         path=toolchains.path,
         python=_python(toolchains.path),
+        overlays=overlays,
     )
     return HostSurvey(machine, toolchains.left_out)
-
-
-def _programs() -> HostPrograms:
-    return HostPrograms(find_bwrap(), _system("setpriv"), _system("prlimit"), _system("env"))
 
 
 def _system(program: str) -> str:

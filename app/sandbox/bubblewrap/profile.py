@@ -1,9 +1,10 @@
 """Builds a sandbox's bubblewrap arguments: namespaces, visible files, the identity inside.
 
 /usr /bin /lib …  the machine's programs            read-only toolchains        Python, Node, Rust, Go elsewhere
-read-only, at their own path /etc              a generated one                   read-only /env              set-up's
-result                   read-only /workspace        the job's tree                    writable /tmp /home/agent  the
-job's own                     writable /dev/shm          memory, gone after the command    writable, with a size
+read-only, at their own path /etc              a generated one                   read-only /workspace        the
+job's tree                    writable /tmp /home/agent  the job's own                     writable /dev/shm
+memory, gone after the command    writable, with a size /env and the like set-up's result     writable, and as it was
+after the command
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,9 @@ SHM_BYTES = 512 * 1024**2
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
 
+UPPER, WORK = "upper", "work"
+"""What the kernel needs of `Mount.changes`: empty directories of one file system."""
+
 _ORDINARY = ("--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID))
 # Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The three
 # capabilities are for setpriv, which drops them together with the uid; seccomp forbids new user namespaces.
@@ -37,11 +41,17 @@ _PRIVILEGED = (
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host path shown at `target`."""
+    """A host path shown at `target`.
+
+    With `restored`, every command may change it, and the next one finds it as it was: changes go to `changes`, a
+    directory of that command.
+    """
 
     source: Path
     target: str
     writable: bool = False
+    restored: bool = False
+    changes: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,8 @@ class HostMachine:
     path: tuple[str, ...]
     """Directories of toolchains outside /usr, for PATH."""
     python: str
+    overlays: bool = False
+    """True if bwrap can put a writable layer over a directory here."""
 
     @property
     def owner(self) -> int | None:
@@ -134,6 +146,10 @@ def _laid_out(machine: HostMachine, mounts: Sequence[Mount]) -> Iterable[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     yield from ("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
     for mount in shown:
+        if mount.changes is not None:
+            yield from ("--overlay-src", str(mount.source), "--overlay", str(mount.changes / UPPER))
+            yield from (str(mount.changes / WORK), mount.target)
+            continue
         yield from ("--bind" if mount.writable else "--ro-bind", str(mount.source), mount.target)
     yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 

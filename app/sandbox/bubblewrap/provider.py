@@ -110,13 +110,14 @@ class BubblewrapProvider:
         ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
         layer = await ensure(spec)
         tools = await ensure(replace(spec, setup=spec.tools, fill=_nothing), target=TOOLS) if spec.tools else None
-        await asyncio.to_thread(_prepare, place, spec, layer)
+        await asyncio.to_thread(_prepare, place, spec, layer, overlays=machine.overlays)
         environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
         box = BubblewrapCommand(
             machine,
             lambda: [*_mounts(place, layer), *_agents(place, tools, spec.model_socket)],
             spec.limits,
             environment,
+            changes=place.directory / "changes",
         )
         return BubblewrapSandbox(place, box, layer.left_out if layer else ())
 
@@ -137,18 +138,18 @@ def _nothing(tree: Path) -> None:
     """An agent's programs need no project."""
 
 
-def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None) -> None:
+def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:
     """The listing must be made before the set-up's directories cover the tree."""
     place.prepare(spec.begin_work)
     write_base_listing(place)
     if layer is not None:
-        layer.place(place.tree, place.owner)
+        layer.place(place, overlays=overlays)
 
 
 def _agents(place: HostDirectory, tools: SetupLayer | None, model_socket: Path | None) -> Iterator[Mount]:
     """Mounts for another coding agent: its programs, and its socket while that is open."""
     if tools is not None:
-        yield from tools.mounts(place.tree)
+        yield from tools.mounts(place)
     if model_socket is not None and model_socket.exists():
         yield from (Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER))
 
@@ -161,4 +162,4 @@ def _mounts(place: HostDirectory, layer: SetupLayer | None) -> list[Mount]:
     ]
     if place.filled.exists():
         mounts.append(Mount(place.filled, FILLED))
-    return [*mounts, *(layer.mounts(place.tree) if layer else ())]
+    return [*mounts, *(layer.mounts(place) if layer else ())]

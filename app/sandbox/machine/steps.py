@@ -92,13 +92,18 @@ for path in "$@"; do
   [ -d "$parent" ] || {{ mkdir -p -- "$parent"; chown {ACCOUNT}: "$parent"; }}
   touch -r "$parent" {PLACE}/stamp
   mv -- "{_LAYER}/$path" "$at"
+  find "$at" \\( ! -type f -o -links 1 \\) -exec chown -h {ACCOUNT}: '{{}}' +
   touch -r {PLACE}/stamp "$parent"
 done
 rm -f {ARCHIVE} {PLACE}/stamp
 install -m 644 {PLACE}/filled {FILLED}
 echo done > {PLACE}/ready
 """
-"""The last step: only a machine that reached it is ever opened again."""
+"""The last step: only a machine that reached it is ever opened again.
+
+What the set-up left in the tree is this machine's own copy, so commands may write to it; but a file with another name
+could be one of the system's.
+"""
 
 AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
 

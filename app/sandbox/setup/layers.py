@@ -1,25 +1,30 @@
-"""Builds a set-up's result once per key and shares it: /env and directories such as `node_modules`, read-only.
+"""Builds a set-up's result once per key and shares it: /env and directories such as `node_modules`.
 
 caches/setup/<key>/env          /env               built in a separate sandbox over a temporary copy of the tree,
 caches/setup/<key>/tree/<path>  /workspace/<path>  whose only way out is the egress proxy's unix socket
+
+Commands may write there; what they write goes to a layer of their own, and the shared result never changes.
 """
 
 import asyncio
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.sandbox.base import ENV, WORKSPACE, OnOutput, SandboxSpec
 from app.sandbox.bubblewrap.profile import HostMachine, Mount
+from app.sandbox.disk_quota import disk_use
 from app.sandbox.egress.upstream import Upstream
-from app.sandbox.host_directories import make_mount_point, plain_path
+from app.sandbox.host_directories import HostDirectory, copy_tree, make_mount_point, plain_path
 from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
 
 LOCK_SECONDS = 0.1
+MAX_COPIED = 1024**3
+"""Bytes of a directory that is copied for a sandbox; a larger one is shown read-only."""
 
 
 def machine_proxy(environment: Mapping[str, str]) -> Upstream:
@@ -45,19 +50,30 @@ class SetupLayer:
         """Parts of the set-up that failed while another part succeeded."""
         return read_left_out(self.directory / LEFT_OUT)
 
-    def place(self, tree: Path, owner: int | None) -> None:
-        """Create the mount points in a job's tree, before anything runs in it."""
-        for path in self.paths:
-            make_mount_point(tree, path, self.directory / "tree" / path, owner)
+    def place(self, site: HostDirectory, *, overlays: bool) -> None:
+        """Create the mount points in a job's tree, before anything runs in it.
 
-    def mounts(self, tree: Path) -> list[Mount]:
+        Files, and on a machine without overlays directories that are not too large, are copied for this sandbox.
+        """
+        for path, copy in self._copies(site):
+            source = self.directory / "tree" / path
+            make_mount_point(site.tree, path, source, site.owner)
+            if not copy.exists() and (source.is_file() or not overlays) and disk_use([source])[0] <= MAX_COPIED:
+                copy_tree(source, copy)
+
+    def mounts(self, site: HostDirectory) -> list[Mount]:
         """Mounts for the current tree: a directory is skipped if the agent put a link in its place."""
-        shown = [Mount(self.directory / "env", self.target)]
-        for path in self.paths:
-            source, point = self.directory / "tree" / path, plain_path(tree, path)
+        shown = [Mount(self.directory / "env", self.target, restored=self.target == ENV)]
+        for path, copy in self._copies(site):
+            source, point = self.directory / "tree" / path, plain_path(site.tree, path)
             if point is not None and point.is_dir() == source.is_dir():
-                shown.append(Mount(source, f"{WORKSPACE}/{path}"))
+                copied = copy.exists()
+                shown.append(Mount(copy if copied else source, f"{WORKSPACE}/{path}", copied, restored=not copied))
         return shown
+
+    def _copies(self, site: HostDirectory) -> Iterator[tuple[str, Path]]:
+        """Every path with the place of this sandbox's own copy, should it need one."""
+        return ((path, site.directory / f"copy-{number}") for number, path in enumerate(self.paths))
 
 
 async def ensure_layer(

@@ -97,7 +97,7 @@ class TestSetup:
         directories=("modules", "odd", "../etc", "none"),
     )
 
-    async def test_it_is_made_once_and_belongs_to_nobody_inside(
+    async def test_it_is_made_once_and_no_sandbox_can_change_it_for_another(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         said = bytearray()

@@ -177,7 +177,9 @@ class TestKeptSetup:
         directories=("modules", "odd", "../etc", "none"),
     )
 
-    async def test_it_is_made_once_and_belongs_to_nobody_inside(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_it_is_made_once_and_no_sandbox_can_change_it_for_another(
+        self, e2b: LocalE2B, provider: E2BProvider
+    ) -> None:
         for number in range(2):
             async with opened(provider, SandboxSpec(f"job-{number}", filler(FILES), self.SETUP)) as sandbox:
                 assert await shell(sandbox, f"cat {ENV}/made modules; ls /tmp") == "made\nmade\n"
