@@ -34,7 +34,7 @@ PYTHON_ENVIRONMENT = (
     ("PIP_PREFER_BINARY", "1"),
     ("PIP_PROGRESS_BAR", "off"),
     ("PIP_ROOT_USER_ACTION", "ignore"),
-    ("UV_COMPILE_BYTECODE", "1"),  # the result is read-only: what is not compiled now warns at every import
+    ("UV_COMPILE_BYTECODE", "1"),  # what commands write there is thrown away: each would compile it again
     ("UV_LINK_MODE", "copy"),
     ("UV_NO_PROGRESS", "1"),
     ("UV_PYTHON_DOWNLOADS", "never"),
