@@ -324,7 +324,7 @@ class TestSetupDirectories:
                 shell(sandbox, f"touch packages/a/deps/one ~/one; {wait.format(other='~/two')}"),
                 shell(sandbox, f"touch packages/a/deps/two ~/two; {wait.format(other='~/one')}"),
             )
-        assert seen == ["d\none\n", "d\ntwo\n"]
+        assert list(seen) == ["d\none\n", "d\ntwo\n"]
 
     async def test_what_commands_write_there_counts_as_the_sandboxs_disk(self, provider: BubblewrapProvider) -> None:
         limits = SandboxLimits(disk=8 * 1024**2)
