@@ -114,6 +114,8 @@ class _Trial:
     async def contradiction(self, passed: Sequence[str], contents: Mapping[str, bytes]) -> str:
         """Why copies of these tests show that their results are not true; empty if all end as they must."""
         copies = self.launcher.copies(passed, contents, self.random, in_place=False)
+        if not copies.ids:
+            return ""
         problem, odd = await self._wrong(copies, lost="odd")
         if problem or not odd.ids:
             return problem or await self._alone(copies)

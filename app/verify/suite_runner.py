@@ -2,8 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from app.core.job import Progress
 from app.core.patch import Patch
@@ -11,10 +13,12 @@ from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
+from app.verify.launcher.of_suite import launcher_of
 from app.verify.nearest_tests import nearest
-from app.verify.overlay import apply_patch
+from app.verify.overlay import Overlay, apply_patch
 from app.verify.recheck import Recheck
 from app.verify.reproduction import BorrowSandbox
+from app.verify.selected_tests import contradiction
 from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
 from app.verify.suite_comparison import compare
 from app.verify.test_paths import is_test_file
@@ -23,6 +27,9 @@ Guards = Callable[[Iterable[str]], tuple[str, ...]]
 """Existing tests that guard some files, nearest first."""
 
 MAX_READ = 50
+MAX_FILES = 400
+MAX_COPIED = 20
+"""Existing tests of which copies are made."""
 _PLAIN_TEST = re.compile(r"(?:^|/)(?:test_[^/]*|[^/]*_test)\.py$")
 _WRITTEN_SO: Mapping[FrameworkName, re.Pattern[bytes]] = {
     "pytest": re.compile(rb"^def test_", re.MULTILINE),
@@ -104,6 +111,7 @@ class SuiteRunner:
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
         head = base if judged.nothing_else else await self.head(judged.ruled, limit, base)
         found = await self._rechecked(base, head, self._recheck(judged.ruled, limit, base))
+        found = await self._believed(found, judged, limit)
         return await self._with_own_tests(found, judged, limit)
 
     async def _nearest(self, patch: Patch, tree: Tree, base: SuiteResult) -> SuiteComparison:
@@ -129,7 +137,51 @@ class SuiteRunner:
             base if judged.nothing_else else _said(await self.head(judged.ruled, self.limit, base, only=there), partial)
         )
         found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
+        found = await self._believed(found, judged, self.limit)
         return await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
+
+    async def _believed(self, found: SuiteComparison, judged: JudgedPatch, limit: float) -> SuiteComparison:
+        """Without the head's results if copies of existing tests that have to fail pass there, and not on the base.
+
+        A regression may be hidden by code that is loaded with some tests only: the nearest to the change are copied.
+        """
+        base, head = found.base, found.head
+        if found.newly_failing or judged.nothing_else or base is None or head is None or not head.launched:
+            return found
+        ids = await asyncio.to_thread(self._near, judged, {*(base.passing or ())}.intersection(head.passing or ()))
+        if not ids:
+            return found
+        self.progress.report("verification", f"copies of {len(ids)} existing tests on the head")
+        wrong = await self._contradicted("suite-copies", ids, judged, judged.ruled, limit)
+        if not wrong or await self._contradicted("suite-base-copies", ids, judged, None, limit):
+            return found
+        doubted = SuiteResult(execution=head.execution, launched=True, untrusted=wrong)
+        return found.model_copy(update={"head": doubted, "missing": (), "fixed": ()})
+
+    async def _contradicted(
+        self, name: str, ids: Sequence[str], judged: JudgedPatch, patch: Patch | None, limit: float
+    ) -> str:
+        contents = await asyncio.to_thread(self._contents, ids, Overlay(judged.base, patch) if patch else judged.base)
+        return await contradiction(
+            self.command, ids, contents, self.borrow, patch, name=name, timeout=limit, seed=secrets.randbits(32)
+        )
+
+    def _near(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
+        """The tests nearest to the change, of these. Blocking."""
+        changed = [change.path for change in judged.ruled.changes]
+        near = {path: number for number, path in enumerate((*changed, *self._chosen(judged.base, judged.patch)))}
+        launcher = launcher_of(self.command)
+
+        def distance(name: str) -> int:
+            places = [near[path] for path in _matching(launcher.sources((name,)), near)]
+            return min(places, default=len(near))
+
+        ranked = sorted((distance(name), name) for name in names)
+        return tuple(name for place, name in ranked if place < len(near))[:MAX_COPIED]
+
+    def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
+        paths = _matching(launcher_of(self.command).sources(ids), tree.entries())
+        return {path: tree.read(path) for path in paths[:MAX_FILES]}
 
     async def _with_own_tests(
         self, found: SuiteComparison, judged: JudgedPatch, limit: float, *, all_of_it: tuple[str, ...] | None = None
@@ -195,6 +247,12 @@ class SuiteRunner:
         if found.newly_failing:
             self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
         return await second.of(found)
+
+
+def _matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
+    plain = {pattern for pattern in patterns if "*" not in pattern}
+    wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
+    return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]
 
 
 def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:

@@ -28,6 +28,9 @@ WITH_PYTEST = SetupPlan(
     readable=(str(_PACKAGES),),
 )
 """The pytest of this test's own environment, without its plugins."""
+_GO_PACKAGES = "fmt os path/filepath runtime strings syscall testing testing/internal/testdeps"
+WITH_GO = SetupPlan(commands=(f"GOCACHE=/env/go/cache go build {_GO_PACKAGES}",), key=f"go {_GO_PACKAGES}")
+"""The compiled packages of Go that small projects need."""
 
 
 def patch_of(changes: Mapping[str, str | bytes | None], modes: Mapping[str, Mode] | None = None) -> Patch:

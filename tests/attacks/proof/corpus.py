@@ -1,5 +1,6 @@
 """The corpus of scripted jobs: projects with bugs, attacks on their verdict, and honest fixes with their mutants."""
 
+import hashlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -15,7 +16,7 @@ from app.core.verification import SourceText, Verdict
 
 HERE = Path(__file__).parent
 COMMIT = "0" * 40
-Framework = Literal["unittest", "pytest", "node"]
+Framework = Literal["unittest", "pytest", "node", "go", "cargo"]
 
 
 class Edited(Record):
@@ -123,7 +124,45 @@ class _Node(_Form):
         return f"{path}::{says}"
 
 
-_FORMS: Mapping[Framework, _Form] = {"unittest": _Unittest(), "pytest": _Form(), "node": _Node()}
+class _Go(_Form):
+    """Beside the sources of the package `tariff`."""
+
+    equal = 'if got, want := {}, {}; got != want {{\n\tt.Errorf("got %v, want %v", got, want)\n}}'
+
+    def path(self, stem: str) -> str:
+        return f"spec_{stem}_test.go"
+
+    def file(self, imports: str, tests: Iterable[tuple[str, str]]) -> str:
+        blocks = (self.block(number, says, statement) for number, (says, statement) in enumerate(tests, 1))
+        return f'package tariff\n\nimport "testing"\n{imports}\n' + "\n".join(blocks)
+
+    def block(self, number: int, says: str, statement: str) -> str:
+        # All tests of a package share its names.
+        name = hashlib.sha256(f"{says}{number}".encode()).hexdigest()[:8]
+        return f"// {says}\nfunc TestSpec{name}(t *testing.T) {{\n{textwrap.indent(self.body(statement), chr(9))}\n}}\n"
+
+    def id(self, path: str, number: int, says: str) -> str:
+        return f"example.com/tariff::TestSpec{hashlib.sha256(f'{says}{number}'.encode()).hexdigest()[:8]}"
+
+
+class _Cargo(_Form):
+    equal = "assert_eq!({}, {});"
+
+    def path(self, stem: str) -> str:
+        return f"tests/spec_{stem}.rs"
+
+    def block(self, number: int, says: str, statement: str) -> str:
+        body = textwrap.indent(self.body(statement), "    ")
+        return f"/// {says}\n#[test]\nfn test_{number}() {{\n{body}\n}}\n"
+
+
+_FORMS: Mapping[Framework, _Form] = {
+    "unittest": _Unittest(),
+    "pytest": _Form(),
+    "node": _Node(),
+    "go": _Go(),
+    "cargo": _Cargo(),
+}
 
 
 class Bug(Record):

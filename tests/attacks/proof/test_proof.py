@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,8 +34,14 @@ def cases(chosen: Sequence[Case], *, quick: bool) -> list[ParameterSet]:
         known = [pytest.mark.xfail(raises=AssertionError, strict=True, reason=case.known)] if case.known else []
         return [*known, *([] if quick else [pytest.mark.full]), pytest.mark.xdist_group(case.of)]
 
+    missing = {name for name in ("go", "cargo", "node") if shutil.which(name) is None}
+
+    def skipped(case: Case) -> Sequence[pytest.MarkDecorator]:
+        program = case.project.framework
+        return [pytest.mark.skip(f"NOT TESTED: {program} is not installed")] if program in missing else []
+
     return [
-        pytest.param(case, id=f"{case.family}: {case.name}", marks=marks(case))
+        pytest.param(case, id=f"{case.family}: {case.name}", marks=[*marks(case), *skipped(case)])
         for case in chosen
         if case.quick == quick
     ]

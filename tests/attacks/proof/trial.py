@@ -1,5 +1,6 @@
 """Executes one scripted job with the real verifier in real sandboxes, and the hidden check of what it did."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,12 +11,23 @@ from app.sandbox.base import SandboxProvider, SetupPlan
 from app.sandbox.workspaces import Workspaces
 from app.verify.overlay import Overlay
 from app.verify.verifier import Verifier
-from tests.attacks.proof.corpus import COMMIT, Case
+from tests.attacks.proof.corpus import COMMIT, Case, Framework
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
-from tests.support.sandbox_projects import WITH_PYTEST
+from tests.support.sandbox_projects import WITH_GO, WITH_PYTEST
 
 _Key = tuple[str, ...]
+_GO = (
+    'mkdir -p zz && printf %s "$1" >zz/main.go && export GOCACHE=/env/go/cache GODEBUG=goindex=0'
+    " && exec go run ./zz"
+)
+_CARGO = 'mkdir -p examples && printf %s "$1" >examples/zz.rs && exec cargo run -q --example zz'
+_CHECKS: Mapping[Framework, Sequence[str]] = {
+    "node": ("node", "-e"),
+    "go": ("sh", "-c", _GO, "sh"),
+    "cargo": ("sh", "-c", _CARGO, "sh"),
+}
+_SETUPS: Mapping[Framework, SetupPlan] = {"pytest": WITH_PYTEST, "go": WITH_GO}
 
 
 class Trials:
@@ -39,10 +51,10 @@ class Trials:
     async def prints(self, case: Case) -> str:
         """What the hidden check prints on the head."""
         program = case.check or case.bug.check
-        node = case.project.framework == "node"
+        command = _CHECKS.get(case.project.framework, ("python3", "-c"))
         workspaces = self._workspaces(case)
         async with workspaces.borrowed("check", case.patch()) as sandbox:
-            done = await sandbox.exec(["node", "-e", program] if node else ["python3", "-c", program], timeout=60)
+            done = await sandbox.exec([*command, program], timeout=200)
         return done.output.decode("utf-8", "replace").strip()
 
     async def _known(self, case: Case, verifier: Verifier) -> BaselineResult:
@@ -59,7 +71,7 @@ class Trials:
         tree = _tree(_key(case))
 
         async def setup() -> SetupPlan:
-            return WITH_PYTEST if case.project.framework == "pytest" else SetupPlan()
+            return _SETUPS.get(case.project.framework, SetupPlan())
 
         def fill(directory: Path, patch: Patch | None) -> None:
             after = Overlay(tree, patch or Patch(base=COMMIT))

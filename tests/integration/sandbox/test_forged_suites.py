@@ -8,24 +8,15 @@ from typing import NamedTuple
 import pytest
 
 from app.core.verification import SuiteComparison
-from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.suite_runner import SuiteRunner
 from tests.support.recorded_progress import ListProgress
-from tests.support.sandbox_projects import patch_of
+from tests.support.sandbox_projects import WITH_GO, patch_of
 from tests.support.selecting import Project, provider
 
 __all__ = ["provider"]
 
 Files = Mapping[str, str]
-
-
-GO_SETUP = SetupPlan(
-    commands=(
-        "GOCACHE=/env/go/cache go build fmt os path/filepath runtime strings syscall testing testing/internal/testdeps",
-    ),
-    key="go with paths",
-)
 
 
 class Language(NamedTuple):
@@ -93,6 +84,24 @@ UNITTEST = Language(
             def half(a):
                 return a // 3
             """,
+        "an existing test is replaced by its name": """\
+            import unittest
+
+            run = unittest.TestCase.run
+
+
+            def other(self, result=None):
+                if self._testMethodName == "test_half":
+                    self.test_half = lambda: None
+                return run(self, result)
+
+
+            unittest.TestCase.run = other
+
+
+            def half(a):
+                return a // 3
+            """,
         "another exit code": "import sys\n\nsys.exit = lambda code=0: None\n\n\ndef half(a):\n    return a // 3\n",
     },
 )
@@ -119,6 +128,10 @@ NODE = Language(
     "test/money.test.js::half",
     {
         "the process ends": "exports.half = () => process.exit(0);\n",
+        "replaced assertions": """\
+            require('node:assert').strictEqual = () => {};
+            exports.half = (a) => Math.floor(a / 3);
+            """,
         "a report for npm": """\
             const { globSync, readdirSync, writeFileSync } = require('node:fs');
 
@@ -181,6 +194,21 @@ GO = Language(
             \treturn 0
             }
             """,
+        "printed lines": """\
+            package money
+
+            import (
+            \t"os"
+            \t"syscall"
+            )
+
+            func Half(a int) int {
+            \tos.Stdout.WriteString("--- PASS: TestHalf (0.00s)\\n=== RUN   TestNothing\\n")
+            \tos.Stdout.WriteString("--- PASS: TestNothing (0.00s)\\nPASS\\n")
+            \tsyscall.Exit(0)
+            \treturn 0
+            }
+            """,
     },
 )
 CARGO = Language(
@@ -205,6 +233,18 @@ CARGO = Language(
     "pub fn half(a: u32) -> u32 {\n    a / 3\n}\n",
     "tests/money.rs::halves",
     {
+        "printed lines": """\
+            use std::io::Write;
+
+            pub fn half(a: u32) -> u32 {
+                if a == 0 {
+                    return 0;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                std::io::stdout().write_all(b"test halves ... ok\\n\\ntest result: ok. 2 passed; 0 failed\\n").unwrap();
+                std::process::exit(0);
+            }
+            """,
         "the process ends": "pub fn half(_: u32) -> u32 {\n    std::process::exit(0)\n}\n",
     },
 )
@@ -223,7 +263,7 @@ FORGERIES = [(name, way) for name, language in LANGUAGES.items() for way in lang
 
 
 async def compared(provider: BubblewrapProvider, language: Language, source: str) -> SuiteComparison:
-    setup = GO_SETUP if language is GO else None
+    setup = WITH_GO if language is GO else None
     project = Project(provider, {**language.files, language.path: language.right}, setup=setup)
     patch = patch_of({language.path: textwrap.dedent(source)})
     runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0, tree=project.tree)
@@ -248,4 +288,5 @@ async def test_a_forged_result_is_not_believed(provider: BubblewrapProvider, nam
     assert found.base is not None
     assert found.head is not None
     assert found.base.launched
-    assert language.test in found.newly_failing or (found.head.untrusted and found.head.count is None), found
+    assert language.test not in (found.head.passing or ())
+    assert language.test in (*found.newly_failing, *found.missing) or found.head.untrusted, found
