@@ -167,7 +167,7 @@ class SuiteRunner:
         )
 
     def _near(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
-        """The tests nearest to the change, of these. Blocking."""
+        """Of these tests the nearest to the change, then others. Blocking."""
         changed = [change.path for change in judged.ruled.changes]
         near = {path: number for number, path in enumerate((*changed, *self._chosen(judged.base, judged.patch)))}
         launcher = launcher_of(self.command)
@@ -176,8 +176,7 @@ class SuiteRunner:
             places = [near[path] for path in _matching(launcher.sources((name,)), near)]
             return min(places, default=len(near))
 
-        ranked = sorted((distance(name), name) for name in names)
-        return tuple(name for place, name in ranked if place < len(near))[:MAX_COPIED]
+        return tuple(sorted(names, key=lambda name: (distance(name), name))[:MAX_COPIED])
 
     def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
         paths = _matching(launcher_of(self.command).sources(ids), tree.entries())
