@@ -17,10 +17,7 @@ from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import WITH_GO, WITH_PYTEST
 
 _Key = tuple[str, ...]
-_GO = (
-    'mkdir -p zz && printf %s "$1" >zz/main.go && export GOCACHE=/env/go/cache GODEBUG=goindex=0'
-    " && exec go run ./zz"
-)
+_GO = 'mkdir -p zz && printf %s "$1" >zz/main.go && export GOCACHE=/env/go/cache GODEBUG=goindex=0 && exec go run ./zz'
 _CARGO = 'mkdir -p examples && printf %s "$1" >examples/zz.rs && exec cargo run -q --example zz'
 _CHECKS: Mapping[Framework, Sequence[str]] = {
     "node": ("node", "-e"),
