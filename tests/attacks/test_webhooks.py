@@ -23,7 +23,7 @@ from app.triggers.rules import PER_HOUR, decide
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.receiver_client import ReceiverClient, receiver_client
-from tests.unit.triggers.test_rules import CONFIG, NOW, US, WRITER, state
+from tests.support.rule_decisions import CONFIG, NOW, US, WRITER, state
 
 PAYLOAD = made.label_added()
 BODY = made.encode(PAYLOAD)

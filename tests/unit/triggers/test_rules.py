@@ -1,4 +1,4 @@
-"""Who may ask for what, and when: each rule of intake by what people would see."""
+"""Who may start, guide and stop what, and when: one test for each rule."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
@@ -6,93 +6,39 @@ from typing import Any
 
 import pytest
 
-from app.config.repository import IterateConfig, RepoConfig
+from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
 from app.triggers.decisions import (
     BotAccount,
     Decision,
     Ignored,
-    IssueState,
     JobRequest,
     Notification,
-    PullRequestState,
     Reply,
 )
-from app.triggers.events import Actor, Event, SignedText
+from app.triggers.events import Actor, SignedText
 from app.triggers.permission import RequesterStatus, refusal
 from app.triggers.rules import PER_HOUR, decide, should_ignore
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import published
-
-NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
-US = BotAccount(app=made.APP, user=made.BOT)
-WRITER = RequesterStatus(user=1, login="octocat", permission="write")
-CONFIG = RepoConfig()
-OURS = PullRequestState(
-    number=7,
-    author=made.BOT,
-    head={"repository": 600, "ref": "agent-fix/x", "sha": made.SHA},  # type: ignore[arg-type]
-    base_ref="main",
+from tests.support.rule_decisions import (
+    ACTIVE,
+    CONFIG,
+    NOW,
+    OURS,
+    THEIRS,
+    US,
+    ask,
+    event_of,
+    label,
+    on_pull_request,
+    order,
+    replied,
+    skipped,
+    state,
 )
-THEIRS = OURS.model_copy(update={"author": 1, "head": OURS.head.model_copy(update={"ref": "topic"})})
-LIVING: tuple[JobState, ...] = (
-    "queued",
-    "planning",
-    "awaiting_approval",
-    "working",
-    "verifying",
-    "publishing",
-    "paused",
-)
-
-
-def event_of(name: str, payload: dict[str, Any]) -> Event:
-    reading = read(name, payload)
-    assert reading.event is not None, reading.ignored
-    return reading.event
-
-
-def state(**changes: Any) -> IssueState:
-    return IssueState(**{"installation": made.INSTALLATION, "labels": ("agent-fix",), **changes})
-
-
-def ask(
-    event: Event | str,
-    now: IssueState | None = None,
-    *,
-    config: RepoConfig | ConfigError = CONFIG,
-    requester: RequesterStatus | None = WRITER,
-    bot: BotAccount = US,
-    at: datetime = NOW,
-) -> Decision:
-    """Decide about an event, or about a comment with this text on the issue."""
-    event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
-    return decide(event, config, requester, now or state(), bot, now=at)
-
-
-def label(**parts: Any) -> Event:
-    return event_of("issues", made.label_added(**parts))
-
-
-def on_pull_request(text: str) -> Event:
-    return event_of("issue_comment", made.comment_on_pull_request(text))
-
-
-def order(decision: Decision) -> JobRequest:
-    assert isinstance(decision, JobRequest), decision
-    return decision
-
-
-def skipped(decision: Decision) -> tuple[str, bool]:
-    assert isinstance(decision, Ignored), decision
-    return decision.rule, decision.visible
-
-
-def replied(decision: Decision) -> str:
-    assert isinstance(decision, Reply), decision
-    return decision.rule
 
 
 def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
@@ -114,7 +60,7 @@ def test_another_label_asks_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["thanks", "> /agent fix", "```\n/agent fix\n```"])
-def test_words_that_are_not_for_the_bot(text: str) -> None:
+def test_text_without_a_command_is_ignored(text: str) -> None:
     assert skipped(ask(text)) == ("not_addressed", False)
 
 
@@ -144,7 +90,7 @@ TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("role", ROLES)
-def test_only_write_access_opens_a_door(trigger: str, role: str) -> None:
+def test_only_people_with_write_access_start_jobs(trigger: str, role: str) -> None:
     decision = ask(event_of(*TRIGGERS[trigger]), requester=RequesterStatus(user=1, login="octocat", permission=role))
     assert isinstance(decision, JobRequest) is ROLES[role]
     if not ROLES[role]:
@@ -153,7 +99,7 @@ def test_only_write_access_opens_a_door(trigger: str, role: str) -> None:
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("kind", ["Bot", "Organization", "Mannequin", "", "user"])
-def test_only_people_ask(trigger: str, kind: str) -> None:
+def test_only_user_accounts_start_jobs(trigger: str, kind: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     event = event.model_copy(update={"actor": Actor(id=1, login="octocat", type=kind)})
     assert skipped(ask(event, requester=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
@@ -163,14 +109,14 @@ def test_only_people_ask(trigger: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_nobody_asks_whose_permission_is_unknown_or_somebody_elses(trigger: str) -> None:
+def test_an_unknown_permission_or_one_of_another_account_starts_nothing(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     assert skipped(ask(event, requester=None)) == ("no_access", False)
     took_the_name = RequesterStatus(user=99, login="octocat", permission="admin")
     assert skipped(ask(event, requester=took_the_name)) == ("no_access", False)
 
 
-def test_a_bot_asks_only_by_the_number_of_an_app_that_the_operator_named() -> None:
+def test_a_bot_starts_jobs_only_if_the_operator_allowed_its_app() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
     payload = made.comment("/agent fix", made.DEPENDABOT)
     requester = RequesterStatus(user=3, login="dependabot[bot]", permission="write")
@@ -182,14 +128,14 @@ def test_a_bot_asks_only_by_the_number_of_an_app_that_the_operator_named() -> No
     assert skipped(ask(event_of("issue_comment", payload), requester=requester)) == ("no_access", False)
 
 
-def test_a_bots_login_in_the_repositorys_list_opens_nothing() -> None:
+def test_a_bots_login_in_allowed_actors_has_no_effect() -> None:
     config = RepoConfig(allowed_actors=("dependabot[bot]",))
     event = event_of("issue_comment", made.comment("/agent fix", made.DEPENDABOT))
     requester = RequesterStatus(user=3, login="dependabot[bot]", permission="admin")
     assert skipped(ask(event, config=config, requester=requester)) == ("no_access", False)
 
 
-def test_a_label_by_an_allowed_app_is_known_by_what_the_forge_says_of_it() -> None:
+def test_a_label_by_an_allowed_app_is_identified_through_the_api() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
     requester = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=123)
     assert order(ask(label(sender=made.DEPENDABOT), requester=requester, bot=named)).aim == "fix"
@@ -212,7 +158,7 @@ def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_the_bot_does_not_hear_itself(trigger: str) -> None:
+def test_the_bots_own_events_are_ignored(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     ours = event.model_copy(update={"actor": Actor(id=made.BOT, login="agent-fix[bot]", type="Bot")})
     admin = RequesterStatus(user=made.BOT, login="agent-fix[bot]", permission="admin")
@@ -220,7 +166,7 @@ def test_the_bot_does_not_hear_itself(trigger: str) -> None:
     assert skipped(ask(ours, requester=admin, bot=everybody)) == ("own_doing", False)
 
 
-def test_words_written_through_our_app_are_our_own() -> None:
+def test_comments_written_through_our_app_count_as_the_bots() -> None:
     payload = made.comment("/agent fix")
     payload["comment"]["performed_via_github_app"] = {"id": made.APP}
     event = event_of("issue_comment", payload)
@@ -229,12 +175,12 @@ def test_words_written_through_our_app_are_our_own() -> None:
 
 @pytest.mark.parametrize("installation", [501, None])
 @pytest.mark.parametrize("trigger", TRIGGERS)
-def test_an_installation_speaks_for_its_own_repositories_only(trigger: str, installation: int | None) -> None:
+def test_an_event_of_another_installation_is_ignored(trigger: str, installation: int | None) -> None:
     decision = ask(event_of(*TRIGGERS[trigger]), state(installation=installation))
     assert skipped(decision) == ("foreign_installation", False)
 
 
-def test_an_old_comment_is_not_acted_on() -> None:
+def test_an_old_comment_is_ignored() -> None:
     written = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert order(ask("/agent fix", at=written + timedelta(days=4))).aim == "fix"
     assert skipped(ask("/agent fix", at=written + timedelta(days=8))) == ("too_old", False)
@@ -245,11 +191,11 @@ def test_a_redelivered_label_counts_only_while_it_is_there() -> None:
     assert order(ask(label(), state(labels=("bug", "Agent-Fix")))).aim == "fix"
 
 
-def test_a_deleted_comment_is_taken_back() -> None:
+def test_a_deleted_comment_is_ignored() -> None:
     assert skipped(ask("/agent fix", state(text_deleted=True))) == ("taken_back", False)
 
 
-def test_in_an_archive_nothing_is_done_or_said() -> None:
+def test_an_archived_repository_is_ignored_silently() -> None:
     assert skipped(ask("/agent fix", state(archived=True))) == ("archived", False)
 
 
@@ -263,18 +209,18 @@ def test_in_an_archive_nothing_is_done_or_said() -> None:
         ({"linked": 12}, "has_pull_request"),
     ],
 )
-def test_what_stands_in_the_way_of_new_work_is_told(text: str, now: dict[str, Any], rule: str) -> None:
+def test_the_reason_why_no_job_starts_is_reported(text: str, now: dict[str, Any], rule: str) -> None:
     assert skipped(ask(text, state(**now))) == (rule, True)
     assert skipped(ask(label(), state(**now))) == (rule, True)
 
 
 @pytest.mark.parametrize("text", ["/agent ask why?", "/agent status", "/agent remember x", "/agent forget 1"])
-def test_what_starts_no_work_is_done_all_the_same(text: str) -> None:
+def test_commands_that_start_no_job_still_work(text: str) -> None:
     order(ask(text, state(open=False, locked=True, assignees=(5,), linked=12)))
 
 
 @pytest.mark.parametrize("assignees", [(), (1,), (5, 1), (made.BOT, 5)])
-def test_assigned_to_the_actor_or_the_bot_is_nobody_elses(assignees: tuple[int, ...]) -> None:
+def test_an_issue_assigned_to_the_actor_or_the_bot_may_be_worked_on(assignees: tuple[int, ...]) -> None:
     assert order(ask(label(), state(assignees=assignees))).aim == "fix"
 
 
@@ -290,7 +236,7 @@ def test_a_retry_may_replace_our_own_pull_request() -> None:
     assert "#12" in decision.reason
 
 
-def test_too_many_commands_are_told_once() -> None:
+def test_too_many_commands_are_reported_once() -> None:
     assert order(ask("/agent fix", state(asked_lately=PER_HOUR - 1))).aim == "fix"
     assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR))) == ("too_many", True)
     assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR + 1))) == ("too_many", False)
@@ -298,14 +244,14 @@ def test_too_many_commands_are_told_once() -> None:
     assert order(stop).aim == "stop"
 
 
-def test_a_misread_command_is_answered_and_a_strangers_is_not() -> None:
+def test_an_unclear_command_is_answered_only_for_people_with_access() -> None:
     assert ask("/agent aprove") == Reply(
         rule="unclear_command", text="There is no command `aprove`.", suggestion="/agent approve"
     )
     assert skipped(ask("/agent aprove", requester=None)) == ("no_access", False)
 
 
-def test_a_broken_configuration_stops_all_but_stopping() -> None:
+def test_with_a_broken_configuration_only_stop_and_status_work() -> None:
     broken = ConfigError(".github/agent-fix.yml:3: model: must be text")
     decision = ask("/agent fix", config=broken)
     assert replied(decision) == "broken_config"
@@ -315,10 +261,10 @@ def test_a_broken_configuration_stops_all_but_stopping() -> None:
     assert order(ask("/agent stop", state(job="j", job_state="working"), config=broken)).aim == "stop"
 
 
-@pytest.mark.parametrize("living", LIVING)
-def test_more_words_go_to_the_living_job(living: JobState) -> None:
-    now = state(job="j1", job_state=living, open=False)
-    if living == "paused":
+@pytest.mark.parametrize("active", ACTIVE)
+def test_further_commands_go_to_the_active_job(active: JobState) -> None:
+    now = state(job="j1", job_state=active, open=False)
+    if active == "paused":
         assert replied(ask("/agent use a dict", now)) == "busy"
         return
     for text in ("/agent use a dict", "/agent fix use a dict"):
@@ -329,19 +275,19 @@ def test_more_words_go_to_the_living_job(living: JobState) -> None:
 
 
 @pytest.mark.parametrize("ended", sorted(FINAL))
-def test_after_a_job_has_ended_words_start_another_or_answer_its_question(ended: JobState) -> None:
+def test_after_a_job_ended_a_command_starts_another_or_answers_its_question(ended: JobState) -> None:
     found = order(ask("/agent it was on Windows", state(job="j1", job_state=ended)))
     expected = ("answer", "j1") if ended == "needs_input" else ("fix", "")
     assert (found.aim, found.job) == expected
 
 
-@pytest.mark.parametrize("job_state", [None, *LIVING, *sorted(FINAL)])
+@pytest.mark.parametrize("job_state", [None, *ACTIVE, *sorted(FINAL)])
 def test_commands_that_need_a_job_say_when_there_is_none(job_state: JobState | None) -> None:
     now = state(job="j1", job_state=job_state)
     possible = {
         "approve": job_state == "awaiting_approval",
         "continue": job_state == "paused",
-        "stop": job_state in LIVING,
+        "stop": job_state in ACTIVE,
         "status": True,
         "retry": True,
     }
@@ -359,13 +305,13 @@ def test_a_budget_goes_with_the_command() -> None:
 
 
 @pytest.mark.parametrize("verb", ["rebase", "ci"])
-def test_peoples_pull_requests_are_not_rewritten_nor_their_ci_started(verb: str) -> None:
+def test_other_peoples_pull_requests_are_not_rebased_and_their_ci_is_not_started(verb: str) -> None:
     assert replied(ask(f"/agent {verb}")) == "only_our_pull_request"
     assert replied(ask(on_pull_request(f"/agent {verb}"), state(pull=THEIRS))) == "only_our_pull_request"
     assert order(ask(on_pull_request(f"/agent {verb}"), state(pull=OURS))).aim == verb
 
 
-def test_open_pull_requests_are_no_more_than_allowed() -> None:
+def test_the_limit_of_open_pull_requests_is_kept() -> None:
     config = RepoConfig(max_open_pull_requests=2)
     full = {"open_pull_requests": 2}
     assert skipped(ask(label(), state(**full), config=config)) == ("too_many_pull_requests", True)
@@ -394,7 +340,7 @@ def test_a_pull_request_that_could_not_be_looked_up_is_not_pushed_to() -> None:
     assert order(ask(on_pull_request("/agent fix"), state(pull=None))).destination == "sibling"
 
 
-def test_the_commit_that_was_reviewed_counts_and_not_what_was_pushed_since() -> None:
+def test_a_review_is_about_the_reviewed_commit() -> None:
     event = event_of("pull_request_review", made.review("/agent fix"))
     pushed = THEIRS.model_copy(update={"head": THEIRS.head.model_copy(update={"sha": made.OTHER_SHA})})
     found = order(ask(event, state(pull=pushed)))
@@ -402,7 +348,7 @@ def test_the_commit_that_was_reviewed_counts_and_not_what_was_pushed_since() -> 
     assert (found.head.sha, found.changed) == (made.SHA, ("head",))
 
 
-def test_texts_edited_since_are_noticed_and_not_used() -> None:
+def test_texts_edited_since_the_event_are_not_used() -> None:
     now = state(
         title="Other", body_sha256=SignedText.of("rm -rf").sha256, words_sha256=SignedText.of("/agent stop").sha256
     )
@@ -412,7 +358,7 @@ def test_texts_edited_since_are_noticed_and_not_used() -> None:
     assert (found.subject.title, found.subject.body.text) == ("It breaks", "Badly.")
 
 
-def test_texts_that_stayed_or_were_not_looked_up_are_not_called_changed() -> None:
+def test_unchanged_or_unfetched_texts_do_not_count_as_edited() -> None:
     same = state(
         title="It breaks", body_sha256=SignedText.of("Badly.").sha256, words_sha256=SignedText.of("/agent fix").sha256
     )
@@ -430,145 +376,6 @@ def test_an_inline_comment_brings_its_lines() -> None:
         9,
         "review_comment:41",
     )
-
-
-def reviewed(body: str = "Rounds the wrong way.", **how: Any) -> Event:
-    """A review of our own pull request."""
-    payload = made.review(body, **how)
-    payload["pull_request"]["user"] = made.OURSELVES
-    return event_of("pull_request_review", payload)
-
-
-def test_a_review_that_asks_our_pull_request_for_changes_needs_no_command() -> None:
-    found = order(ask(reviewed(), state(pull=OURS)))
-    assert (found.aim, found.destination, found.trigger, found.job) == ("revise", "same_branch", "review:42", "")
-    assert (found.text, found.origin.actor) == ("Rounds the wrong way.", 1)
-
-
-def test_what_a_review_quotes_are_not_the_reviewers_words() -> None:
-    text = "> /agent fix everything\nand lazily so\n\nNo.\n\n- > nor this\n- `a > b`"
-    assert order(ask(reviewed(text), state(pull=OURS))).text == "No.\n\n- `a > b`"
-
-
-@pytest.mark.parametrize("verdict", ["APPROVED", "COMMENTED", "DISMISSED"])
-def test_other_reviews_ask_nothing_of_the_bot(verdict: str) -> None:
-    assert skipped(ask(reviewed(state=verdict), state(pull=OURS))) == ("not_addressed", False)
-
-
-def test_a_review_of_somebody_elses_pull_request_costs_nothing() -> None:
-    event = event_of("pull_request_review", made.review("Not this way."))
-    assert should_ignore(event, US) is not None
-    assert skipped(ask(event, state(pull=THEIRS))) == ("not_addressed", False)
-    assert skipped(ask(reviewed(), state(pull=THEIRS))) == ("review", False)
-
-
-def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
-    allowed = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({5}))
-    bot = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=5)
-    event = reviewed(sender=made.DEPENDABOT)
-    assert skipped(ask(event, state(pull=OURS), requester=bot, bot=allowed)) == ("not_addressed", False)
-    said = reviewed("/agent fix it", sender=made.DEPENDABOT)
-    assert order(ask(said, state(pull=OURS), requester=bot, bot=allowed)).aim == "fix"
-
-
-@pytest.mark.parametrize(
-    "requester", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
-)
-def test_a_strangers_review_is_not_followed(requester: RequesterStatus | None) -> None:
-    assert skipped(ask(reviewed(), state(pull=OURS), requester=requester)) == ("no_access", False)
-
-
-def test_a_review_by_somebody_whom_the_repository_does_not_name() -> None:
-    config = RepoConfig(allowed_actors=("grace",))
-    assert skipped(ask(reviewed(), state(pull=OURS), config=config)) == ("no_access", False)
-
-
-@pytest.mark.parametrize(
-    ("config", "now"),
-    [
-        (RepoConfig(iterate=IterateConfig(reviews=False)), {}),
-        (RepoConfig(iterate=IterateConfig(max=0)), {}),
-        (ConfigError("agent-fix.yml:1: no"), {}),
-        (CONFIG, {"open": False}),
-        (CONFIG, {"locked": True}),
-    ],
-)
-def test_where_a_review_is_between_people_nothing_is_said(
-    config: RepoConfig | ConfigError, now: dict[str, Any]
-) -> None:
-    assert skipped(ask(reviewed(), state(pull=OURS, **now), config=config)) == ("review", False)
-
-
-def test_reviews_are_followed_as_often_as_the_repository_lets_it() -> None:
-    assert order(ask(reviewed(), state(pull=OURS, rounds=2))).aim == "revise"
-    assert skipped(ask(reviewed(), state(pull=OURS, rounds=3))) == ("reviews_cap", True)
-    assert order(ask(reviewed("/agent fix it"), state(pull=OURS, rounds=3))).aim == "fix"
-
-
-def test_a_review_joins_the_job_that_lives() -> None:
-    found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", rounds=3)))
-    assert (found.aim, found.job) == ("steer", "j1")
-    assert replied(ask(reviewed(), state(pull=OURS, job="j1", job_state="paused"))) == "busy"
-
-
-def test_a_review_that_was_said_to_stop_after_is_not_begun() -> None:
-    earlier, later = NOW - timedelta(hours=1), NOW
-    assert skipped(ask(reviewed(), state(pull=OURS, asked_at=earlier, stopped_at=later))) == ("superseded", False)
-
-
-def test_triggers_are_named_for_the_reaction() -> None:
-    assert order(ask("/agent fix")).trigger == "comment:40"
-    assert (
-        order(ask(event_of("pull_request_review", made.review("/agent fix")), state(pull=OURS))).trigger == "review:42"
-    )
-
-
-FAILED = event_of("check_suite", made.checks())
-
-
-def test_failing_checks_of_our_pull_request_are_mended() -> None:
-    found = order(ask(FAILED, state(pull=OURS, rounds=2)))
-    assert (found.aim, found.destination, found.trigger, found.head) == (
-        "mend",
-        "same_branch",
-        "check_suite:43",
-        OURS.head,
-    )
-
-
-@pytest.mark.parametrize(
-    ("now", "reason"),
-    [
-        ({"installation": 501}, "installation"),
-        ({"pull": None}, "not on a pull request"),
-        ({"pull": THEIRS}, "not on a pull request of the bot"),
-        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"sha": made.OTHER_SHA})})}, "has moved"),
-        ({"pull": OURS.model_copy(update={"head": OURS.head.model_copy(update={"repository": 601})})}, "not on a pull"),
-        ({"open": False}, "closed"),
-        ({"locked": True}, "locked"),
-        ({"archived": True}, "archived"),
-        ({"job": "j", "job_state": "working"}, "already working"),
-    ],
-)
-def test_other_failing_checks_are_left_alone(now: dict[str, Any], reason: str) -> None:
-    decision = ask(FAILED, state(**{"pull": OURS, **now}))
-    assert isinstance(decision, Ignored)
-    assert reason in decision.reason
-    assert not decision.visible
-
-
-def test_the_repository_says_whether_and_how_often_checks_are_mended() -> None:
-    assert skipped(ask(FAILED, state(pull=OURS), config=RepoConfig(iterate=IterateConfig(ci=False)))) == (
-        "checks",
-        False,
-    )
-    assert skipped(ask(FAILED, state(pull=OURS), config=ConfigError("x"))) == ("checks", False)
-    assert skipped(ask(FAILED, state(pull=OURS, rounds=3))) == ("checks_cap", True)
-
-
-def test_our_own_failing_check_starts_no_endless_round() -> None:
-    own = event_of("check_run", made.checks("check_run", app={"id": made.APP}))
-    assert skipped(ask(own, state(pull=OURS))) == ("checks", False)
 
 
 def signal(decision: Decision) -> str:
@@ -609,7 +416,9 @@ WORKING = {"job": "j1", "job_state": "working"}
         ("issues", made.payload("closed", issue=made.issue()), {"installation": 501, "open": False, **WORKING}, None),
     ],
 )
-def test_what_living_jobs_must_know(name: str, payload: dict[str, Any], now: dict[str, Any], aim: str | None) -> None:
+def test_events_that_concern_an_active_job_notify_it(
+    name: str, payload: dict[str, Any], now: dict[str, Any], aim: str | None
+) -> None:
     decision = ask(event_of(name, payload), state(**now))
     if aim is None:
         assert skipped(decision)[1] is False
@@ -617,7 +426,7 @@ def test_what_living_jobs_must_know(name: str, payload: dict[str, Any], now: dic
         assert signal(decision) == aim
 
 
-def test_the_labels_that_the_bot_takes_off_itself_stop_nothing() -> None:
+def test_labels_removed_by_the_bot_stop_nothing() -> None:
     taken_off = event_of("issues", {**made.label_added(sender=made.OURSELVES), "action": "unlabeled"})
     assert skipped(ask(taken_off, state(labels=(), **WORKING))) == ("own_doing", False)
 
@@ -661,7 +470,7 @@ def test_the_order_of_deliveries_does_not_change_where_things_end(
     assert ends == {expected}
 
 
-def test_the_published_payloads_start_nothing() -> None:
+def test_githubs_published_payloads_start_nothing() -> None:
     """None of them holds our label or an `/agent` line, so none may become an order."""
     decided = []
     for name, payload in published():
@@ -673,7 +482,7 @@ def test_the_published_payloads_start_nothing() -> None:
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
 
 
-def test_every_order_comes_back_from_its_json() -> None:
+def test_every_job_request_survives_json() -> None:
     for name, payload in TRIGGERS.values():
         found = order(ask(event_of(name, payload), state(pull=OURS)))
         assert JobRequest.model_validate_json(found.model_dump_json()) == found
@@ -683,24 +492,24 @@ EARLIER, LATER = NOW - timedelta(minutes=9), NOW - timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("text", ["/agent fix it", "/agent please", "/agent plan", "/agent retry", "/agent ask why?"])
-def test_what_was_said_before_a_stop_is_not_begun_after_it(text: str) -> None:
+def test_a_command_before_a_stop_starts_nothing_after_it(text: str) -> None:
     """Deliveries come in any order; by their times it is known what was wished last."""
     assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("superseded", False)
     assert order(ask(text, state(asked_at=LATER, stopped_at=EARLIER))).job == ""
     assert order(ask(text, state(asked_at=LATER, stopped_at=LATER))).job == "", "in doubt it is done"
 
 
-def test_a_stop_does_not_end_what_was_asked_for_after_it() -> None:
+def test_a_stop_does_not_end_a_job_requested_after_it() -> None:
     working = {"job": "one", "job_state": "working"}
     assert skipped(ask("/agent stop", state(asked_at=EARLIER, begun_at=LATER, **working))) == ("superseded", False)
     assert order(ask("/agent stop", state(asked_at=LATER, begun_at=EARLIER, **working))).aim == "stop"
 
 
-def test_the_state_may_be_asked_for_at_any_time() -> None:
+def test_status_may_be_requested_at_any_time() -> None:
     assert order(ask("/agent status", state(asked_at=EARLIER, stopped_at=LATER, begun_at=LATER))).aim == "status"
 
 
-def test_strangers_do_not_learn_of_a_stop() -> None:
+def test_a_stop_is_not_revealed_to_people_without_access() -> None:
     stranger = RequesterStatus(user=1, login="octocat", permission="read")
     superseded = state(asked_at=EARLIER, stopped_at=LATER)
     assert skipped(ask("/agent fix it", superseded, requester=stranger))[0] == "no_access"

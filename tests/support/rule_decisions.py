@@ -1,0 +1,90 @@
+"""Decides about events as the triggers' rules do, with defaults for all that a test does not name."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from app.config.repository import RepoConfig
+from app.core.errors import ConfigError
+from app.core.job import JobState
+from app.triggers.decisions import (
+    BotAccount,
+    Decision,
+    Ignored,
+    IssueState,
+    JobRequest,
+    PullRequestState,
+    Reply,
+)
+from app.triggers.events import Event
+from app.triggers.permission import RequesterStatus
+from app.triggers.rules import decide
+from app.triggers.webhook_parser import read
+from tests.support import webhook_requests as made
+
+NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
+US = BotAccount(app=made.APP, user=made.BOT)
+WRITER = RequesterStatus(user=1, login="octocat", permission="write")
+CONFIG = RepoConfig()
+OURS = PullRequestState(
+    number=7,
+    author=made.BOT,
+    head={"repository": 600, "ref": "agent-fix/x", "sha": made.SHA},  # type: ignore[arg-type]
+    base_ref="main",
+)
+THEIRS = OURS.model_copy(update={"author": 1, "head": OURS.head.model_copy(update={"ref": "topic"})})
+ACTIVE: tuple[JobState, ...] = (
+    "queued",
+    "planning",
+    "awaiting_approval",
+    "working",
+    "verifying",
+    "publishing",
+    "paused",
+)
+
+
+def event_of(name: str, payload: dict[str, Any]) -> Event:
+    reading = read(name, payload)
+    assert reading.event is not None, reading.ignored
+    return reading.event
+
+
+def state(**changes: Any) -> IssueState:
+    return IssueState(**{"installation": made.INSTALLATION, "labels": ("agent-fix",), **changes})
+
+
+def ask(
+    event: Event | str,
+    now: IssueState | None = None,
+    *,
+    config: RepoConfig | ConfigError = CONFIG,
+    requester: RequesterStatus | None = WRITER,
+    bot: BotAccount = US,
+    at: datetime = NOW,
+) -> Decision:
+    """Decide about an event, or about a comment with this text on the issue."""
+    event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
+    return decide(event, config, requester, now or state(), bot, now=at)
+
+
+def label(**parts: Any) -> Event:
+    return event_of("issues", made.label_added(**parts))
+
+
+def on_pull_request(text: str) -> Event:
+    return event_of("issue_comment", made.comment_on_pull_request(text))
+
+
+def order(decision: Decision) -> JobRequest:
+    assert isinstance(decision, JobRequest), decision
+    return decision
+
+
+def skipped(decision: Decision) -> tuple[str, bool]:
+    assert isinstance(decision, Ignored), decision
+    return decision.rule, decision.visible
+
+
+def replied(decision: Decision) -> str:
+    assert isinstance(decision, Reply), decision
+    return decision.rule
