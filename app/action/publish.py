@@ -9,11 +9,10 @@ from app.action.job_record import write_record
 from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import FINAL, JobState
+from app.core.job import FINAL, WAITING, JobState
 from app.core.result import JobResult
 from app.github.errors import NoAccess
 from app.jobs.job_queries import JobWithContext
-from app.jobs.queue import PAUSED
 from app.llm.sql_ledger import SqlLedger
 from app.publish.summary import step_summary
 from app.server.wiring.publisher import PublisherContext
@@ -71,7 +70,7 @@ def _limits(workflow: Workflow) -> DrainLimits:
 
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
     """Give every job a final or resumable state, because nothing continues it after this step."""
-    if found.row.final or found.handed_over or found.row.state in PAUSED:
+    if found.row.final or found.handed_over or found.row.state in WAITING:
         return
     state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or ENDED_EARLY)
     publisher_context.server_context.queue.end(found.job.id, "stopped" if state == "stopped" else "error", reason)

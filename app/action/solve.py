@@ -7,8 +7,8 @@ import sys
 from app.action.outputs import CANCELLED
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
+from app.core.job import WAITING
 from app.jobs.job_queries import JobWithContext
-from app.jobs.queue import PAUSED
 from app.server.terminal import TerminalProgress
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker, start_process
@@ -50,7 +50,7 @@ class SolveStep:
         return found is None or found.row.final or found.handed_over or self._waits(found)
 
     def _waits(self, found: JobWithContext) -> bool:
-        if found.row.state in PAUSED:
+        if found.row.state in WAITING:
             return True
         if found.row.state == "queued" and found.row.reason and found.row.owner is None:
             self._postponed.add(found.row.updated_at.timestamp())

@@ -32,6 +32,9 @@ JobState = Literal[
     "error",
 ]
 MAX_ATTEMPTS = 5
+WAITING: frozenset[JobState] = frozenset({"awaiting_approval", "needs_input", "paused"})
+"""States in which a job waits for people."""
+PUBLISHED: frozenset[JobState] = frozenset({"pr_opened", "pr_updated"})
 FINAL: frozenset[JobState] = frozenset(
     {
         "pr_opened",

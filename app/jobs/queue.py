@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, Job, JobState
+from app.core.job import FINAL, WAITING, Job, JobState
 from app.jobs.context import JobContext
 from app.jobs.daily_budget import DayCaps
 from app.jobs.job_queries import BOTH, WORKED_ON
@@ -27,7 +27,6 @@ from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
-PAUSED: tuple[JobState, ...] = ("awaiting_approval", "needs_input", "paused")
 STOPPED = "It was stopped."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
@@ -178,7 +177,7 @@ class JobQueue:
                 values: dict[str, Any] = {"state": "queued", "reason": "", "updated_at": now}
                 if job is not None:
                     values["job"] = job.model_dump(mode="json")
-                paused = jobs.update().where(jobs.c.id == job_id, jobs.c.state.in_(PAUSED))
+                paused = jobs.update().where(jobs.c.id == job_id, jobs.c.state.in_(WAITING))
                 key = db.execute(paused.values(values).returning(jobs.c.key)).scalar()
                 if key is None:
                     return False

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.core.job import JobState
+from app.core.job import PUBLISHED, JobState
 from app.core.result import JobResult
 from app.github.errors import ForgeError, NoAccess
 from app.jobs.context import ThreadRef
@@ -31,7 +31,6 @@ from app.publish.pull_request_text import follow_up_body
 from app.publish.threads import sibling_answer, thread_answer, touches
 
 MAX_THREADS = 30
-PUBLISHED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated"})
 STOPPED = "It was stopped before anything was published."
 
 

@@ -20,12 +20,7 @@ from app.publish.effects import OpenDraftPullRequest, PushCommits
 from app.publish.forks import holds_commits_of_a_fork
 from app.publish.pull_request_text import SKIP_CI
 from app.repo.merge import markers_left
-from app.verify.gates.candidate import CandidatePatch
-from app.verify.gates.hidden import hidden_characters
-from app.verify.gates.kinds import file_kinds
-from app.verify.gates.protected import protected_paths
-from app.verify.gates.secret_lines import secret_lines
-from app.verify.gates.size import refused_files, size
+from app.verify.gates import CandidatePatch, publisher_gates
 
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9._-]+)+")
 _MAX_FINDINGS = 5
@@ -99,11 +94,8 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
     return PublishRefused(f"The change may not be published: {'; '.join(found[:_MAX_FINDINGS])}{more}.")
 
 
-# The gates that the publisher checks again; all of them are in `static_gates` (app/verify/gates).
 def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
-    gates = [size(candidate), refused_files(candidate), protected_paths(candidate, config.protected_paths)]
-    if gates[0].outcome != "blocked":  # contents that are too large are not even read
-        gates += [examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)]
+    gates = publisher_gates(candidate, config.protected_paths)
     return (detail for gate in gates if gate.outcome == "blocked" for detail in gate.details)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from app.core.job import FINAL, Job, JobState
+from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import Totals
 from app.core.plan import Plan
 from app.core.result import JobResult
@@ -49,7 +49,6 @@ HEADLINES: Final[dict[JobState, str]] = {
 QUESTIONS: Final = "❓ Questions first"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""
-WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 _NO_CALLS: Final = Totals()
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, JobState, ProgressKind
+from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
 from app.core.money import Totals
 from app.core.result import JobResult
 from app.core.verification import Verdict
@@ -25,7 +25,7 @@ from app.publish.effects import MAX_BODY, AddReaction, ChangeLabels, Effect, Upd
 from app.publish.evidence import Caps
 from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
-from app.publish.status_text import GOOD, KEPT_ON_SERVER, WAITING, StatusView, error_id, render_status
+from app.publish.status_text import GOOD, KEPT_ON_SERVER, StatusView, error_id, render_status
 from app.publish.verification_text import meaning, verification_section
 
 EVERY = timedelta(seconds=10)
@@ -191,7 +191,7 @@ def end_reaction(state: JobState) -> Reaction | None:
 def _check(view: StatusView) -> Iterator[WriteCheckRun]:
     """The verification as a check on its commit."""
     result = view.result
-    if view.state not in {"pr_opened", "pr_updated"} or result is None or result.verification is None:
+    if view.state not in PUBLISHED or result is None or result.verification is None:
         return
     facts = result.verification
     sections = (verification_section(facts, view.job.task.base, result.commit, caps) for caps in _LEVELS)

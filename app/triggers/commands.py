@@ -19,7 +19,7 @@ from app.core.task import TaskKind
 from app.core.task_kind import ASKABLE
 from app.core.text import visible
 
-Verb = Literal[
+CommandName = Literal[
     "fix",
     "plan",
     "approve",
@@ -32,11 +32,14 @@ Verb = Literal[
     "ci",
     "remember",
     "forget",
-    "steer",
-    "revise",
-    "help",
 ]
-VERBS: Final = tuple(verb for verb in get_args(Verb) if verb not in {"steer", "revise", "help"})
+"""What people may write after `/agent`."""
+Verb = Literal[CommandName, "steer", "revise", "help"]
+VERBS: Final = get_args(CommandName)
+STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "steer"})
+"""Verbs that start a job."""
+ALWAYS_POSSIBLE: Final[frozenset[Verb]] = frozenset({"stop", "status"})
+"""Verbs that also work with a broken configuration, and on a question that is being answered."""
 HIGHEST_BUDGET: Final = 10_000
 
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)

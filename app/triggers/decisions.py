@@ -6,27 +6,10 @@ from typing import Literal
 from app.core.job import FINAL, JobState
 from app.core.record import Record
 from app.core.task import TaskOrigin
-from app.triggers.commands import CommandOptions
+from app.triggers.commands import CommandName, CommandOptions
 from app.triggers.events import BranchHead, DiffThread, EventSubject, SignedText
 
-RequestAim = Literal[
-    "fix",
-    "plan",
-    "ask",
-    "approve",
-    "stop",
-    "status",
-    "retry",
-    "continue",
-    "rebase",
-    "ci",
-    "remember",
-    "forget",
-    "steer",
-    "answer",
-    "mend",
-    "revise",
-]
+RequestAim = Literal[CommandName, "steer", "answer", "mend", "revise"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
 Destination = Literal["new_branch", "same_branch", "sibling"]
 """Where the work goes: a branch of an issue's own, the pull request's branch, or a new pull request beside it."""

@@ -13,7 +13,7 @@ from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
-from app.triggers.commands import AgentCommand
+from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand
 from app.triggers.decisions import IssueState
 from app.triggers.early_drafts import job_behind
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerKey, pull_request_state, with_issue, with_job
@@ -38,7 +38,7 @@ from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
 from app.triggers.trigger_keys import key_of
 
-STARTS = frozenset({"fix", "plan", "retry", "steer", "approve"})
+STARTS = STARTING | {"approve"}
 BEGINS = STARTS | {"continue", "revise"}
 """Verbs by which work is asked for: a stop that was said before one of them does not stop it."""
 
@@ -140,7 +140,7 @@ class FactLoader:
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
-        job = self._job(repository, number, or_question=command.verb in {"stop", "status"})
+        job = self._job(repository, number, or_question=command.verb in ALWAYS_POSSIBLE)
         known = {
             "labels": (LABEL,),
             "asked_at": identity.asked_at,

@@ -10,7 +10,7 @@ from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
-from app.triggers.commands import AgentCommand, parse
+from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
     ChecksFailed,
@@ -30,7 +30,6 @@ MAX_AGE: Final = timedelta(days=7)
 PER_HOUR: Final = 30
 CHANGES_REQUESTED: Final = "changes_requested"
 """The verdict of a review that asks something of a pull request's author, who may be the bot."""
-_STARTING: Final = frozenset({"fix", "plan", "retry", "steer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class RuleContext:
         verb, state = self.command.verb, self.state
         if verb == "approve":
             return state.planned and not state.working
-        return verb in _STARTING and (not state.working or verb == "retry")
+        return verb in STARTING and (not state.working or verb == "retry")
 
     @property
     def is_our_pull_request(self) -> bool:
@@ -190,7 +189,7 @@ def unclear_command(context: RuleContext) -> Decision | None:
 
 
 def broken_config(context: RuleContext) -> Decision | None:
-    if isinstance(context.config, RepoConfig) or context.command.verb in {"stop", "status"}:
+    if isinstance(context.config, RepoConfig) or context.command.verb in ALWAYS_POSSIBLE:
         return None
     return Reply(rule="broken_config", text=context.config.message)
 

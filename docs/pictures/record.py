@@ -64,8 +64,8 @@ class Thoughts:
         for words, think in (
             ("29 February", _follow_up),
             ("where does it round", _explained),
-            ("refunds", _planned),
             ("overview is wrong", _unclear),
+            ("We need refunds", _planned),
             ("tidy the importer", _endless),
         ):
             if words in asked.brief:

@@ -4,12 +4,11 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
-from app.core.job import FINAL, JobState
+from app.core.job import FINAL, WAITING, JobState
 from app.core.text import one_line, plain
 from app.llm.ledger import usd
 
 ACTIVE: Final[frozenset[JobState]] = frozenset({"queued", "planning", "working", "verifying", "publishing"})
-WAITING: Final[frozenset[JobState]] = frozenset({"awaiting_approval", "needs_input", "paused"})
 DONE: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered", "no_change"})
 ENDED: Final[frozenset[JobState]] = FINAL - DONE - WAITING
 """Without what was asked for: stopped, failed, out of money."""

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from app.config.settings import Settings
-from app.core.job import JobState
+from app.core.job import WAITING, JobState
 from app.core.text import plain
 from app.jobs.health import TOO_LONG, HealthMetrics
 from app.jobs.job_page import JobPage, JobPages
@@ -31,7 +31,7 @@ STOPPED_HERE = "Stopped on the dashboard."
 FORM_BYTES = 4_096
 STATES: tuple[str, ...] = (
     *sorted(formatting.ACTIVE),
-    *sorted(formatting.WAITING),
+    *sorted(WAITING),
     *sorted(formatting.DONE | formatting.ENDED),
 )
 

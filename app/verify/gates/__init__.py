@@ -17,7 +17,7 @@ from app.verify.gates.syntax import syntax
 from app.verify.gates.test_configuration import running_tests
 from app.verify.gates.weaker_tests import weaker_tests
 
-__all__ = ["CandidatePatch", "static_gates"]
+__all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
 
 
 def static_gates(
@@ -41,3 +41,11 @@ def static_gates(
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
     shadows = shadowing(candidate, installed)
     return (*first, *alone, *resolved, shadows, *(examine(candidate) for examine in rest))
+
+
+def publisher_gates(candidate: CandidatePatch, protected: Iterable[str] = ()) -> tuple[GateResult, ...]:
+    """The gates that the publisher checks again right before the push, whatever the worker reported."""
+    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected))
+    if first[0].outcome == "blocked":  # contents that are too large are not even read
+        return first
+    return (*first, *(examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)))

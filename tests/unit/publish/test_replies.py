@@ -5,7 +5,7 @@ import pytest
 from app.config.repository import SOURCE, parse_config
 from app.core.errors import ConfigError
 from app.publish import replies
-from app.triggers.commands import parse
+from app.triggers.commands import VERBS, parse
 from tests.unit.publish.test_markdown import CASES, check, shown
 
 
@@ -46,20 +46,7 @@ def test_the_command_to_try_stands_there() -> None:
 
 def test_help_names_every_command() -> None:
     text = shown(replies.help_text())
-    for verb in (
-        "fix",
-        "plan",
-        "approve",
-        "ask",
-        "stop",
-        "status",
-        "retry",
-        "continue",
-        "rebase",
-        "ci",
-        "remember",
-        "forget",
-    ):
+    for verb in VERBS:
         assert f"/agent {verb}" in text
 
 
