@@ -14,6 +14,7 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
+    Column("script", lambda one: one.script),
     Column("steps", lambda one: str(one.steps)),
     Column("harness", lambda one: f"{one.harness} {one.version}"),
     Column("total tokens", lambda one: _thousands(one.total)),
@@ -34,26 +35,32 @@ COLUMNS = (
 
 
 class Aim(NamedTuple):
-    """What a figure is to be at most, as a share of mini-swe-agent's of as many steps."""
+    """What a figure is to be at most, as a share of mini-swe-agent's of as many steps of a script of that kind."""
 
     name: str
     steps: int
     of: Callable[[Figures], float]
     share: float
+    script: str = "clauses"
 
 
+ORDINARY = "ordinary"
 AIMS = (
     Aim("total tokens", 40, lambda one: one.total, 0.50),
     Aim("total tokens", 100, lambda one: one.total, 0.25),
     Aim("cost", 40, lambda one: one.cost, 0.60),
     Aim("cost", 100, lambda one: one.cost, 0.35),
+    Aim("total tokens", 40, lambda one: one.total, 0.70, ORDINARY),
+    Aim("total tokens", 100, lambda one: one.total, 0.40, ORDINARY),
+    Aim("cost", 40, lambda one: one.cost, 0.90, ORDINARY),
+    Aim("cost", 100, lambda one: one.cost, 0.50, ORDINARY),
 )
 PREFIX = 0.99
 
 
 def render(taken: Sequence[Figures], absent: Mapping[str, str], floor: float) -> str:
     """`floor` is how many milliseconds the median command takes by itself."""
-    rows = sorted(taken, key=lambda one: one.steps)
+    rows = sorted(taken, key=lambda one: (one.script, one.steps))
     weights = (
         f"Cost: new tokens at {UNCACHED_WEIGHT:g}, those that a cache still has at {CACHED_WEIGHT:g}; answers left out."
     )
@@ -73,13 +80,16 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def aims(taken: Sequence[Figures]) -> list[str]:
     """Each aim with what was reached."""
     said = []
-    for aim in AIMS:
-        pair = [_find(taken, name, aim.steps) for name in (OURS, BESIDE)]
-        if pair[0] is not None and pair[1] is not None:
-            share = aim.of(pair[0]) / aim.of(pair[1])
-            said.append(
-                _aim(f"{aim.name} at {aim.steps} steps", f"{share:.2f} of {BESIDE}'s", share <= aim.share, aim.share)
-            )
+    for ours, theirs in pairs(taken):
+        ratios = [f"{name} {of(ours) / of(theirs):.2f}" for name, of in _COMPARED.items()]
+        if ours.script.startswith("short"):
+            said.append(f"{ours.script}, {ours.steps} steps: {', '.join(ratios)} of {BESIDE}'s")
+        for aim in AIMS:
+            if aim.steps == ours.steps and ours.script.startswith(aim.script):
+                share = aim.of(ours) / aim.of(theirs)
+                where = "" if aim.script == ours.script else f" of {ours.script}"
+                told = f"{aim.name} at {aim.steps} steps{where}"
+                said.append(_aim(told, f"{share:.2f} of {BESIDE}'s", share <= aim.share, aim.share))
     said += [
         _aim(
             f"prefix kept at {one.steps} steps",
@@ -88,9 +98,23 @@ def aims(taken: Sequence[Figures]) -> list[str]:
             PREFIX,
         )
         for one in taken
-        if one.harness == OURS
+        if one.harness == OURS and not one.script.startswith("short")
     ]
     return said
+
+
+_COMPARED: dict[str, Callable[[Figures], float]] = {"total tokens": lambda one: one.total, "cost": lambda one: one.cost}
+
+
+def pairs(taken: Sequence[Figures]) -> list[tuple[Figures, Figures]]:
+    """Ours with mini's of the same script and length."""
+    return [
+        (ours, theirs)
+        for ours in taken
+        for theirs in taken
+        if (ours.harness, theirs.harness) == (OURS, BESIDE)
+        and (ours.script, ours.steps) == (theirs.script, theirs.steps)
+    ]
 
 
 def _aim(name: str, reached: str, met: bool, wanted: float) -> str:
@@ -113,7 +137,9 @@ def losses(taken: Sequence[Figures]) -> list[str]:
     """Where another is better than we are."""
     said = []
     for ours in (one for one in taken if one.harness == OURS):
-        for other in (one for one in taken if one.harness != OURS and one.steps == ours.steps):
+        for other in (
+            one for one in taken if one.harness != OURS and (one.script, one.steps) == (ours.script, ours.steps)
+        ):
             worse = [
                 f"{name} {_plain(of(ours))} to {_plain(of(other))}"
                 for name, of in HIGHER_IS_WORSE.items()
@@ -122,10 +148,6 @@ def losses(taken: Sequence[Figures]) -> list[str]:
             if worse:
                 said.append(f"{ours.steps} steps, we lose to {other.harness}: {'; '.join(worse)}")
     return said
-
-
-def _find(taken: Sequence[Figures], harness: str, steps: int) -> Figures | None:
-    return next((one for one in taken if one.harness == harness and one.steps == steps), None)
 
 
 def _thousands(number: float) -> str:

@@ -41,6 +41,7 @@ class Figures:
     last_cpu_ms: float
     peak: float
     prompts: tuple[int, ...] = ()
+    script: str = "clauses"
 
     @property
     def cacheable(self) -> float:
@@ -55,7 +56,9 @@ class Figures:
         return {**asdict(self), "cacheable": self.cacheable, "cost": self.cost}
 
 
-def figures(harness: str, version: str, records: Sequence[Record], *, task: int, peak: float) -> Figures:
+def figures(
+    harness: str, version: str, records: Sequence[Record], *, task: int, peak: float, script: str = "clauses"
+) -> Figures:
     """`task` is how many tokens the task's own text has."""
     steps = [record for record in records if record.step is not None]
     later = steps[1:]
@@ -82,4 +85,5 @@ def figures(harness: str, version: str, records: Sequence[Record], *, task: int,
         last_cpu_ms=mean(used[-fifth:]),
         peak=peak,
         prompts=tuple(record.tokens for record in steps),
+        script=script,
     )

@@ -1,6 +1,6 @@
-"""`make bench-peers`: one script of real commands through ours, mini-swe-agent and the OpenHands SDK, one by one.
+"""`make bench-peers`: scripts of real commands through ours, mini-swe-agent and the OpenHands SDK, one by one.
 
-`python -m bench.peers [--steps 20 40 100] [--only NAME …] [--json FILE]`
+`python -m bench.peers [--steps 20 40 100] [--scripts NAME …] [--seed N] [--only NAME …] [--json FILE]`
 """
 
 import argparse
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,9 +24,13 @@ from bench.figures import Figures, figures
 from bench.ground import Command, Spent, processor_seconds
 from bench.harnesses import Harness, HarnessPlace, mini, openhands, ours
 from bench.installs import NotInstalledError
-from bench.script import Files, Script, load
+from bench.ordinary import ordinary
+from bench.script import Files, Script, load, short
 
 STEPS = (20, 40, 100)
+SCRIPTS = ("clauses", "ordinary", "short")
+ORDINARY_STEPS = (40, 100)
+SEED = 7
 LONG = 500
 """Steps of the one that only ours takes, to see whether a step late in the work takes longer than an early one."""
 _SECONDS_A_STEP = 20
@@ -42,28 +46,28 @@ class Comparison:
 
     root: Path
     project: Project
-    script: Script
     stage: CountingEndpoint
 
-    def perform(self, harness: Harness, version: str, steps: int) -> Figures:
+    def perform(self, harness: Harness, version: str, script: Script, steps: int) -> Figures:
         """Raises PerformanceError."""
-        name = f"{harness.name.replace(' ', '-')}/{steps}"
+        name = f"{harness.name}/{script.name}/{steps}".replace(" ", "-").replace(",", "")
         place = self.root / name
         place.mkdir(parents=True)
         play = CountedScript(
-            self.script.moves(steps, Files(self.project.source)), harness.workspace(HarnessPlace(place, "", steps))
+            script.moves(steps, Files(self.project.source)), harness.workspace(HarnessPlace(place, "", steps))
         )
         stand = HarnessPlace(place, self.stage.begin(name, play), steps)
         self.project.checkout(stand.checkout)
-        stand.task.write_text(self.script.task)
+        stand.task.write_text(script.task)
         spent = self._execute(harness, stand, play)
-        return figures(harness.name, version, play.records, task=tokens(self.script.task), peak=spent.peak)
+        size = tokens(script.task)
+        return figures(harness.name, version, play.records, task=size, peak=spent.peak, script=script.name)
 
-    def alone(self, steps: int) -> float:
+    def alone(self, script: Script, steps: int) -> float:
         """Median milliseconds of the same commands in a plain shell, which no harness can do without."""
         place = self.project.checkout(self.root / "alone")
         taken = []
-        for move in self.script.moves(steps, Files(self.project.source))[:-1]:
+        for move in script.moves(steps, Files(self.project.source))[:-1]:
             argv, begun = ("bash", "-c", shell(move.act)), time.monotonic()
             subprocess.run(argv, cwd=place, env=dict(self.project.environment), capture_output=True, check=False)
             taken.append(1_000 * (time.monotonic() - begun))
@@ -89,18 +93,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS, metavar="N", help="lengths of the script")
     parser.add_argument("--long", type=int, default=LONG, metavar="N", help="ours alone, so many steps; 0: not")
+    parser.add_argument("--scripts", nargs="+", default=SCRIPTS, choices=SCRIPTS, help="default: all")
+    parser.add_argument("--seed", type=int, default=SEED, metavar="N", help="of the ordinary outputs")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these harnesses alone: ours, mini, openhands")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     chosen = parser.parse_args()
     os.nice(5)
     with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, CountingEndpoint() as stage:
-        bench = Comparison(Path(root), _project(), load(), stage)
+        bench = Comparison(Path(root), _project(), stage)
+        plays = list(_plays(chosen.scripts, chosen.steps, bench.project.source, chosen.seed))
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]
-        taken, absent = compare(bench, wanted, chosen.steps)
-        floor = bench.alone(max(chosen.steps))
-        if chosen.long and every["ours"] in wanted:
-            longer, failed = compare(bench, [every["ours"]], [chosen.long])
+        taken, absent = compare(bench, wanted, plays)
+        floor = bench.alone(*max(plays, key=lambda play: play[1]))
+        if chosen.long and every["ours"] in wanted and "clauses" in chosen.scripts:
+            longer, failed = compare(bench, [every["ours"]], [(load(), chosen.long)])
             taken, absent = [*taken, *longer], absent | failed
     load_now = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load_now}\n")
@@ -112,6 +119,16 @@ def main() -> None:
         )
 
 
+def _plays(names: Sequence[str], lengths: Sequence[int], source: Path, seed: int) -> Iterator[tuple[Script, int]]:
+    """Each script with its number of steps."""
+    if "clauses" in names:
+        yield from ((load(), steps) for steps in lengths)
+    if "ordinary" in names:
+        yield from ((ordinary(source, seed), steps) for steps in lengths if steps in ORDINARY_STEPS)
+    if "short" in names:
+        yield from ((script, len(script.steps) + 1) for script in short())
+
+
 def _project() -> Project:
     try:
         return Project.fetch()
@@ -120,7 +137,7 @@ def _project() -> Project:
 
 
 def compare(
-    bench: Comparison, harnesses: Sequence[Harness], lengths: Sequence[int]
+    bench: Comparison, harnesses: Sequence[Harness], plays: Sequence[tuple[Script, int]]
 ) -> tuple[list[Figures], dict[str, str]]:
     """Figures of each that can be had, and why the others cannot."""
     taken: list[Figures] = []
@@ -129,10 +146,10 @@ def compare(
         name = harness.name
         try:
             version = harness.prepare()
-            for steps in lengths:
-                name = f"{harness.name}, {steps} steps"
+            for script, steps in plays:
+                name = f"{harness.name}, {script.name}, {steps} steps"
                 print(f"{name}, version {version} …", file=sys.stderr, flush=True)
-                taken.append(bench.perform(harness, version, steps))
+                taken.append(bench.perform(harness, version, script, steps))
         except (NotInstalledError, PerformanceError, RuntimeError) as problem:
             absent[name] = str(problem)
     return taken, absent

@@ -68,6 +68,7 @@ class Script:
     task: str
     finish: Finish
     steps: Sequence[dict[str, Any]]
+    name: str = "clauses"
 
     def moves(self, count: int, files: "Files") -> list[Move]:
         """`count` of them, the last a submission. Where the steps do not reach so far they are done again."""
@@ -85,7 +86,13 @@ class Script:
 
 def load(name: str = "clauses") -> Script:
     content = yaml.safe_load((SCRIPTS / f"{name}.yml").read_text("utf-8"))
-    return Script(content["task"], Finish(**content["submit"]), content["steps"])
+    return Script(content["task"], Finish(**content["submit"]), content["steps"], name)
+
+
+def short() -> list[Script]:
+    """The short tasks, each from its beginning to its end."""
+    each = yaml.safe_load((SCRIPTS / "short.yml").read_text("utf-8"))
+    return [Script(one["task"], Finish(**one["submit"]), one["steps"], one["name"]) for one in each]
 
 
 @dataclass(slots=True)

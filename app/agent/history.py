@@ -11,11 +11,11 @@ from app.llm.base import Message, ModelInfo, ModelRequest, ToolSpec
 
 _TARGET_SHARE = 0.4
 """A compaction reduces the prompt to this share of the window, so that the next one is far away."""
-_KEPT = 7_000
+_KEPT = 6_000
 """Maximum tokens after a compaction, besides the head: a digest and the last turns."""
-_LOOKUP_TOKENS = 3_000
+_LOOKUP_TOKENS = 2_000
 """Estimated tokens to look up again what a compaction dropped."""
-_EARLIEST = 14_000
+_EARLIEST = 10_000
 """Tokens besides the head below which a compaction is never worth it."""
 _LIGHTEST = 6.0
 """Characters per token: a provider that counts fewer tokens leaves some out (cached ones) and is not believed."""
