@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.path_kinds import is_test, module_names
+from app.repo.index.path_kinds import is_aside, is_test, module_names
 from app.repo.index.query import IssueQuery
 from app.repo.syntax import language_of
 
@@ -26,6 +26,8 @@ class MentionWeights:
     definition: float = 0.05
     definitions: float = 0.1
     """The most that all definitions together can add."""
+    titled: float = 0.5
+    """For the one file that defines a name of the title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +118,15 @@ def _by_module(paths: Iterable[str]) -> dict[str, list[str]]:
 
 def _definitions(index: CodeIndex, query: IssueQuery, boosts: MentionWeights) -> Iterator[Mention]:
     definers: dict[str, list[str]] = defaultdict(list)
-    wanted = {name for name in query.names if not name.startswith("__")}
+    wanted = {name for name in query.names | query.titled if not name.startswith("__")}
     for file in index.files:
         if file.features.names and not is_test(file.path):
             for name in wanted.intersection(file.features.names):
                 definers[name].append(file.path)
     for name, paths in definers.items():
-        if len(paths) <= _MAX_DEFINERS:
+        only = [path for path in paths if not is_aside(path)]
+        if name in query.titled and len(only) == 1:
+            yield Mention(only[0], "place", boosts.titled, f"alone defines {name}, which the title names")
+        if name in query.names and len(paths) <= _MAX_DEFINERS:
             for path in paths:
                 yield Mention(path, "definition", boosts.definition / len(paths), f"defines {name}")

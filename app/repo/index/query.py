@@ -26,7 +26,15 @@ _FRAME = re.compile(rf"(?<![\w@~.\-/\\])([\w@~.\-/\\]+\.{_SUFFIX}):\d+")
 _PATH = re.compile(rf"(?<![\w/.\-@+\\])((?:[\w@.\-+]+[/\\])*[\w@.\-+]+\.{_SUFFIX})\b(?![/\w])")
 _DOTTED = re.compile(r"\b([A-Za-z_]\w*(?:(?:\.|::|#)[A-Za-z_]\w*)+)\b")
 _CALL = re.compile(r"\b([A-Za-z_]\w*)\(\)")
+_CALLED = re.compile(r"\b([A-Za-z_]\w*)\(")
 _ERROR_NAME = re.compile(r"[A-Z]\w*(?:Error|Exception|Warning|Fault)")
+_SYSTEM_LINE = re.compile(
+    r"^[ \t>*+-]*\**(?:os|operating system|platform|(?:[\w.]+ )?versions?|python|browser|tex|architecture|kernel"
+    r"|(?:sphinx |pytest )?(?:extra tools|extensions|plugins))\**[ \t]*:[^\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_INSTALLED = re.compile(r"^(?:[ \t]*[\w.-]+(?:==|[ \t]+)v?\d+(?:\.\w+)+[^\n]*\n){3,}", re.MULTILINE)
+"""What reporters say of their machine: `OS: Ubuntu`, and three or more lines of a list of installed packages."""
 _PHRASE = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]*+(?:[ -][A-Za-z][A-Za-z0-9]*+)+")
 _CODE_NAME = re.compile(
     r"\w*[a-z0-9]_+\w+|_+[a-z]\w+|[a-z]+[A-Z]\w*|[A-Z]+[a-z0-9]+[A-Z]\w*|[A-Z]{2,}[a-z]\w+|[A-Z0-9]+_\w+"
@@ -65,6 +73,8 @@ class IssueQuery:
     frames: tuple[str, ...]
     modules: tuple[str, ...]
     names: frozenset[str]
+    titled: frozenset[str] = frozenset()
+    """Names in the title with marks of code, or with a capital letter and written as code or called somewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +99,14 @@ def parse(text: str, emphasis: TermWeights = TermWeights()) -> IssueQuery:
         paths=tuple(_paths(text, parts.whole, frames)),
         frames=frames,
         modules=modules,
-        names=frozenset(_names(parts, modules)),
+        names=(names := frozenset(_names(parts, modules))),
+        titled=frozenset(_titled(parts, names)),
     )
 
 
 def sections(text: str) -> IssueSections:
     title, _, body = text.partition("\n")
-    body = _COMMENT.sub(" ", body)
+    body = _SYSTEM_LINE.sub(" ", _INSTALLED.sub("\n", _COMMENT.sub(" ", body)))
     code = "\n".join(match[2] for match in _FENCE.finditer(body))
     prose = _FENCE.sub(" ", body)
     inline = tuple(_INLINE.findall(f"{title}\n{prose}"))
@@ -154,6 +165,13 @@ def _names(parts: IssueSections, modules: Iterable[str]) -> Iterator[str]:
             yield word
     for module in modules:
         yield from re.split(r"\.|::|#", module)[-2:]
+
+
+def _titled(parts: IssueSections, names: frozenset[str]) -> Iterator[str]:
+    called = set(_CALLED.findall(parts.whole))
+    for word in identifiers(parts.title):
+        if _CODE_NAME.fullmatch(word) or (word[0].isupper() and (word in names or word in called)):
+            yield word
 
 
 def _frames(text: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.repo.instructions import InstructionFile, instructions
+from app.repo.instructions import InstructionFile, ignored_by_git, instructions
 from tests.support.memory_tree import MemoryTree
 
 
@@ -69,3 +69,38 @@ def test_what_fits_is_whole_and_the_next_is_cut() -> None:
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:
     assert told({"AGENTS.md": b"caf\xe9"}) == [("AGENTS.md", "caf\ufffd")]
+
+
+CONTRIBUTING = b"""# Contributing
+
+Thank you!
+
+## Reporting bugs
+
+Good bug reports have a title.
+
+## Running the tests
+
+Use `make check`.
+
+## Code of conduct
+
+Be kind.
+"""
+
+
+def test_of_what_is_written_for_people_code_and_tests_remain() -> None:
+    assert told({"CONTRIBUTING.md": CONTRIBUTING}) == [("CONTRIBUTING.md", "# Running the tests\nUse `make check`.")]
+
+
+def test_of_a_long_file_what_concerns_tests_comes_first() -> None:
+    long = b"# Architecture\n\n" + b"It has layers.\n\n" * 100 + b"# Tests\n\nRun `make check`.\n"
+    (only,) = told({"AGENTS.md": long}, budget_tokens=100)
+    assert "Run `make check`." in only.text
+    assert len(only.text) <= 400
+
+
+def test_patterns_that_git_ignores_everywhere_are_not_told() -> None:
+    tree = MemoryTree({".gitignore": b"# ours\n*.pyc\n__pycache__/\n/build/\n!keep\nlib/generated.py\n*.snap\n"})
+    assert ignored_by_git(tree) == "lib/generated.py *.snap"
+    assert ignored_by_git(MemoryTree({})) == ""

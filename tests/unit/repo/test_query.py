@@ -137,3 +137,12 @@ def test_hostile_texts_take_no_time(piece: str) -> None:
 def test_long_texts_are_read_at_both_ends() -> None:
     names = parse("first_name\n" + "x " * MAX_CHARACTERS + "\nlast_name").names
     assert {"first_name", "last_name"} <= names
+
+
+def test_what_reporters_say_of_their_machine_is_no_word_of_the_issue() -> None:
+    machine = "- OS: Ubuntu\nPython version: 3.11\n\nnumpy 1.2.3\ncoverage==7.1.0\nsix   1.16.0\n"
+    body = f"It rounds wrongly.\n{machine}\nThat is all.\n"
+    found = parse(f"Rounding\n{body}").weights
+    assert not {"ubuntu", "python", "numpy", "coverag", "coverage", "six"} & found.keys()
+    assert {"round", "wrongly"} <= found.keys()
+    assert "numpy" in parse("Rounding\nnumpy 1.2.3 breaks it").weights

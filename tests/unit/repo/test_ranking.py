@@ -192,3 +192,34 @@ def test_all_subjects_of_a_file_together_say_what_it_is_about() -> None:
     assert found["src/shop/util.py"] == 1.0
     assert 0 < found["src/shop/tax.py"] < 0.5
     assert set(found) == {"src/shop/util.py", "src/shop/tax.py"}
+
+
+CALCULATOR = {
+    "lib/errors.py": b"# calc value error\n" * 5,
+    "lib/values.py": b"# the value of a calc error\n" * 5,
+    "lib/numbers.py": b"class Rational:\n    pass\n" + b"# arithmetic of fractions\n" * 50,
+}
+
+
+def test_a_name_of_the_title_that_one_file_defines_outweighs_common_words() -> None:
+    text = "Rational calc value error\nThe calc error of a value: Rational('0.5', '100') is 1/100."
+    best = first(text, CALCULATOR)
+    assert best.path == "lib/numbers.py"
+    assert best.reasons[0] == "alone defines Rational, which the title names"
+    twice = {**CALCULATOR, "lib/other.py": b"class Rational: ...\n"}
+    assert first(text, twice).path != "lib/numbers.py"
+
+
+def test_helpers_among_the_tests_are_no_tests() -> None:
+    files = {
+        **SHOP,
+        "tests/helpers.py": b"from shop.money import round_half_up\ndef rounded(): return round_half_up(1)\n",
+        "tests/conftest.py": b"from shop.money import round_half_up\n",
+    }
+    index = CodeIndex.build(MemoryTree(files), None)
+    assert related_tests(index, ["src/shop/money.py"]) == ("tests/test_money.py",)
+
+
+def test_without_names_of_tests_every_file_of_their_folder_is_one() -> None:
+    files = {"lib/slug.js": b"exports.slugify = (text) => text\n", "test/slug.js": b"slugify('a')\n"}
+    assert related_tests(CodeIndex.build(MemoryTree(files), None), ["lib/slug.js"]) == ("test/slug.js",)
