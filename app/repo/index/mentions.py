@@ -26,7 +26,7 @@ class MentionWeights:
     definition: float = 0.05
     definitions: float = 0.1
     """The most that all definitions together can add."""
-    titled: float = 0.5
+    titled: float = 1.0
     """For the one file that defines a name of the title."""
 
 
