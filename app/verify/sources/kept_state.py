@@ -59,6 +59,7 @@ _EMPTY = re.compile(
     r"(?:<[^()]*>)?\([\w.]*\))$"
 )
 _STEPS = re.compile(r"^(?:\w+\.)*(?:count|iter|cycle|repeat|Iterator)\(|\.__next__$|^\([^()]*\bfor\b.*\)$", re.DOTALL)
+_CALLED = "()"
 _GLOBAL = frozenset({"globals", "vars", "module", "exports", "globalThis", "global", "process", "window", "builtins"})
 
 
@@ -107,6 +108,12 @@ class _Reader:
         self._changing = set[str]()
         functions = [node for node in _below(self._root) if node.type in _FUNCTIONS]
         self._changing = {self._name(node) for node in functions if self._changes_parameter(node)} - {""}
+        self._caching = {
+            self._name(node)
+            for node in functions
+            if node.parent is not None and node.parent.type == "decorated_definition"
+            if "cache" in self._text(node.parent.named_children[0])
+        }
         self._stateful = {
             self._name(node)
             for node in _below(self._root)
@@ -146,6 +153,8 @@ class _Reader:
     def _keeps(self, change: _Change, scope: _Scope, local: set[str]) -> bool:
         if change.root in ("cls", "type") or "__class__" in change.parts or "prototype" in change.parts:
             return True
+        if change.parts[:1] == (_CALLED,) and change.root not in _GLOBAL | self._caching:
+            return False  # what a function returns is a new object
         if change.root in scope.imported:
             return len(change.parts) > 1 or change.node.type not in _CALLS
         if not change.parts and change.root in local:
@@ -155,7 +164,9 @@ class _Reader:
     def _label(self, change: _Change, scope: _Scope) -> str:
         if change.root in scope.names - _GLOBAL:
             return change.root
-        return ".".join([change.root, *(part for part in change.parts if part != "[]" and not _MUTATORS.match(part))])
+        return ".".join(
+            [change.root, *(part for part in change.parts if part not in ("[]", _CALLED) and not _MUTATORS.match(part))]
+        )
 
     def _changes(self, function: Node) -> Iterator[_Change]:
         """Every place of a function, without those inside it, that changes what has a name elsewhere."""
@@ -186,8 +197,8 @@ class _Reader:
             inner = next((found for each in _PARTS if (found := node.child_by_field_name(each))), None)
             if name is not None:
                 parts.append(self._text(name))
-            elif inner is not None and node.type not in _CALLS:
-                parts.append("[]")
+            elif inner is not None:
+                parts.append(_CALLED if node.type in _CALLS else "[]")
             if inner is None:
                 inner = next(iter(node.named_children), None)
                 if inner is None or node.type in ("string", "dictionary", "object", "list", "array"):

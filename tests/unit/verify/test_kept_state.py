@@ -95,6 +95,11 @@ KEEPING = [
 ORDINARY = [
     pytest.param(
         "python",
+        "def g():\n    return []\n\ndef f(x):\n    g().append(x)\n    return next(g(), None)\n",
+        id="python result",
+    ),
+    pytest.param(
+        "python",
         "def f(x):\n    found = []\n    found.append(1)\n    found[0] = 2\n    return found\n",
         id="python local",
     ),
