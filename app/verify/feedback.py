@@ -1,5 +1,6 @@
 """The text for the agent: the base's suite before it starts, and after a submission only the facts against it."""
 
+import re
 from collections.abc import Iterable
 
 from app.core.evidence import Execution
@@ -15,8 +16,15 @@ _COMMAND = 300
 _DETAILS = 8
 
 
-BRIEF_LINES = 15
+BRIEF_LINES = 5
 """Lines of output of a suite that fails before any change, if its tests are not known by name."""
+_ERROR_LINE = re.compile(
+    r"\b\w*(?:Error|Exception|NotFound)\b|\berror(?:\[\w+\])?:|\bfatal:|\bpanicked at\b", re.IGNORECASE
+)
+_WITHOUT_SUITE = (
+    "Nor can a reproduction that needs it. Run what can be run, such as the code itself with the reported input, and "
+    "say in the summary what could not."
+)
 
 
 def baseline_brief(command: str, result: SuiteResult | None) -> str:
@@ -26,10 +34,10 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
     execution = result.execution
     if result.count is None:
         if reason := could_not_start(execution):
-            return f"The suite (`{command}`) could not be run on the base: {reason}"
+            return f"The suite (`{command}`) could not be run on the base: {reason} {_WITHOUT_SUITE}"
         summary = f"The suite (`{command}`) on the base: {_ended(execution)}. {result.partial}".strip()
-        tail = "\n".join(execution.excerpt.splitlines()[-BRIEF_LINES:])
-        return summary if execution.exit_code == 0 or not tail else f"{summary} The end of its output:\n\n{tail}"
+        tail = _telling(execution.excerpt)
+        return summary if execution.exit_code == 0 or not tail else f"{summary} Of its output:\n\n{tail}"
     count = result.count
     counts = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
     failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
@@ -37,6 +45,13 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
         failing = f" Most of them fail for one cause, which was there before any change: {result.shared_cause}"
     partial = f" {result.partial}" if result.partial else ""
     return f"The suite (`{command}`) on the base: {counts}.{failing}{partial}"
+
+
+def _telling(output: str) -> str:
+    """The last lines that name an error; of an output that names none, its end."""
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if _ERROR_LINE.search(line)]
+    return "\n".join(list(dict.fromkeys(errors or lines))[-BRIEF_LINES:])
 
 
 def feedback(verification: Verification) -> str:

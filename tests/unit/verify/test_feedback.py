@@ -83,9 +83,15 @@ def test_a_base_that_tells_no_tests() -> None:
         "The suite (`make test`) on the base: exit code 1 in 2.0 s."
     )
     missing = SuiteResult(execution=execution("bash: line 1: nox: command not found", 127))
-    assert baseline_brief("nox", missing) == (
-        "The suite (`nox`) could not be run on the base: The command nox is not in the sandbox."
+    assert baseline_brief("nox", missing).startswith(
+        "The suite (`nox`) could not be run on the base: The command nox is not in the sandbox. Nor can a reproduction"
     )
+    traceback = (
+        'Traceback (most recent call last):\n  File "a.py", line 1\n    import b\nImportError: no b\n\nmake: *** [test]'
+    )
+    shown = baseline_brief("make test", SuiteResult(execution=execution(traceback)))
+    assert shown.endswith("in 2.0 s. Of its output:\n\nImportError: no b")
+    assert baseline_brief("make", SuiteResult(execution=execution("a\nb"))).endswith("Of its output:\n\na\nb")
     stopped = SuiteResult(execution=execution("", 124, timed_out=True), partial="The suite was stopped.")
     assert baseline_brief("x", stopped).endswith("was stopped after 2 s. The suite was stopped.")
 
