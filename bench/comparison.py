@@ -85,7 +85,7 @@ def aims(taken: Sequence[Figures]) -> list[str]:
         if ours.script.startswith("short"):
             said.append(f"{ours.script}, {ours.steps} steps: {', '.join(ratios)} of {BESIDE}'s")
         for aim in AIMS:
-            if aim.steps == ours.steps and ours.script.startswith(aim.script):
+            if aim.steps == theirs.steps and ours.script.startswith(aim.script):
                 share = aim.of(ours) / aim.of(theirs)
                 where = "" if aim.script == ours.script else f" of {ours.script}"
                 told = f"{aim.name} at {aim.steps} steps{where}"
@@ -103,17 +103,19 @@ def aims(taken: Sequence[Figures]) -> list[str]:
     return said
 
 
+_MAX_AGAIN = 2
 _COMPARED: dict[str, Callable[[Figures], float]] = {"total tokens": lambda one: one.total, "cost": lambda one: one.cost}
 
 
 def pairs(taken: Sequence[Figures]) -> list[tuple[Figures, Figures]]:
-    """Ours with mini's of the same script and length."""
+    """Ours with mini's of the same script and length; a submission that comes back once makes ours a step longer."""
     return [
         (ours, theirs)
         for ours in taken
         for theirs in taken
         if (ours.harness, theirs.harness) == (OURS, BESIDE)
-        and (ours.script, ours.steps) == (theirs.script, theirs.steps)
+        and ours.script == theirs.script
+        and 0 <= ours.steps - theirs.steps <= _MAX_AGAIN
     ]
 
 
