@@ -38,7 +38,9 @@ def cases(chosen: Sequence[Case], *, quick: bool) -> list[ParameterSet]:
 
     def skipped(case: Case) -> Sequence[pytest.MarkDecorator]:
         program = case.project.framework
-        return [pytest.mark.skip(f"NOT TESTED: {program} is not installed")] if program in missing else []
+        if program in missing:
+            return [pytest.mark.skip(f"NOT TESTED: {program} is not installed")]
+        return [pytest.mark.timeout(1200)] if program in ("go", "cargo") else []  # each run is compiled anew
 
     return [
         pytest.param(case, id=f"{case.family}: {case.name}", marks=[*marks(case), *skipped(case)])
