@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from app.core.tree import Tree
+from app.sandbox.setup.package_managers import RUNNING, TESTING
 from app.verify import detect_node
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.project_directories import project_directories
@@ -14,10 +15,10 @@ from app.verify.project_directories import project_directories
 _OPERATORS = re.compile(r"&&|\|\||[;|<>`\n]|\$\(")
 _LAUNCHERS = re.compile(
     r"^(?:\w+=\S* )*"
-    r"(?:(?:uv|poetry|pdm|hatch|pipenv|rye) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
+    rf"(?:(?:{RUNNING}) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
-_NODE_SCRIPT = re.compile(r"^(?:npm|yarn|pnpm)(?: run)? test$|^npm t$")
+_NODE_SCRIPT = re.compile(rf"^(?:{TESTING})(?: run)? test$|^npm t$")
 _PYTEST_VALUES = frozenset(
     {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
     | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}

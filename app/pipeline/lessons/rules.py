@@ -9,6 +9,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.pipeline.lessons.experience import JobExperience, cited, contents
+from app.sandbox.setup.package_managers import TESTING
 from app.verify.test_paths import is_test_file
 
 _NAMED = 3
@@ -158,7 +159,7 @@ def _files_in(command: str, tree: Tree) -> list[str]:
 
 
 _TOOLS = re.compile(
-    r"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|npm|yarn|pnpm|go test|cargo|make|rspec|mvn|gradle)\b"
+    rf"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|{TESTING}|go test|cargo|make|rspec|mvn|gradle)\b"
 )
 
 

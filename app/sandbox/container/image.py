@@ -10,6 +10,7 @@ from app.sandbox.base import ENV, HOME, SandboxLimits
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.container.engine import ContainerEngine, discard
 from app.sandbox.container.profile import ContainerSpec
+from app.sandbox.setup.package_managers import SYSTEM_TOOLS
 
 DEFAULT = "python:3.12-bookworm"
 NEEDED = (
@@ -18,8 +19,6 @@ NEEDED = (
     *("/usr/bin/tar", "/usr/bin/xargs"),
 )
 """Programs without which no sandbox or job can run."""
-TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
-"""Tools that set-ups use if an image has them."""
 MIN_PYTHON = (3, 9)
 QUESTION_SECONDS = 120
 """After this time a container for a question is gone, even if its caller has died."""
@@ -66,14 +65,14 @@ def missing(engine: ContainerEngine, name: str) -> str:
 
 
 async def ask_image(engine: ContainerEngine, image: str) -> frozenset[str]:
-    """Which of NEEDED and TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. Raises
+    """Which of NEEDED and SYSTEM_TOOLS the image has, and `gnu-find`, `python-MAJOR.MINOR`, `interpreter:PATH`. Raises
     SandboxError if that cannot be found out, for example without `sh` or `sleep`."""
     name = f"agent-fix-question-{secrets.token_hex(8)}"
     try:
         *words, _ = ContainerSpec(name, scope="", key="", image=image, limits=SandboxLimits()).arguments()
         await engine.create(["--rm", *words, str(QUESTION_SECONDS)])
         await engine.start(name)
-        told = await engine.run("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *TOOLS, doing="asking the image")
+        told = await engine.run("exec", name, "sh", "-c", _ASK, "sh", *NEEDED, *SYSTEM_TOOLS, doing="asking the image")
     finally:
         await discard(engine, name)
     return frozenset(told.split())

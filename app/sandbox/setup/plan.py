@@ -28,6 +28,7 @@ from app.sandbox.setup.ecosystems.python import (
 )
 from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
 from app.sandbox.setup.ecosystems.submodules import submodule_needs
+from app.sandbox.setup.package_managers import SYSTEM_TOOLS
 
 FORMAT = "1"
 """Increase this when the same commands give another result, so that older cached results are not used."""
@@ -50,7 +51,6 @@ FindTool = Callable[[str], str | None]
 
 T = TypeVar("T")
 
-_TOOLS = ("node", "npm", "yarn", "pnpm", "cargo", "go")
 _MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
 
 
@@ -99,7 +99,7 @@ async def plan_setup(
     """
     hosts = _public_hosts(extra_hosts)
     files = ManifestFiles(tree)
-    tools = {name: path for name in _TOOLS if (path := find_tool(name)) is not None}
+    tools = {name: path for name in SYSTEM_TOOLS if (path := find_tool(name)) is not None}
     needs = detect(files, frozenset(tools), python, choice)
     if commands is not None:
         needs = [_configured(files, commands, needs, python)]

@@ -1,0 +1,29 @@
+"""The table of package managers, and what derives from it."""
+
+import pytest
+
+from app.sandbox.setup.package_managers import NODE_MANAGERS, PACKAGE_MANAGERS, RUNNING, SYSTEM_TOOLS, TESTING
+from app.verify.configured_command import _LAUNCHERS, _NODE_SCRIPT
+
+
+def test_each_manager_stands_in_the_table_once() -> None:
+    names = [each.name for each in PACKAGE_MANAGERS]
+    assert len(names) == len(set(names))
+
+
+def test_set_up_looks_for_these_programs() -> None:
+    assert SYSTEM_TOOLS == ("node", "npm", "yarn", "pnpm", "cargo", "go")
+    assert frozenset({"npm", "yarn", "pnpm", "bun"}) == NODE_MANAGERS
+
+
+@pytest.mark.parametrize("name", RUNNING.split("|"))
+def test_a_command_behind_a_managers_run_is_recognised(name: str) -> None:
+    found = _LAUNCHERS.match(f"{name} run python -m pytest")
+    assert found is not None
+    assert found[0] == f"{name} run python -m "
+
+
+@pytest.mark.parametrize("name", TESTING.split("|"))
+def test_a_managers_test_script_is_recognised(name: str) -> None:
+    assert _NODE_SCRIPT.match(f"{name} test")
+    assert _NODE_SCRIPT.match(f"{name} run test")
