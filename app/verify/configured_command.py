@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from app.core.tree import Tree
-from app.sandbox.setup.package_managers import RUNNING, TESTING
+from app.sandbox.setup.package_tools import RUNNING, TESTING
 from app.verify import detect_node
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.project_directories import project_directories

@@ -8,6 +8,7 @@ those of the demo (one real model's, recorded); of the others they are written h
 
 import json
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import Any
 from tests.support.conversation_model import ConversationModel, ModelQuestion, called, planned, submitted
 from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.support.emulate.person import InlineComment
-from tests.support.openai_endpoint import Reply, answer
+from tests.support.openai_endpoint import ReceivedRequest, Reply, answer, declines
 from tests.support.server_process import Server, running_server
 
 HERE = Path(__file__).parent
@@ -41,6 +42,12 @@ class Recorded:
         if asked.turn == 3:
             self.told.wait(120)
         return self._replies["plan" if asked.wants_a_plan else f"turn.{asked.turn}"]
+
+    def author(self, received: ReceivedRequest) -> Reply:
+        """The recorded author's tests for the demo's issue; the other conversations have none."""
+        asked = ModelQuestion(received.body)
+        about_the_issue = "Harbour Yoga" in asked.brief and "29 February" not in asked.brief
+        return self._replies[f"specification.{asked.turn}"] if about_the_issue else declines(received)
 
 
 def _reply(kept: dict[str, Any]) -> Reply:
@@ -243,6 +250,7 @@ def played() -> Iterator[tuple[str, Any]]:
         with running_server(Path(directory), environment) as server:
             github.receiver = server.webhook
             server.start_all()
+            mind.author = thoughts.recorded.author
             yield "fixed", fixed(_scenario(server, github, "duebook"), thoughts)
             yield "waited", waited(_scenario(server, github, "duebook-refunds", config=ASK_FIRST))
             yield "paused", paused(_scenario(server, github, "duebook-import", config=FEW_TURNS))
@@ -256,7 +264,7 @@ def _scenario(server: Server, github: EmulatedGitHub, name: str, config: str = "
 def main() -> None:
     told = json.dumps(dict(played()), indent=1, ensure_ascii=False)
     told = re.sub(r"http://127\.0\.0\.1:\d+", SITE, told).replace("agent-fix-test[bot]", "agent-fix[bot]")
-    (HERE / "conversation.json").write_text(told + "\n")
+    (HERE / "conversation.json").write_text(told.replace(sys.base_prefix, "/usr") + "\n")
 
 
 if __name__ == "__main__":

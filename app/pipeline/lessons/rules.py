@@ -9,7 +9,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.pipeline.lessons.experience import JobExperience, cited, contents
-from app.sandbox.setup.package_managers import TESTING
+from app.sandbox.setup.package_tools import TESTING
 from app.verify.test_paths import is_test_file
 
 _NAMED = 3

@@ -10,7 +10,7 @@ from app.sandbox.base import ENV, HOME, SandboxLimits
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.container.engine import ContainerEngine, discard
 from app.sandbox.container.profile import ContainerSpec
-from app.sandbox.setup.package_managers import SYSTEM_TOOLS
+from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
 DEFAULT = "python:3.12-bookworm"
 NEEDED = (

@@ -28,7 +28,7 @@ from app.sandbox.setup.ecosystems.python import (
 )
 from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
 from app.sandbox.setup.ecosystems.submodules import submodule_needs
-from app.sandbox.setup.package_managers import SYSTEM_TOOLS
+from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
 FORMAT = "1"
 """Increase this when the same commands give another result, so that older cached results are not used."""

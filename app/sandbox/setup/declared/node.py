@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.package_managers import NODE_MANAGERS
+from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6
 RUNNERS = frozenset({"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "tsd-jest"})
@@ -124,7 +124,7 @@ def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
                 words = words[1:] if "=" in words[0] or words[0] not in _WITH_VALUE else words[2:]
             if head in {"nyc", "c8", "istanbul"} and words[:1] and words[0] in {"report", "check-coverage", "cover"}:
                 words = words[1:] if words[0] == "cover" else []
-        elif head == "npx" or (head in NODE_MANAGERS and words[1:2] in (["exec"], ["dlx"])):
+        elif head == "npx" or (head in NODE_TOOLS and words[1:2] in (["exec"], ["dlx"])):
             words = words[1:] if head == "npx" else words[2:]
             while words and words[0].startswith("-"):
                 words = words[1:]
@@ -140,7 +140,7 @@ def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[t
     if program in _SEQUENCE:
         wanted = [word.removeprefix("npm:") for word in rest if not word.startswith("-")]
         return [(name, []) for word in wanted for name in _matching(word, scripts)]
-    if program not in NODE_MANAGERS:
+    if program not in NODE_TOOLS:
         return None
     words = list(rest)
     while words and words[0].startswith("-"):

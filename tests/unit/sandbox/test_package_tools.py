@@ -2,18 +2,18 @@
 
 import pytest
 
-from app.sandbox.setup.package_managers import NODE_MANAGERS, PACKAGE_MANAGERS, RUNNING, SYSTEM_TOOLS, TESTING
+from app.sandbox.setup.package_tools import NODE_TOOLS, PACKAGE_TOOLS, RUNNING, SYSTEM_TOOLS, TESTING
 from app.verify.configured_command import _LAUNCHERS, _NODE_SCRIPT
 
 
 def test_each_manager_stands_in_the_table_once() -> None:
-    names = [each.name for each in PACKAGE_MANAGERS]
+    names = [each.name for each in PACKAGE_TOOLS]
     assert len(names) == len(set(names))
 
 
 def test_set_up_looks_for_these_programs() -> None:
     assert SYSTEM_TOOLS == ("node", "npm", "yarn", "pnpm", "cargo", "go")
-    assert frozenset({"npm", "yarn", "pnpm", "bun"}) == NODE_MANAGERS
+    assert frozenset({"npm", "yarn", "pnpm", "bun"}) == NODE_TOOLS
 
 
 @pytest.mark.parametrize("name", RUNNING.split("|"))
