@@ -131,12 +131,12 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
     """
     baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
     specified = partial(_specified, job, services, journal)
+    services.progress.report("state", "working" if job.plan_mode == "none" else "planning")
     if job.plan_mode != "only":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
         known, specification = await asyncio.gather(baseline(), specified("specification", ()))
         return PreparedWork(None, known.model_copy(update={"specification": specification}))
-    services.progress.report("state", "planning")
     if job.plan_mode == "only":
         plan = await services.plan(journal, ())
         services.progress.report("plan", render_plan(plan))

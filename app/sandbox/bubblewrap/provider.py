@@ -1,14 +1,16 @@
 """The default sandbox on Linux: bubblewrap around every command, over directories of this machine."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from app.core.errors import SandboxError
 from app.sandbox.base import (
+    ENV,
     FILLED,
     FORWARDER,
     HOME,
@@ -41,10 +43,11 @@ class BubblewrapSandbox(Executor):
 
     isolated = True
 
-    def __init__(self, place: HostDirectory, box: BubblewrapCommand, left_out: tuple[str, ...] = ()) -> None:
+    def __init__(self, place: HostDirectory, box: BubblewrapCommand, layers: Sequence[SetupLayer]) -> None:
         self._place = place
         self._box = box
-        self.left_out = left_out
+        self._layers = layers
+        self.left_out = tuple(chain.from_iterable(layer.left_out for layer in layers if layer.target == ENV))
 
     @property
     def key(self) -> str:
@@ -55,6 +58,8 @@ class BubblewrapSandbox(Executor):
 
     async def close(self) -> None:
         await self._box.close()
+        for layer in self._layers:
+            layer.lease.close()
 
     async def destroy(self) -> None:
         await self.close()
@@ -119,7 +124,7 @@ class BubblewrapProvider:
             environment,
             changes=place.directory / "changes",
         )
-        return BubblewrapSandbox(place, box, layer.left_out if layer else ())
+        return BubblewrapSandbox(place, box, [one for one in (layer, tools) if one is not None])
 
     async def survey(self) -> HostSurvey:
         """This machine's survey; made once."""

@@ -21,6 +21,7 @@ from app.sandbox.disk_quota import disk_use
 from app.sandbox.egress.upstream import Upstream
 from app.sandbox.host_directories import HostDirectory, copy_tree, make_mount_point, plain_path
 from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
+from app.sandbox.setup.layer_store import LayerLease, prune, take_lease
 
 LOCK_SECONDS = 0.1
 MAX_COPIED = 1024**3
@@ -43,6 +44,8 @@ class SetupLayer:
 
     directory: Path
     paths: tuple[str, ...]
+    lease: LayerLease
+    """To be closed when nothing runs over the layer any more."""
     target: str = ENV
 
     @property
@@ -97,15 +100,20 @@ async def ensure_layer(
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (found := _finished(place, spec.key)) is None:
         async with exclusive_lock(place.with_suffix(".lock")):
-            if (found := _finished(place, spec.key)) is None:
-                found = await LayerBuild(machine, spec, setup, place, upstream, on_output, target).run()
-    place = found
-    return SetupLayer(place, tuple(path for path in setup.directories if plain_path(place / "tree", path)), target)
+            while (found := _finished(place, spec.key)) is None:
+                await LayerBuild(machine, spec, setup, place, upstream, on_output, target).run()
+        await asyncio.to_thread(prune, place.parent)
+    place, lease = found
+    paths = tuple(path for path in setup.directories if plain_path(place / "tree", path))
+    return SetupLayer(place, paths, lease, target)
 
 
-def _finished(place: Path, key: str) -> Path | None:
+def _finished(place: Path, key: str) -> tuple[Path, LayerLease] | None:
     """The complete result, or this job's partly failed one."""
-    return next((found for found in (place, incomplete(place, key)) if found.exists()), None)
+    for found in (place, incomplete(place, key)):
+        if (lease := take_lease(found)) is not None:
+            return found, lease
+    return None
 
 
 @asynccontextmanager

@@ -230,6 +230,18 @@ async def test_what_was_verified_is_what_is_published() -> None:
     assert world.sandbox.destroyed
 
 
+@pytest.mark.parametrize(("plan", "state"), [("none", "working"), ("auto", "planning")])
+async def test_a_job_whose_suite_runs_on_the_base_is_not_reported_as_waiting(plan: str, state: str) -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    states: list[list[str]] = []
+
+    async def note() -> None:
+        states.append(world.progress.texts("state"))
+
+    await solve(job(plan_mode=plan), replace(world.services(), set_up=note), MemoryJournal())
+    assert states == [[state]]
+
+
 async def test_what_is_broken_is_never_published() -> None:
     world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification("broken")] * 9, [patch()])
     result = await work(world)
