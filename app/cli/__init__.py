@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
 
 
-def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one door a command
+def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one case for each command
     match arguments.command:
         case "fix":
-            from app.cli.fix import fix_command  # noqa: PLC0415  # a door is opened only when it is used
+            from app.cli.fix import fix_command  # noqa: PLC0415  # a command is imported only when it is used
 
             return fix_command(arguments)
         case "setup":

@@ -1,7 +1,8 @@
 """Requested effects and their receipts in the database; the only way from a worker to a forge.
 
-worker ─want─► wanted ─claim─► claimed ─receipt─► done                      ▲               │ failed for now, or the
-publisher died                      └───────────────┘            └─► failed, for a person to see
+    worker ─add─► wanted ─claim─► claimed ─done─► receipt
+                     ▲               │ failed for now, or the publisher died
+                     └───────────────┘            └─► failed, for a person to see
 
 A worker whose job was taken over has an old epoch: it can neither add an effect nor have one claimed. Comparing the
 epoch and claiming are one transaction that locks the job's row.

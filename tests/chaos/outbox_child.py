@@ -1,4 +1,4 @@
-"""A worker that wishes and a publisher, in one process to be killed: `intents_child DIR FAILPOINT EPOCH`."""
+"""A worker and a publisher in one process to be killed: `outbox_child DIR FAILPOINT EPOCH`."""
 
 import asyncio
 import sys
