@@ -81,11 +81,12 @@ class Freezer:
         self, tests: Sequence[SpecifiedTest], files: Sequence[SourceText], example: str
     ) -> tuple[SpecifiedTest, ...]:
         """The tests, with whether their values are others than those of issue and example."""
-        texts = [self.text, *(file.text for file in files if file.path == example)]
+        seen = next((file for file in files if file.path == example), None)
         found = []
         for test in tests:
             home = home_of(test.id, files)
-            found.append(test.model_copy(update={"varies": bool(home and varies(_name(test.id), home, texts))}))
+            new = home is not None and varies(_name(test.id), home, self.text, seen, _name(tests[0].id))
+            found.append(test.model_copy(update={"varies": new}))
         return tuple(found)
 
     def _problems(self, files: tuple[SourceText, ...], ids: tuple[str, ...]) -> list[str]:

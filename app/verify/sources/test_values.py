@@ -21,20 +21,39 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"-?(?<![\w.])(?:0[xX][\da-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)")
 
 
-def varies(name: str, file: SourceText, texts: Sequence[str]) -> bool:
-    """True if the test of this name uses a number or a string that none of the texts has."""
+def varies(name: str, file: SourceText, issue: str, example: SourceText | None = None, shown: str = "") -> bool:
+    """True if the test of this name uses a number or a string that neither the issue nor the example has.
+
+    `example` is the file of the test that is called `shown`. What the test's helpers use must not be in that file at
+    all, because both tests may have the same helpers.
+    """
     content = file.text.encode()
-    numbers = {value for text in texts for value in _numbers(text)}
+    body = _body(example, shown) if example is not None else ""
+    whole = example.text if example is not None else ""
 
     def examine(tree: Tree) -> bool:
-        parts = _region(content, tree.root_node, name)
-        return any(
-            numbers.isdisjoint(_numbers(each.text)) if each.number else not any(each.text in text for text in texts)
-            for part in parts
-            for each in _literals(content, part)
-        )
+        test, *helpers = _region(content, tree.root_node, name)
+        return _has_new(content, [test], [issue, body]) or _has_new(content, helpers, [issue, whole])
 
     return bool(with_tree(language_of(file.path) or "", content, examine))
+
+
+def _body(file: SourceText, name: str) -> str:
+    """The text of one test; of the whole file if it is not found."""
+    content = file.text.encode()
+    found = with_tree(
+        language_of(file.path) or "", content, lambda tree: _text(content, _region(content, tree.root_node, name)[0])
+    )
+    return found or file.text
+
+
+def _has_new(content: bytes, parts: Sequence[Node], texts: Sequence[str]) -> bool:
+    numbers = {value for text in texts for value in _numbers(text)}
+    return any(
+        numbers.isdisjoint(_numbers(each.text)) if each.number else not any(each.text in text for text in texts)
+        for part in parts
+        for each in _literals(content, part)
+    )
 
 
 def _numbers(text: str) -> Iterator[float]:
