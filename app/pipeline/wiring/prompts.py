@@ -20,9 +20,9 @@ from app.pipeline.wiring.task_kind import TaskKindSetup
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
 
-MAP_TOKENS = 300
-OUTLINE_TOKENS = 200
-GUARDS = 4
+MAP_TOKENS = 220
+OUTLINE_TOKENS = 100
+GUARDS = 3
 INSTRUCTION_TOKENS = 200
 AUTHOR_MAP_TOKENS = 1_000
 
