@@ -111,7 +111,7 @@ def states(told: Words, titles: Mapping[int, str]) -> str:
 def pull(told: Words, titles: Mapping[int, str]) -> str:
     """The draft, down to the table with the proof."""
     about = told["fixed"]["pull"]
-    body = about["body"].partition("The reproduction is written by")[0]
+    body = about["body"].partition("**Independent tests:**")[0]
     return (
         f'<h1 class="title">{html.escape(about["title"])} <span>#{about["number"]}</span></h1>'
         f'<div class="about"><span class="badge draft">Draft</span> {name(about["author"])} wants to merge 1 commit '
