@@ -22,19 +22,16 @@ OTHER = b"Symbol()"
 
 
 def body_of(call: Node) -> Node | None:
-    """The block of the function that a call of `test` or `describe` gets last."""
+    """The block, or the one expression, of the function that a call of `test` or `describe` gets last."""
     arguments = call.child_by_field_name("arguments")
     functions = [node for node in arguments.named_children if node.type in _FUNCTIONS] if arguments else []
-    body = functions[-1].child_by_field_name("body") if functions else None
-    return body if body is not None and body.type == "statement_block" else None
+    return functions[-1].child_by_field_name("body") if functions else None
 
 
 def alterations(source: bytes, body: Node, random: Random, *, node: bool) -> Iterator[Alteration]:
     """`node`: `assert` is Node's own, of which more is known."""
     for statement in reached(body):
-        expression = statement.named_children[0] if statement.type == "expression_statement" else None
-        if expression is None:
-            continue
+        expression = statement.named_children[0] if statement.type == "expression_statement" else statement
         waited = expression.type == "await_expression"
         inner = expression.named_children[0] if waited else expression
         if text_of(source, inner).startswith(b"expect("):
@@ -44,17 +41,23 @@ def alterations(source: bytes, body: Node, random: Random, *, node: bool) -> Ite
 
 
 def reached(body: Node) -> Iterator[Node]:
-    """Statements that are always executed, as far as that is certain."""
+    """Statements, or the one expression, that are always executed, as far as that is certain."""
+    if body.type != "statement_block":
+        yield body
+        return
     for statement in body.named_children:
         if any(found.type in _ENDING for found in _inside(statement)):
             return
         yield statement
 
 
-def failing_end(body: Node, random: Random) -> ByteEdit:
+def failing_end(source: bytes, body: Node, random: Random) -> ByteEdit:
     """A failing statement after the last one, or before the first if the test may end early."""
     one, other = random.sample(range(2, 99), 2)
     text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
+    if body.type != "statement_block":
+        expression = source[body.start_byte : body.end_byte]
+        return ByteEdit(body.start_byte, body.end_byte, b"((() => { " + text + b" })(), " + expression + b")")
     statements = body.named_children
     if len(list(reached(body))) == len(statements):
         return ByteEdit(body.end_byte - 1, body.end_byte - 1, b"\n" + text + b"\n")

@@ -30,7 +30,7 @@ _STEM = re.compile(r"^(?P<start>test-|test_)?(?P<name>.*?)(?P<end>(?:[._-](?:tes
 
 
 class _Found(NamedTuple):
-    """A call of `test`: its statement, its title's string, its function's block."""
+    """A call of `test`: its statement, its title's string, its function's block or expression."""
 
     titles: tuple[str, ...]
     statement: Node
@@ -110,7 +110,7 @@ class ScriptCopies:
 
     def _changes(self, content: bytes, test: _Found) -> list[list[ByteEdit]]:
         found = list(alterations(content, test.body, self.random, node=self.framework == "node"))
-        return chosen(found, self.random) or [[failing_end(test.body, self.random)]]
+        return chosen(found, self.random) or [[failing_end(content, test.body, self.random)]]
 
     def _id(self, path: str, test: _Found, title: str) -> str:
         return f"{path}::{self._separator.join([*test.titles[:-1], title])}"

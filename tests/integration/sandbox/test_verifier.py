@@ -429,9 +429,9 @@ async def test_node_red_to_green_is_tested(trial: Callable[..., Trial]) -> None:
     assert found.suite is not None
     assert found.suite.command == "npm test"
     assert found.suite.head is not None
-    assert found.suite.head.passing == ("an empty cart",)
+    assert found.suite.head.passing == ("test/cart.test.js::an empty cart",)
     assert found.suite.own_tests is not None
-    assert found.suite.own_tests.passing == ("adds", "an empty cart")
+    assert found.suite.own_tests.passing == tuple(f"test/cart.test.js::{name}" for name in ("adds", "an empty cart"))
 
 
 @contextmanager
@@ -715,6 +715,6 @@ async def test_whoever_is_to_write_tests_cannot_touch_the_code(trial: Callable[.
     subject = trial(GUARDED, guarded=taken_back())
     found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
     assert found.verdict == "broken"
-    assert "tests alone: money.py: is no test" in found.reasons[0]
+    assert "tests alone: money.py: is not a test" in found.reasons[0]
     assert "→ Revert these files" in feedback(found)
     assert not any(name.startswith("reproduction") for name in subject.workspaces.opened)
