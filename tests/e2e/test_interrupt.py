@@ -100,7 +100,7 @@ def test_while_the_model_thinks(tmp_path: Path, number: signal.Signals) -> None:
 def test_while_the_set_up_runs(tmp_path: Path) -> None:
     cli_job = CliJob(tmp_path, config=f"setup: '{HOLD}'\n")
     interrupt(cli_job, begin_and_hold(cli_job), signal.SIGINT)
-    assert "queued (interrupted)" in cli_job.jobs().text
+    assert "planning (interrupted)" in cli_job.jobs().text
     assert_goes_on(cli_job)
 
 

@@ -20,7 +20,7 @@ def test_the_set_up_is_found_before_the_plan_and_named_in_the_pull_request(tmp_p
     done = Console(tmp_path).fix(repository, wallet_project.ISSUE, recording=wallet_project.worked_on())
     assert done.code == 0, done.said
     found = done.stdout.find("set-up: what .github/workflows/ci.yml, job tests installs and runs")
-    assert 0 <= found < done.stdout.find("planning")
+    assert 0 <= found < done.stdout.find("cost     plan:")
     assert done.stdout.count("suite on the base: `python3 -m unittest discover -v -s tests -t .`") == 1
     text = (done.out / "pull-request.md").read_text()
     assert "Set-up: what `.github/workflows/ci.yml`, job tests installs and runs" in text

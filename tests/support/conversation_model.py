@@ -35,7 +35,7 @@ class ModelQuestion:
 
     @property
     def wants_a_plan(self) -> bool:
-        return "with one JSON object" in self.texts[-1][1]
+        return any(words in self.texts[-1][1] for words in ("with one JSON object", "Make the plan anew"))
 
     def says(self, words: str) -> bool:
         return any(words in text for _, text in self.texts)
