@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,10 +239,10 @@ class CliJob:
 
     def let_go(self) -> None:
         """Let what waits at HOLD go on, in every sandbox there is."""
-        for inside in self.state.glob("sandboxes/*/tmp"):
-            (inside / "gate").touch()
-        for inside in self.state.glob("caches/setup/*/tmp"):
-            (inside / "gate").touch()
+        for pattern in ("sandboxes/*/tmp", "caches/setup/*/tmp"):
+            for inside in self.state.glob(pattern):
+                with suppress(FileNotFoundError):  # it has just been removed
+                    (inside / "gate").touch()
 
     def assert_quiet(self) -> None:
         """Nothing is left running: neither a process nor what would keep a mount."""
