@@ -3,10 +3,10 @@
 import asyncio
 import errno
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
 from app.core.errors import SandboxError
@@ -99,8 +99,7 @@ class BubblewrapCommand(Executor):
         """The upper directory's owner, mode and times are those that the command sees."""
         assert self.changes is not None  # noqa: S101 - the caller asked
         about = source.stat()
-        directory = self.changes / secrets.token_hex(8)
-        directory.mkdir(mode=0o700)
+        directory = self._free_directory(self.changes)
         for name in (UPPER, WORK):
             (directory / name).mkdir()
             if self.machine.owner is not None:
@@ -108,6 +107,15 @@ class BubblewrapCommand(Executor):
         (directory / UPPER).chmod(0o755)
         os.utime(directory / UPPER, ns=(about.st_atime_ns, about.st_mtime_ns))
         return directory
+
+    @staticmethod
+    def _free_directory(parent: Path) -> Path:
+        """The first free number: a command sees the name in its mounts, which must not tell base from head."""
+        for number in count():
+            with suppress(FileExistsError):
+                (parent / str(number)).mkdir(mode=0o700)
+                return parent / str(number)
+        raise AssertionError("numbers do not end")
 
     async def _run(self, order: ProcessSpec, start: BubblewrapStart) -> CompletedCommand:
         child = ChildProcess(order, start)
