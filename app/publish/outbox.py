@@ -110,7 +110,8 @@ class Outbox:
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
                 raise StaleEpoch(job)
-            row = _row(db, key)
+            # Locked: a publisher that records its receipt between this read and the write would be overwritten.
+            row = _row(db, key, lock=True)
             values: dict[str, Any] = {"epoch": epoch, "issue_ref": issue_ref.model_dump(mode="json")}
             values |= {"installation": issue_ref.installation}
             if row is None:
@@ -153,7 +154,7 @@ class Outbox:
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
                     continue
-                row = _row(db, key)
+                row = _row(db, key, lock=True)
                 if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
                     continue
                 if row["state"] == "claimed" and row["attempts"] >= MAX_ATTEMPTS:
@@ -286,8 +287,9 @@ def _status(db: Connection, row: RowMapping) -> EffectStatus:
     )
 
 
-def _row(db: Connection, key: str) -> RowMapping | None:
-    return db.execute(effects.select().where(effects.c.key == key)).mappings().first()
+def _row(db: Connection, key: str, *, lock: bool = False) -> RowMapping | None:
+    query = effects.select().where(effects.c.key == key)
+    return db.execute(query.with_for_update() if lock else query).mappings().first()
 
 
 def _is(claim: EffectClaim) -> sa.ColumnElement[bool]:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import sqlalchemy as sa
@@ -193,6 +194,26 @@ async def test_a_version_wished_while_another_is_written_is_written_after_it(har
     await harness.publish()
     assert harness.forge.made("comment-j1") == ["two"]
     assert harness.state(key) == "done"
+
+
+async def test_a_version_added_while_the_receipt_is_written_is_written_after_it(harness: OutboxHarness) -> None:
+    key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="one"))
+    claim = harness.outbox.claim("p1")
+    assert claim is not None
+    finishing = Thread(target=harness.outbox.done, args=(claim, Receipt(url="x")))
+
+    def between_read_and_write(_db: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if statement.startswith("UPDATE effects") and not finishing.ident:
+            finishing.start()
+            finishing.join(0.5)  # it ends now where nothing keeps it from the row, and otherwise after the addition
+
+    sa.event.listen(harness.engine, "before_cursor_execute", between_read_and_write)
+    harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="two"))
+    finishing.join()
+    assert harness.state(key) == "wanted"
+    harness.now += EDITS_APART
+    await harness.publish()
+    assert harness.forge.made("comment-j1") == ["two"]
 
 
 async def test_who_lost_the_job_can_wish_nothing(harness: OutboxHarness) -> None:
