@@ -18,7 +18,7 @@ from app.verify.project_directories import prefix
 MAX_DECLARED = 3
 AGED = timedelta(days=240)
 """Packages of a commit older than this may have changed so much that a project of that time does not work with them."""
-SETTLED = timedelta(days=120)
+WHEELS_AFTER = timedelta(days=120)
 """By then the usual packages have wheels for a new version of Python."""
 _RELEASED = {
     "3.6": date(2016, 12, 23),
@@ -151,10 +151,10 @@ def choose_python(
     possible = [version for version in surroundings.pythons if _admitted(files, version)] or [surroundings.own]
     listed = [version for version in possible if version in named]
     if at is not None:
-        settled = [version for version in listed or possible if _RELEASED.get(version, date.max) + SETTLED <= at] or (
-            listed or possible
-        )[:1]
-        return surroundings.own if surroundings.own in settled else settled[-1]
+        supported = [
+            version for version in listed or possible if _RELEASED.get(version, date.max) + WHEELS_AFTER <= at
+        ] or (listed or possible)[:1]
+        return surroundings.own if surroundings.own in supported else supported[-1]
     if surroundings.own in possible and (surroundings.own in named or not listed):
         return surroundings.own
     return (listed or possible)[-1]

@@ -102,10 +102,10 @@ def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
 def _tap(command: _ConfiguredCommand) -> SuiteCommand:
     """tape prints TAP by itself, AVA where it is asked to."""
     program = command.rest.split()[0]
-    asked = (
+    command_line = (
         f"{command.suite.command} --tap" if program == "ava" and "--tap" not in command.rest else command.suite.command
     )
-    return replace(command.suite, command=asked, framework="tap")
+    return replace(command.suite, command=command_line, framework="tap")
 
 
 def _node(command: _ConfiguredCommand) -> SuiteCommand:

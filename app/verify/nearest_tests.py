@@ -32,8 +32,8 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
     place = {path: position for position, path in enumerate(guards)}
 
     def distance(path: str) -> int:
-        beside = _beside(PurePosixPath(path), directories)
-        near = (path in changed, _stem(path) in modules, path in place, path in mentioned, beside)
+        neighbouring = _is_near(PurePosixPath(path), directories)
+        near = (path in changed, _stem(path) in modules, path in place, path in mentioned, neighbouring)
         return near.index(True) if any(near) else _FAR
 
     ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
@@ -53,7 +53,7 @@ def _mentioning(tree: Tree, candidates: Iterable[str], modules: set[str]) -> set
     return {path for path, content in tree.read_many(candidates).items() if pattern.search(content)}
 
 
-def _beside(file: PurePosixPath, directories: set[PurePosixPath]) -> bool:
+def _is_near(file: PurePosixPath, directories: set[PurePosixPath]) -> bool:
     """In a changed directory, or in the `tests` directory of one."""
     own = file.parent.parent if file.parent.name in ("tests", "test", "__tests__") else file.parent
     return file.parent in directories or own in directories

@@ -9,7 +9,7 @@ from app.repo.grammars import language_of
 from app.sandbox.base import WORKSPACE
 
 _WORD = re.compile(r"\S+")
-_LOOKING = frozenset(
+_READS_TEXT = frozenset(
     _WORD.findall("""
     [ [[ test grep egrep fgrep rg ag cat head tail nl od xxd wc ls find stat file diff cmp cut sort uniq tr strings tee
     echo printf true false exit return : cd set pwd basename dirname sed awk git
@@ -59,7 +59,7 @@ def _looks(simple: list[str]) -> bool:
     if not simple:
         return True
     name = PurePosixPath(simple[0]).name
-    return name in _LOOKING and (name == "test" or not any(_EXECUTING.match(word) for word in simple[1:]))
+    return name in _READS_TEXT and (name == "test" or not any(_EXECUTING.match(word) for word in simple[1:]))
 
 
 def _is_code(word: str, tree: Tree) -> bool:

@@ -52,10 +52,10 @@ class FailingTest(NamedTuple):
 
     id: str
     file: FileChange
-    beside: str
+    neighbour: str
 
     @classmethod
-    def beside_of(cls, path: str, suite: SuiteCommand) -> "FailingTest":
+    def next_to(cls, path: str, suite: SuiteCommand) -> "FailingTest":
         pytest = suite.framework == "pytest"
         inside = path.removeprefix(f"{suite.modules}/") if suite.modules else path
         name = f"{path}::test_x" if pytest else f"{inside.removesuffix('.py').replace('/', '.')}.Case.test_x"
@@ -123,7 +123,7 @@ async def launch(
     if cases and not step.output.strip():  # our recorder of unittest prints nothing
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     result = _with_cases(execution, cases, timeout)
-    return result.model_copy(update={"launched": True, "control": control.beside if control and seen else ""})
+    return result.model_copy(update={"launched": True, "control": control.neighbour if control and seen else ""})
 
 
 class SuiteMeasurement(NamedTuple):

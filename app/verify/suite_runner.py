@@ -78,7 +78,7 @@ class SuiteRunner:
     async def _executed(
         self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
     ) -> SuiteResult:
-        control = FailingTest.beside_of(base.control, self.command) if base.control else None
+        control = FailingTest.next_to(base.control, self.command) if base.control else None
         if base.launched:
             async with self.borrow(name, _with(patch, control)) as sandbox:
                 found = await launch(sandbox, self.command, timeout=limit, only=only, control=control)
@@ -97,7 +97,7 @@ class SuiteRunner:
         paths = [path for path in entries if path.startswith(start) and _PLAIN_TEST.search(path)][:MAX_READ]
         contents = self.tree.read_many(paths)
         found = next((path for path in paths if pattern.search(contents[path])), "")
-        return FailingTest.beside_of(found, self.command) if found else None
+        return FailingTest.next_to(found, self.command) if found else None
 
     async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""
@@ -132,9 +132,11 @@ class SuiteRunner:
         )
         partial = f"The whole suite does not finish within {self.limit:g} s: {chosen_of}"
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
-        base = _said(await self.base(only=there), partial)
+        base = _with_partial(await self.base(only=there), partial)
         head = (
-            base if judged.nothing_else else _said(await self.head(judged.ruled, self.limit, base, only=there), partial)
+            base
+            if judged.nothing_else
+            else _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
         )
         found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
         found = await self._believed(found, judged, self.limit)
@@ -260,5 +262,5 @@ def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:
     return apply_patch(patch, Patch(base=patch.base if patch else "", changes=(control.file,)))
 
 
-def _said(result: SuiteResult, partial: str) -> SuiteResult:
+def _with_partial(result: SuiteResult, partial: str) -> SuiteResult:
     return result.model_copy(update={"partial": f"{partial} {result.partial}".strip()})

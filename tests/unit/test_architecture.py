@@ -190,7 +190,7 @@ RIDDLES = (PARTICIPLES - {"arrived", "labelled", "seen"}) | {
     "wholes",
 }
 """Names of variables, parameters, fields and functions that do not say what they hold."""
-STILL_RENAMING = {"agent", "pipeline", "repo", "sandbox", "verify"}
+STILL_RENAMING = {"agent", "pipeline", "repo", "sandbox"}
 """Packages in which such names are still left."""
 BROAD = {"Exception", "BaseException"}
 

@@ -45,8 +45,8 @@ class GoLauncher:
         return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, collect=collect, keep=8 * 1024**2),)
 
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
-        asked = command.replace("go test", "go test -json", 1)
-        return (SupervisorStep(argv=("bash", "-c", f"{GO_COMPILED}; {asked}"), timeout=timeout, keep=ALL_OUTPUT),)
+        go_test = command.replace("go test", "go test -json", 1)
+        return (SupervisorStep(argv=("bash", "-c", f"{GO_COMPILED}; {go_test}"), timeout=timeout, keep=ALL_OUTPUT),)
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
@@ -228,10 +228,10 @@ class CargoLauncher:
             if twice:
                 return f"{twice[0]} was reported twice."
         failed = any(one.status == "failed" for found in outcomes.values() for _, one in found)
-        told = any(outcomes.values())
+        reported = any(outcomes.values())
         if failed and ended.exit_code == 0:
             return "The exit code is 0 although a test failed."
-        if chosen and told and not failed and ended.exit_code != 0 and all(outcomes.values()):
+        if chosen and reported and not failed and ended.exit_code != 0 and all(outcomes.values()):
             errors = any(one.status == "error" for found in outcomes.values() for _, one in found)
             return "" if errors else f"The exit code is {ended.exit_code} although no chosen test failed."
         return ""

@@ -245,8 +245,8 @@ class GoCopies(CompiledCopies):
         consequence = statement.child_by_field_name("consequence")
         if condition is None or consequence is None or not consequence.named_children:
             return
-        told = [one for one in reached(consequence.named_children[0]) if failing.match(content, one.start_byte)]
-        if not told:
+        failures = [one for one in reached(consequence.named_children[0]) if failing.match(content, one.start_byte)]
+        if not failures:
             return
         start, end = condition.start_byte, condition.end_byte
         yield Alteration("inverse", [ByteEdit(start, start, b"!("), ByteEdit(end, end, b")")])
@@ -280,8 +280,8 @@ class GoCopies(CompiledCopies):
 
     def failing_end(self, content: bytes, function: Function) -> ByteEdit:
         one, other = self.numbers()
-        told = self._testing(content, function.node)
-        text = f'if {one} != {other} {{ {told}.Fatalf("got %d", {one}) }}'.encode()
+        testing = self._testing(content, function.node)
+        text = f'if {one} != {other} {{ {testing}.Fatalf("got %d", {one}) }}'.encode()
         whole = len(list(reached(function.body))) == len(function.body.named_children)
         at = function.body.end_byte if whole else function.body.start_byte
         return ByteEdit(at, at, b"\n\t" + text if whole else text + b"\n\t")
@@ -351,8 +351,8 @@ class RustCopies(CompiledCopies):
                 continue
             name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
             if node.type == "function_item" and name and body and self._named(content, node) == place.name:
-                told = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
-                if b"test" not in told or b"should_panic" in told:
+                attribute_text = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
+                if b"test" not in attribute_text or b"should_panic" in attribute_text:
                     return None
                 start = min([node.start_byte, *(one.start_byte for one in attributes)])
                 return Function(start, node.end_byte, (name.start_byte, name.end_byte), body, node)

@@ -99,17 +99,17 @@ class PythonLauncher:
         messages = [_message(text) for text in ended.messages]
         if ("own",) in messages:
             raise ValueError("the test framework is the project itself")
-        heard = _ReportReader(self.framework, ids)
+        reader = _ReportReader(self.framework, ids)
         for message in messages:
-            heard.hear(message)
-        return heard.told(ended, watch)
+            reader.read(message)
+        return reader.report(ended, watch)
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
-        reports = _ReportReader(self.framework, ())
+        reader = _ReportReader(self.framework, ())
         for text in ended.messages:
-            reports.hear(_message(text))
-        return reports.all_of_it(ended)
+            reader.read(_message(text))
+        return reader.whole_report(ended)
 
     def readable(self, output: bytes) -> bytes:
         return output
@@ -176,7 +176,7 @@ class _ReportReader:
         self._begun = ""
         self._problem = ""
 
-    def hear(self, message: tuple[Any, ...]) -> None:
+    def read(self, message: tuple[Any, ...]) -> None:
         if self._end is not None:
             self._problem = self._problem or "Results came after the end of the tests."
         match message:
@@ -208,7 +208,7 @@ class _ReportReader:
         if known is None or _RANK[outcome.status] >= _RANK[known.status]:
             self._tests[name] = outcome
 
-    def told(self, ended: StepEnd, watch: Sequence[str]) -> LauncherReport:
+    def report(self, ended: StepEnd, watch: Sequence[str]) -> LauncherReport:
         outcomes = {name: self._outcomes(name) for name in self._ids}
         hit = any(self._lines.values())
         return LauncherReport(
@@ -220,11 +220,11 @@ class _ReportReader:
             measured=bool(self._lines) and (hit or not self._programs),
         )
 
-    def all_of_it(self, ended: StepEnd) -> LauncherReport:
+    def whole_report(self, ended: StepEnd) -> LauncherReport:
         tests = {_around(name) or name: outcome for name, outcome in self._tests.items()}
         outcomes = {name: ((name, outcome),) for name, outcome in tests.items()}
         outcomes |= {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
-        found = self.told(ended, ())
+        found = self.report(ended, ())
         failed = any(one.status in ("failed", "error") for each in outcomes.values() for _, one in each)
         agrees = ended.timed_out or not (failed and ended.exit_code == 0)
         problem = found.problem or ("" if agrees else "The exit code is 0 although a test failed.")

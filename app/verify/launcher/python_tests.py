@@ -367,17 +367,17 @@ class UnittestRecorder(unittest.TestResult):
         else:  # setUpClass and the like
             self._send("test", test.id(), status, plain, shortened(text))
 
-    def _said(self, error: Any) -> str:
+    def _failure_text(self, error: Any) -> str:
         return "".join(traceback.format_exception(*error))
 
     def addSuccess(self, test: Any) -> None:  # noqa: N802
         self._say(test, "passed")
 
     def addFailure(self, test: Any, err: Any) -> None:  # noqa: N802
-        self._say(test, "failed", self._said(err))
+        self._say(test, "failed", self._failure_text(err))
 
     def addError(self, test: Any, err: Any) -> None:  # noqa: N802
-        self._say(test, "error", self._said(err))
+        self._say(test, "error", self._failure_text(err))
 
     def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
         self._say(test, "skipped", reason)
@@ -391,7 +391,7 @@ class UnittestRecorder(unittest.TestResult):
     def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
         if err is not None:
             kind = "failed" if issubclass(err[0], test.failureException) else "error"
-            self._say(test, kind, f"{subtest}\n{self._said(err)}")
+            self._say(test, kind, f"{subtest}\n{self._failure_text(err)}")
 
 
 def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:

@@ -126,11 +126,11 @@ class ScriptReports:
         if self._ended:
             self.problem = self.problem or "Results came after the end of the tests."
         match message:
-            case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(said)]:
+            case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(failure)]:
                 name = f"{file}::{self._separator.join(map(str, titles))}"
-                self._tests.setdefault(name, []).append(CaseOutcome(_status(status), said))
-            case ["file", str(file), str(said)]:
-                self._files[file] = said
+                self._tests.setdefault(name, []).append(CaseOutcome(_status(status), failure))
+            case ["file", str(file), str(failure)]:
+                self._files[file] = failure
             case ["end"]:
                 self._ended = True
             case _:
@@ -151,8 +151,8 @@ class ScriptReports:
         if below or file not in self._files:
             return tuple(below)
         # The report only says that the file failed; the output has the reason.
-        said = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
-        return ((name, CaseOutcome("error", said, plain=False)),)
+        text = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
+        return ((name, CaseOutcome("error", text, plain=False)),)
 
     @property
     def _failed(self) -> bool:

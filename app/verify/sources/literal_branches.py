@@ -25,7 +25,7 @@ _COMPARISONS = frozenset({"comparison_operator", "binary_expression", "binary", 
 _EQUAL = frozenset({"==", "===", "is", "in", "!=", "!==", "is not", "not in"})
 _ALL = frozenset({"and", "&&"})
 _CALLS = frozenset({"call", "call_expression", "method_invocation"})
-_ASKING = re.compile(
+_MEMBERSHIP = re.compile(
     rb"\b(?:startswith|endswith|fullmatch|equals|equalsIgnoreCase|includes|contains|startsWith|endsWith|include\?"
     rb"|start_with\?|end_with\?|eql\?|starts_with|ends_with|HasPrefix|HasSuffix|Contains|EqualFold|eq_ignore_ascii_case"
     rb"|strcmp|strncmp|has)$"
@@ -97,7 +97,7 @@ def _admitted(node: Node, content: bytes) -> list[Literal] | None:
     if node.type == "parenthesized_expression" and node.named_child_count == 1:
         return _admitted(node.named_children[0], content)
     if node.type in _CALLS:
-        return _asked(node, content)
+        return _method_literals(node, content)
     return _compared(node, content) if node.type in _COMPARISONS and node.named_child_count == 2 else None
 
 
@@ -112,10 +112,10 @@ def _compared(node: Node, content: bytes) -> list[Literal] | None:
     return right if left is None else left if right is None else None
 
 
-def _asked(call: Node, content: bytes) -> list[Literal] | None:
+def _method_literals(call: Node, content: bytes) -> list[Literal] | None:
     """The literals of `x.startswith("a")`, `["a"].includes(x)`, `strings.HasPrefix(x, "a")`."""
     arguments = call.child_by_field_name("arguments")
-    if arguments is None or not _ASKING.search(content[call.start_byte : arguments.start_byte].rstrip()):
+    if arguments is None or not _MEMBERSHIP.search(content[call.start_byte : arguments.start_byte].rstrip()):
         return None
     name = call.child_by_field_name("function") or call
     receiver = next(

@@ -24,9 +24,9 @@ def _test_modules(content: bytes) -> dict[str, tuple[int, int]]:
             if node.type == "attribute_item":
                 attributes.append(node)
                 continue
-            told = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
+            attribute_text = b"".join(content[one.start_byte : one.end_byte] for one in attributes)
             name = node.child_by_field_name("name")
-            if node.type == "mod_item" and name is not None and b"cfg(test)" in told.replace(b" ", b""):
+            if node.type == "mod_item" and name is not None and b"cfg(test)" in attribute_text.replace(b" ", b""):
                 inline = node.child_by_field_name("body") is not None
                 if inline:
                     start = attributes[0].start_byte
