@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails
 
 from app.config import value_rules as rules
@@ -12,6 +12,7 @@ from app.core.job import Budget
 from app.core.model_names import ModelNames
 from app.core.record import Record
 from app.core.strict_yaml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, read_yaml
+from app.core.task import TaskKind
 from app.core.text import one_line
 
 SOURCE = ".github/agent-fix.yml"
@@ -70,6 +71,45 @@ class IterateConfig(Record):
     max: Annotated[int, Field(ge=0, le=20)] = Field(
         default=3, description="Maximum number of rounds on one pull request."
     )
+
+
+class GateConfig(Record):
+    """A check of the repository's own. It can stop a change; it never makes a verdict better."""
+
+    name: Annotated[str, AfterValidator(rules.gate_name)] = Field(description="How the pull request names it.")
+    command: Command = Field(description="Runs in a fresh sandbox, without a network, in the repository's root.")
+    must: Literal["pass", "not-worsen"] = Field(
+        default="pass",
+        description="`pass`: exit code 0 with the change. `not-worsen`: the number that the command prints last must"
+        " not be worse with the change than without it; its exit code does not count.",
+    )
+    metric: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None,
+        description="For `not-worsen`: text that the line with the number contains (`TOTAL`); any line if absent.",
+    )
+    better: Literal["higher", "lower"] | None = Field(
+        default=None, description="For `not-worsen`: which numbers are better; `higher` if absent."
+    )
+    kinds: tuple[TaskKind, ...] = Field(default=(), description="The kinds of tasks it is for; all if absent.")
+
+    @model_validator(mode="after")
+    def _only_where_numbers_are_compared(self) -> "GateConfig":
+        if self.must == "pass" and (self.metric or self.better):
+            raise ValueError("has `metric` or `better`, which require `must: not-worsen`")
+        return self
+
+    def applies(self, kind: TaskKind) -> bool:
+        return not self.kinds or kind in self.kinds
+
+
+def _differently_named(gates: tuple[GateConfig, ...]) -> tuple[GateConfig, ...]:
+    names = [gate.name.casefold() for gate in gates]
+    if twice := next((gate.name for gate in gates if names.count(gate.name.casefold()) > 1), ""):
+        raise ValueError(f"has two gates with the name `{twice}`")
+    return gates
+
+
+Gates = Annotated[tuple[GateConfig, ...], Field(max_length=10), AfterValidator(_differently_named)]
 
 
 class ModelChoice(Record):
@@ -140,6 +180,10 @@ class RepoConfig(Record):
     )
     test: Command | None = Field(default=None, description="The command of the test suite; detected if absent.")
     lint: Command | None = Field(default=None, description="A command that must not start to fail.")
+    gates: Gates = Field(
+        default=(),
+        description="Checks of the repository's own, such as its coverage. A change that fails one is `broken`.",
+    )
     network: Hosts = Field(
         default=(),
         description="Hosts that the set-up may reach besides the package indexes. No wildcards or addresses.",
@@ -238,8 +282,8 @@ def _problem(details: ErrorDetails, document: YamlDocument) -> YamlProblem:
             ("model",): ModelChoice,
             ("budget",): BudgetConfig,
             ("iterate",): IterateConfig,
+            ("gates",): GateConfig,
         }
-        return YamlProblem(
-            document.lines[path], dotted(path), unknown_key(str(path[-1]), sections[path[:-1]].model_fields)
-        )
+        section = sections[tuple(part for part in path[:-1] if isinstance(part, str))]
+        return YamlProblem(document.lines[path], dotted(path), unknown_key(str(path[-1]), section.model_fields))
     return YamlProblem(document.lines[path], dotted(path), wrong_value(details))

@@ -12,6 +12,7 @@ _NUMBER_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}")
 _RUNNER = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_GATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 _LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_])){0,38}"
 _ACTOR = re.compile(rf"{_LOGIN}(?:\[bot\])?")
 _REVIEWER = re.compile(rf"{_LOGIN}(?:/[A-Za-z0-9_.-]{{1,100}})?")
@@ -68,6 +69,12 @@ def runner(value: str) -> str:
 def command(value: str) -> str:
     if not value.strip():
         raise ValueError("must be a command, not blank")
+    return value
+
+
+def gate_name(value: str) -> str:
+    if not _GATE_NAME.fullmatch(value):
+        raise ValueError("must be a short name such as coverage")
     return value
 
 

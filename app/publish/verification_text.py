@@ -255,7 +255,7 @@ def _reasons(gate: GateResult) -> str:
 def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
     """Checks with findings in full, the others in one line."""
     loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
-    passed = [clip(gate.name, 60) for gate in gates if gate.outcome == "passed"]
+    passed = [clip(": ".join((gate.name, *gate.details[:1])), 120) for gate in gates if gate.outcome == "passed"]
     rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
     parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
     if passed:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
+from app.config.repository import GateConfig
 from app.core.job import Progress
 from app.core.patch import Patch
 from app.core.tree import Tree
@@ -32,6 +33,7 @@ from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.bandit import security_scan
+from app.verify.gates.configured import ConfiguredGates
 from app.verify.gates.lint import lint
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
@@ -105,6 +107,7 @@ class Verifier:
         progress: Progress,
         test: str | None = None,
         lint: str | None = None,
+        gates: tuple[GateConfig, ...] = (),
         protected_paths: tuple[str, ...] = (),
         conflicts: tuple[str, ...] = (),
         before: Callable[[], Patch] | None = None,
@@ -134,6 +137,7 @@ class Verifier:
         self._chosen: ChosenSuite | None = None
         self._isolated = True
         self._slots = asyncio.Semaphore(1 if workspaces.provider in _ONE_AT_A_TIME else max(2, os.cpu_count() or 2))
+        self._configured = ConfiguredGates(gates, self.borrow, timeout=self._limits.suite)
         self.prover = Prover(
             tree=tree,
             suite=lambda: self.suite,
@@ -200,6 +204,7 @@ class Verifier:
             facts = self._not_executed(gates, submission, known)
         else:
             gates = (*gates, await lint(self._lint, patch, self.borrow, timeout=self._limits.lint))
+            gates = (*gates, *await self._configured.check(patch))
             facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
         update = {"isolated": self._isolated, "sandbox": self._workspaces.provider, "expects_red": self._expects_red}
         verification = judged(facts.model_copy(update=update))

@@ -172,6 +172,7 @@ class JobRunner(ABC):
             tree=self.inputs.tree,
             test=config.test,
             lint=config.lint,
+            gates=tuple(gate for gate in config.gates if gate.applies(job.kind)),
             protected_paths=config.protected_paths,
             conflicts=job.conflicts,
             before=self.before if job.conflicts else None,

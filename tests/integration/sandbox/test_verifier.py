@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.base import Submission
+from app.config.repository import GateConfig
 from app.core.verification import BaselineResult, GateResult, SourceText, UnchangedSubmission, Verification
 from app.sandbox.base import SandboxProvider
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
@@ -521,6 +522,37 @@ async def test_lint_blocks_what_it_newly_finds_and_warns_of_what_it_found_before
     assert found.verdict == "broken"
     old = trial({"greet.py": "# TODO\n"}, lint="! grep -rn TODO --include=*.py .")
     assert gate_named(await old.verify({"README.md": "x"}), "lint").outcome == "warned"
+
+
+async def test_configured_gates_must_pass_or_print_a_number_that_is_not_worse(trial: Callable[..., Trial]) -> None:
+    counting = "grep -rh covered . | wc -l | sed 's/^/TOTAL /'; echo took 9s; exit 3"
+    gates = (
+        GateConfig(name="covered", command=counting, must="not-worsen", metric="TOTAL"),
+        GateConfig(name="short", command="cat *.py | wc -l", must="not-worsen", better="lower"),
+        GateConfig(name="greets", command="grep hello greet.py"),
+    )
+    subject = trial({"greet.py": "# covered\nhello = 1\n"}, gates=gates)
+    worse = await subject.verify({"greet.py": "x = 1\n", "more.py": "y = 2\n"})
+    assert [(gate.name, gate.outcome, gate.details[:1]) for gate in worse.gates[-3:]] == [
+        ("covered (configured)", "blocked", ("1 on the base, 0 on the head",)),
+        ("short (configured)", "passed", ("2 on the base, 2 on the head",)),
+        ("greets (configured)", "blocked", ("`grep hello greet.py` has exit code 1",)),
+    ]
+    assert worse.verdict == "broken"
+    assert "covered (configured): 1 on the base, 0 on the head" in worse.reasons[0]
+    opened = len(subject.workspaces.opened)
+    better = await subject.verify({"greet.py": "# covered\nhello = 'covered'\n"})
+    assert [gate.outcome for gate in better.gates[-3:]] == ["passed"] * 3
+    assert [name for name in subject.workspaces.opened[opened:] if "gate-" in name and "base" in name] == []
+
+
+async def test_a_gate_without_a_number_on_the_base_only_warns(trial: Callable[..., Trial]) -> None:
+    gate = GateConfig(name="speed", command="cat speed.txt", must="not-worsen")
+    found = await trial(NO_TESTS, gates=(gate,)).verify({"speed.txt": "12.5\n"})
+    assert gate_named(found, "speed (configured)").outcome == "warned"
+    lost = await trial({**NO_TESTS, "speed.txt": "12.5\n"}, gates=(gate,)).verify({"speed.txt": None})
+    assert gate_named(lost, "speed (configured)").details[0] == "`cat speed.txt` prints no number; on the base 12.5"
+    assert lost.verdict == "broken"
 
 
 async def test_tests_that_hang_are_ended_and_that_is_said(trial: Callable[..., Trial]) -> None:

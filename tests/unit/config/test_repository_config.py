@@ -6,7 +6,15 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]  # part of LiteLLM's own dependencies
 import pytest
 
-from app.config.repository import BudgetConfig, IterateConfig, ModelChoice, RepoConfig, json_schema, parse_config
+from app.config.repository import (
+    BudgetConfig,
+    GateConfig,
+    IterateConfig,
+    ModelChoice,
+    RepoConfig,
+    json_schema,
+    parse_config,
+)
 from app.core.errors import ConfigError, ExitCode
 from app.core.job import Budget
 from app.core.strict_yaml import MAX_BYTES
@@ -25,6 +33,14 @@ setup:
   - make fixtures
 test: make test
 lint: "make lint  # not a comment"
+gates:
+  - {name: types, command: mypy .}
+  - name: coverage
+    command: pytest -q --cov
+    must: not-worsen
+    metric: TOTAL
+    better: higher
+    kinds: [bug, feature]
 network: [Packages.Example.ORG, files.example.com]
 budget:
   usd: 2.5
@@ -61,6 +77,17 @@ def test_every_key() -> None:
         setup=("pip install -e .", "make fixtures"),
         test="make test",
         lint="make lint  # not a comment",
+        gates=(
+            GateConfig(name="types", command="mypy ."),
+            GateConfig(
+                name="coverage",
+                command="pytest -q --cov",
+                must="not-worsen",
+                metric="TOTAL",
+                better="higher",
+                kinds=("bug", "feature"),
+            ),
+        ),
         network=("packages.example.org", "files.example.com"),
         budget=BudgetConfig(usd=2.5, minutes=45, steps=60, usd_per_day=20, usd_per_day_actor=6),
         protected_paths=("infra/", "*.sql"),
@@ -165,6 +192,15 @@ BROKEN = [
     (b"plan: maybe", 1, "plan", 'must be auto, approve or none, not "maybe"'),
     (b"ci: on", 1, "ci", 'must be manual or auto, not "on"'),
     (b"pull_request: ready", 1, "pull_request", 'must be final or early, not "ready"'),
+    # gates
+    (b"gates: {name: a}", 1, "gates", "must be a list such as [a, b], not a mapping"),
+    (b"gates:\n  - name: a", 2, "gates[0]", "requires `command` too"),
+    (b"gates:\n  - name: a\n    command: b\n    must: not_worsen", 4, "gates[0].must", "must be pass or not-worsen"),
+    (b"gates:\n  - {name: a, command: b}\n  - {name: A, command: b}", 1, "gates", "has two gates with the name `a`"),
+    (b"gates:\n  - name: a\n    command: b\n    metrics: c", 4, "gates[0].metrics", "did you mean `metric`?"),
+    (b"gates: [{name: a, command: b, better: lower}]", 1, "gates[0]", "which require `must: not-worsen`"),
+    (b"gates: [{name: a, command: b, kinds: [bugs]}]", 1, "gates[0].kinds[0]", "must be bug, feature, tests"),
+    (b"gates: [{name: '`a', command: b}]", 1, "gates[0].name", "must be a short name such as coverage"),
     # numbers
     (b"budget:\n  usd: -1", 2, "budget.usd", "must be a positive number, not -1"),
     (b"budget: {usd: 0}", 1, "budget.usd", "must be a positive number, not 0"),
@@ -311,7 +347,7 @@ def test_the_schema_accepts_what_the_code_accepts() -> None:
 
 
 def test_every_key_has_a_description() -> None:
-    for model in (RepoConfig, ModelChoice, BudgetConfig, IterateConfig):
+    for model in (RepoConfig, ModelChoice, BudgetConfig, IterateConfig, GateConfig):
         assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
@@ -322,8 +358,20 @@ def test_the_page_shows_every_key_and_a_file_that_works() -> None:
     keys = {f"budget.{name}" for name in BudgetConfig.model_fields} | {
         f"iterate.{name}" for name in IterateConfig.model_fields
     }
+    keys |= {f"gates[].{name}" for name in GateConfig.model_fields}
     keys |= set(RepoConfig.model_fields) - {"budget", "iterate"}
     assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
     with pytest.raises(ConfigError) as caught:
         parse_config(b"\n" * 5 + b"budget:\n  usd: -1\n\nprotected_path: [a]\n")
     assert caught.value.message in page
+
+
+def test_every_example_on_the_page_works() -> None:
+    page = (SCHEMA.parent / "configuration.md").read_text()
+    examples = [parse_config(part.split("```")[0].encode()) for part in page.split("```yaml\n")[1:]]
+    assert [gate.name for config in examples for gate in config.gates] == [
+        "types",
+        "coverage",
+        "mutation score",
+        "warnings",
+    ]
