@@ -21,12 +21,12 @@ from app.llm.base import Message, ModelAnswer, ModelRequest
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.sandbox.base import Sandbox
 
-TURNS = 10
-SECONDS = 60.0
+MAX_TURNS = 10
+LOOKUP_SECONDS = 60.0
 """For one look at the files."""
-_LOOKS = 16_000
+_MAX_LOOKUP_CHARACTERS = 16_000
 """Characters of all that one turn's looks bring."""
-_SETTLEMENT = 1_024
+_DECISION_TOKENS = 1_024
 """Tokens of the answer."""
 _MAX_PART_LENGTH = 20_000
 
@@ -43,7 +43,7 @@ class Author:
 
     budgeted_model: ModelPort
     progress: Progress
-    borrow: Callable[[], AbstractAsyncContextManager[Sandbox]]
+    open_sandbox: Callable[[], AbstractAsyncContextManager[Sandbox]]
     """A sandbox with the base; opened when there is something to look at."""
     freeze: Freeze
     share: MicroUSD
@@ -57,7 +57,7 @@ class Author:
 
         Raises ModelError where the provider may answer later.
         """
-        begun = monotonic()
+        started = monotonic()
         try:
             async with AsyncExitStack() as stack:
                 absent = await self._converse(key, brief, stack)
@@ -65,16 +65,16 @@ class Author:
             if isinstance(error, DayBudgetError) or (isinstance(error, ModelError) and error.kind in ("retry", "wait")):
                 raise
             absent = f"their author could not be asked: {error.message}"
-        found = self._best if self._best.tests else self._best.model_copy(update={"absent": absent})
+        specification = self._best if self._best.tests else self._best.model_copy(update={"absent": absent})
         usages = [step.answer.usage for step in self.steps]
         update = {
             "model": self.steps[-1].answer.model if self.steps else "",
             "turns": len(self.steps),
             "tokens": sum(usage.prompt_tokens + usage.completion_tokens for usage in usages),
             "cost": self._spent,
-            "seconds": round(monotonic() - begun, 3),
+            "seconds": round(monotonic() - started, 3),
         }
-        return found.model_copy(update=update)
+        return specification.model_copy(update=update)
 
     @property
     def _spent(self) -> MicroUSD:
@@ -84,29 +84,29 @@ class Author:
         """Turn after turn until something is frozen; else why nothing was, as the end of a sentence."""
         head = (Message(role="system", content=render("author")), Message(role="user", content=brief))
         history = ConversationHistory(head, specs(AUTHOR_ACTIONS), self.budgeted_model.info)
-        for number in range(1, TURNS + 1):
+        for number in range(1, MAX_TURNS + 1):
             if self._spent >= self.share:
                 return "the author's share of the budget was used up before it had written them."
             if history.full() and not history.compact():
                 return "the issue and the files that it leads to do not fit the author's model."
             answer = await self.budgeted_model.ask(f"{key}.{number}", history.request())
             calls = parse_calls(answer.tool_calls, number, AUTHOR_ACTIONS)
-            toolbox = await self._opened(calls, stack)
-            seen = [await self._observe(call, toolbox, len(calls)) for call in calls]
-            self._remember(history, answer, calls, seen, number)
+            toolbox = await self._open_toolbox(calls, stack)
+            observations = [await self._observe(call, toolbox, len(calls)) for call in calls]
+            self._remember(history, answer, calls, observations, number)
             if self._executed > 1 or _is_complete(self._best):
                 return self._best.absent or "none of the tests could be used."
-            if reason := next(filter(None, map(_declined, calls)), "") or self._given_up():
+            if reason := next(filter(None, map(_declined_because, calls)), "") or self._stopped_without_tests():
                 return reason
-        return f"their author did not hand any in within {TURNS} turns."
+        return f"their author did not hand any in within {MAX_TURNS} turns."
 
-    async def _opened(self, calls: Sequence[ParsedCall], stack: AsyncExitStack) -> AgentTools | None:
+    async def _open_toolbox(self, calls: Sequence[ParsedCall], stack: AsyncExitStack) -> AgentTools | None:
         """The tools to look with, from the first time that there is something to look at."""
         if self._toolbox is None and any(isinstance(call.action, ViewAction | SearchAction) for call in calls):
-            self._toolbox = AgentTools(await stack.enter_async_context(self.borrow()), self.progress)
+            self._toolbox = AgentTools(await stack.enter_async_context(self.open_sandbox()), self.progress)
         return self._toolbox
 
-    def _given_up(self) -> str:
+    def _stopped_without_tests(self) -> str:
         silent = [not step.turn.calls for step in self.steps[-2:]]
         return "their author stopped without handing any in." if silent == [True, True] else ""
 
@@ -115,57 +115,61 @@ class Author:
         history: ConversationHistory,
         answer: ModelAnswer,
         calls: Sequence[ParsedCall],
-        seen: Sequence[Observation],
+        observations: Sequence[Observation],
         number: int,
     ) -> None:
         notes = [] if calls else ["Nothing happens without a tool call: view, search, or specify to end."]
-        if number == TURNS - 2:
+        if number == MAX_TURNS - 2:
             notes.append("You have two turns left: call specify with what you have.")
-        made = tuple(call.call for call in calls)
+        tool_calls = tuple(call.call for call in calls)
         step = Step(
             StoredAnswer(answer=answer),
-            StoredTurn(number=number, calls=made, observations=tuple(seen), notes=tuple(notes)),
+            StoredTurn(number=number, calls=tool_calls, observations=tuple(observations), notes=tuple(notes)),
         )
         self.steps.append(step)
         history.add(step)
 
-    async def _observe(self, admitted: ParsedCall, toolbox: AgentTools | None, calls: int) -> Observation:
-        call, action = admitted.call, admitted.action
+    async def _observe(self, parsed: ParsedCall, toolbox: AgentTools | None, calls: int) -> Observation:
+        call, action = parsed.call, parsed.action
         if isinstance(action, Specify):
             self.progress.report("note", f"specification: {len(action.tests)} tests are written")
             return Observation(call_id=call.id, tool=call.name, outcome="ok", text=await self._specify(action))
         if action is None or toolbox is None:
-            return Observation(call_id=call.id, tool=call.name, outcome="refused", text=admitted.problem)
-        allowance = ToolLimits(min(LIMIT, _LOOKS // calls), SECONDS, "author")
-        done = await toolbox.execute(action, allowance)
-        return Observation(call_id=call.id, tool=call.name, outcome=done.outcome, text=done.text)
+            return Observation(call_id=call.id, tool=call.name, outcome="refused", text=parsed.problem)
+        limits = ToolLimits(min(LIMIT, _MAX_LOOKUP_CHARACTERS // calls), LOOKUP_SECONDS, "author")
+        result = await toolbox.execute(action, limits)
+        return Observation(call_id=call.id, tool=call.name, outcome=result.outcome, text=result.text)
 
     async def _specify(self, action: Specify) -> str:
         """Have the tests executed and keep the better of two; what their author is told."""
         if not action.tests:
             return "No tests were handed in."
         files = [SourceText(path=file.path.removeprefix("/workspace/"), text=file.content) for file in action.files]
-        found, told = await self.freeze(files, action.tests, action.outdated)
-        self._executed += found.runs > 0
-        if _showing(found) >= _showing(self._best):
-            self._best = found
-        return f"{told}\nCorrect them once, with all files and ids again."
+        specification, feedback = await self.freeze(files, action.tests, action.outdated)
+        self._executed += specification.runs > 0
+        if _failing_test_count(specification) >= _failing_test_count(self._best):
+            self._best = specification
+        return f"{feedback}\nCorrect them once, with all files and ids again."
 
 
-def _declined(admitted: ParsedCall) -> str:
-    action = admitted.action
+def _declined_because(parsed: ParsedCall) -> str:
+    action = parsed.action
     if not isinstance(action, Specify) or action.tests or not action.reason.strip():
         return ""
     return f"their author says that no test can show this: {one_line(action.reason)}"
 
 
-def _showing(found: Specification) -> int:
-    return sum(test.role == "shows" for test in found.tests)
+def _failing_test_count(specification: Specification) -> int:
+    return sum(test.role == "shows" for test in specification.tests)
 
 
-def _is_complete(found: Specification) -> bool:
+def _is_complete(specification: Specification) -> bool:
     """Nothing was dropped, and more than the example fails on the base, for a value that is not the issue's."""
-    return not found.dropped and _showing(found) > 1 and any(test.varies for test in found.held_back)
+    return (
+        not specification.dropped
+        and _failing_test_count(specification) > 1
+        and any(test.varies for test in specification.held_back)
+    )
 
 
 async def settle(
@@ -190,7 +194,7 @@ async def settle(
         "additionalProperties": False,
     }
     answer = await ask(
-        ModelRequest(messages=messages, schema_name="settlement", response_schema=schema, max_tokens=_SETTLEMENT)
+        ModelRequest(messages=messages, schema_name="settlement", response_schema=schema, max_tokens=_DECISION_TOKENS)
     )
     try:
         decided = read_object(answer.content)[0]

@@ -44,20 +44,20 @@ _TARGETS = ("command", "path", "query", "summary")
 
 def digest(steps: Sequence[Step], space: int) -> str:
     """The old turns in at most `space` characters; the oldest lines are dropped and counted."""
-    said = remembered_messages(steps, space // 3)
+    messages = remembered_messages(steps, space // 3)
     facts = _facts(steps, space // 2)
-    left = space - len(facts) - len(said) - 200
-    lines = _fitting(steps, left)
+    space_left = space - len(facts) - len(messages) - 200
+    lines = _lines_that_fit(steps, space_left)
     kept: list[str] = []
     for line in reversed(lines):
-        left -= len(line) + 1
-        if left < 0:
+        space_left -= len(line) + 1
+        if space_left < 0:
             break
         kept.append(line)
     dropped = len(lines) - len(kept)
     head = [f"(… the first {dropped:,} lines are left out)"] if dropped else []
     turns = "Turns until now, one line for each call:\n" + "\n".join([*head, *reversed(kept)])
-    return "\n\n".join(filter(None, (said, turns, facts)))[: max(space, 0)]
+    return "\n\n".join(filter(None, (messages, turns, facts)))[: max(space, 0)]
 
 
 def _facts(steps: Sequence[Step], space: int) -> str:
@@ -75,15 +75,15 @@ def _bounded(text: str, space: int) -> str:
     """Whole lines that fit, and the number of those that do not."""
     if len(text) <= space:
         return text
-    lines, left = text.split("\n"), space - len("(… 1,000,000 more lines)")
-    fitting = 0
-    while fitting < len(lines) and len(lines[fitting]) < left:
-        left -= len(lines[fitting]) + 1
-        fitting += 1
-    return "\n".join([*lines[:fitting], f"(… {len(lines) - fitting:,} more lines)"])
+    lines, space_left = text.split("\n"), space - len("(… 1,000,000 more lines)")
+    count = 0
+    while count < len(lines) and len(lines[count]) < space_left:
+        space_left -= len(lines[count]) + 1
+        count += 1
+    return "\n".join([*lines[:count], f"(… {len(lines) - count:,} more lines)"])
 
 
-def _fitting(steps: Sequence[Step], space: int) -> list[str]:
+def _lines_that_fit(steps: Sequence[Step], space: int) -> list[str]:
     """The lines of all turns, at the largest width at which all fit, or the smallest width."""
     for width in _WIDTHS:
         lines = [line for step in steps for line in _lines(step, width)]
@@ -94,13 +94,13 @@ def _fitting(steps: Sequence[Step], space: int) -> list[str]:
 
 def _lines(step: Step, width: int) -> Iterable[str]:
     number = step.turn.number
-    if said := step.answer.content.strip():
-        yield f"{number}. said: {_narrow(said, width)}"
+    if statement := step.answer.content.strip():
+        yield f"{number}. said: {_shortened(statement, width)}"
     for call, observation in zip(step.turn.calls, step.turn.observations, strict=False):
-        yield f"{number}. {call.name} {_narrow(_target(call), width)} → {_outcome(observation)}"
+        yield f"{number}. {call.name} {_shortened(_target(call), width)} → {_outcome(observation)}"
 
 
-def _narrow(text: str, width: int) -> str:
+def _shortened(text: str, width: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else f"{text[:width]}…"
 

@@ -142,5 +142,5 @@ def _check(done: CompletedCommand, path: str) -> None:
         code = done.exit_code
         raise FileError(reasons[code], missing=code == _MISSING, directory=code == _DIRECTORY)
     if done.exit_code:
-        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise FileError(f"{name}: {said[:300] or f'exit {done.exit_code}'}")
+        message = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise FileError(f"{name}: {message[:300] or f'exit {done.exit_code}'}")

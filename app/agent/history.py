@@ -148,9 +148,9 @@ def messages_of(step: Step) -> list[Message]:
         Message(role="tool", content=observation.text, tool_call_id=observation.call_id)
         for observation in step.turn.observations
     ]
-    said = [*step.turn.notes, *([format_messages(step.turn.words)] if step.turn.words else [])]
-    if said:
-        messages.append(Message(role="user", content="\n\n".join(said)))
+    additions = [*step.turn.notes, *([format_messages(step.turn.words)] if step.turn.words else [])]
+    if additions:
+        messages.append(Message(role="user", content="\n\n".join(additions)))
     return messages
 
 

@@ -19,7 +19,7 @@ MAX_FILES = 30
 """Files whose lines are searched."""
 SHOWN_FILES = 10
 SHOWN_LINES = 3
-_SHORTEST = 3
+_MIN_WORD_LENGTH = 3
 _DEFINES = re.compile(
     r"^\s*(?:export |default |public |private |protected |static |abstract |async |pub(?:\([^)]*\))? )*"
     r"(?:def|class|function\*?|func|fn|struct|enum|interface|type|trait|impl|module)\b"
@@ -37,7 +37,7 @@ class FoundLine(NamedTuple):
 def words_of(query: str) -> tuple[str, ...]:
     """The search words, without endings, with names split into parts and without stop words."""
     found = [part for word in identifiers(query) for part in (terms(word)[1:] or terms(word))]
-    informative = [word for word in dict.fromkeys(found) if len(word) >= _SHORTEST and word not in STOP_WORDS]
+    informative = [word for word in dict.fromkeys(found) if len(word) >= _MIN_WORD_LENGTH and word not in STOP_WORDS]
     return tuple(informative[:MAX_WORDS])
 
 

@@ -28,7 +28,7 @@ from app.llm.errors import ModelError
 
 _TURN_LIMIT = 4 * LIMIT
 """Characters of all observations of one turn together."""
-_SMALLEST = 2_500
+_MIN_OBSERVATION = 2_500
 _COMPACTIONS = 2
 """Compactions without a successful tool call between them; one more would be a loop."""
 
@@ -62,9 +62,9 @@ class AgentLoop:
         try:
             for number in count(1):
                 stop_rules.check_budget(self.steps, self.budget)
-                asked = await self._ask(number)
-                turn = await self._act(number, asked)
-                self._remember(Step(asked, turn))
+                answer = await self._ask(number)
+                turn = await self._act(number, answer)
+                self._remember(Step(answer, turn))
                 if turn.fate == "accepted" and turn.submission:
                     raise SubmittedOutcome(turn.submission.summary)
                 if not turn.words:  # the agent gets another chance after a message
@@ -113,11 +113,11 @@ class AgentLoop:
     async def _query(self, name: str) -> StoredAnswer:
         if self.begun is not None and not self.steps:
             return StoredAnswer(answer=self.begun)
-        begun = self.clock()
+        started = self.clock()
         answer = await self.budgeted_model.ask(name, self.history.request())
-        seconds = self.clock() - begun
-        waiting = await self.user_messages.since(last_seen_message(self.steps))
-        return StoredAnswer(answer=answer, seconds=seconds, words_waiting=bool(waiting))
+        seconds = self.clock() - started
+        unread_messages = await self.user_messages.since(last_seen_message(self.steps))
+        return StoredAnswer(answer=answer, seconds=seconds, words_waiting=bool(unread_messages))
 
     def _condense(self) -> bool:
         """Replace old turns by a digest; False if that does not help or was tried."""
@@ -127,35 +127,37 @@ class AgentLoop:
         self.progress.report("note", "The conversation was condensed: its earlier part is a digest from now on.")
         return True
 
-    async def _act(self, number: int, asked: StoredAnswer) -> StoredTurn:
+    async def _act(self, number: int, stored_answer: StoredAnswer) -> StoredTurn:
         """Act on the answer. A submission is handled outside the step, because its review stores its own steps."""
-        begun = self.clock()
-        answer = asked.answer
+        started = self.clock()
+        answer = stored_answer.answer
         calls = () if answer.finish_reason in {"length", "content_filter"} else parse_calls(answer.tool_calls, number)
         submission_result = None
         if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
-            submit, late = calls[0].action, asked.words_waiting
+            submit, messages_waiting = calls[0].action, stored_answer.words_waiting
             submission_result = (
-                postpone(submit) if late else await handle_submission(submit, self.steps, self.review, self.aim)
+                postpone(submit)
+                if messages_waiting
+                else await handle_submission(submit, self.steps, self.review, self.aim)
             )
-        turn_input = TurnInput(number, asked, calls, submission_result, begun)
+        turn_input = TurnInput(number, stored_answer, calls, submission_result, started)
         return await self.journal.step(f"turn.{number}.act", StoredTurn, partial(self._carry_out, turn_input))
 
     async def _carry_out(self, turn_input: "TurnInput") -> StoredTurn:
         """Run the calls in order and save the tree; after a crash, starting from the previous turn's tree."""
         self.progress.report("step", f"turn {turn_input.number} of at most {self.budget.steps}")
         if turn_input.submission_result is not None:
-            turn_input = await self._listen(turn_input)
+            turn_input = await self._read_messages(turn_input)
         observations = [await self._observe(turn_input, index) for index in range(len(turn_input.calls))]
         if turn_input.submission_result is None:
-            turn_input = await self._listen(turn_input)
+            turn_input = await self._read_messages(turn_input)
         touched = any(
-            call.action is not None and call.action.changes_files and seen.outcome == "ok"
-            for call, seen in zip(turn_input.calls, observations, strict=True)
+            call.action is not None and call.action.changes_files and observation.outcome == "ok"
+            for call, observation in zip(turn_input.calls, observations, strict=True)
         )
         turn = StoredTurn(
             number=turn_input.number,
-            calls=tuple(admitted.call for admitted in turn_input.calls),
+            calls=tuple(parsed.call for parsed in turn_input.calls),
             observations=tuple(observations),
             words=turn_input.words,
             checkpoint=await self.checkpoints.take() if touched else None,
@@ -163,13 +165,13 @@ class AgentLoop:
             fate=turn_input.submission_result.fate if turn_input.submission_result else None,
             seconds=self.clock() - turn_input.begun,
         )
-        return turn.model_copy(update={"notes": self._notes(Step(turn_input.asked, turn))})
+        return turn.model_copy(update={"notes": self._notes(Step(turn_input.stored_answer, turn))})
 
-    async def _listen(self, turn_input: "TurnInput") -> "TurnInput":
+    async def _read_messages(self, turn_input: "TurnInput") -> "TurnInput":
         """Once a turn: before a submission is taken, or after the calls."""
         words = await unread(self.user_messages, self.steps)
         if words:
-            self.progress.report("note", f"heard: {', '.join(one_line(messages.who) for messages in words)}")
+            self.progress.report("note", f"read messages from: {', '.join(one_line(message.who) for message in words)}")
         submission_result = (
             turn_input.submission_result.interrupted()
             if turn_input.submission_result and words
@@ -178,32 +180,36 @@ class AgentLoop:
         return turn_input._replace(words=words, submission_result=submission_result)
 
     async def _observe(self, turn_input: "TurnInput", index: int) -> Observation:
-        admitted = turn_input.calls[index]
-        call, action = admitted.call, admitted.action
-        seen = partial(Observation, call_id=call.id, tool=call.name)
+        parsed = turn_input.calls[index]
+        call, action = parsed.call, parsed.action
+        observation = partial(Observation, call_id=call.id, tool=call.name)
         if action is None:
-            self.progress.report("warning", admitted.problem[:300])
-            return seen(outcome="refused", text=admitted.problem, summary=admitted.problem[:200])
+            self.progress.report("warning", parsed.problem[:300])
+            return observation(outcome="refused", text=parsed.problem, summary=parsed.problem[:200])
         self.progress.report("command", f"{call.name} {one_line(action.target)[:200]}")
         if isinstance(action, SubmitAction):
-            return self._of_submission(seen, turn_input.submission_result)
-        done = await self.toolbox.execute(action, self._allowance(turn_input, index))
-        self.progress.report("observation", one_line(done.summary)[:200])
-        return seen(outcome=done.outcome, text=done.text, summary=done.summary, fingerprint=done.fingerprint)
+            return self._submission_observation(observation, turn_input.submission_result)
+        result = await self.toolbox.execute(action, self._allowance(turn_input, index))
+        self.progress.report("observation", one_line(result.summary)[:200])
+        return observation(
+            outcome=result.outcome, text=result.text, summary=result.summary, fingerprint=result.fingerprint
+        )
 
-    def _of_submission(
-        self, seen: Callable[..., Observation], submission_result: SubmissionResult | None
+    def _submission_observation(
+        self, observation: Callable[..., Observation], submission_result: SubmissionResult | None
     ) -> Observation:
         if submission_result is None:
             text = "Not submitted: submit has to be the only call of its turn."
-            return seen(outcome="not_executed", text=text, summary=text)
+            return observation(outcome="not_executed", text=text, summary=text)
         self.progress.report("observation", submission_result.fate.replace("_", " "))
         fingerprint = f"{submission_result.fate} {submission_result.submission.reproduction}"
-        return seen(outcome="ok", text=submission_result.text, summary=submission_result.fate, fingerprint=fingerprint)
+        return observation(
+            outcome="ok", text=submission_result.text, summary=submission_result.fate, fingerprint=fingerprint
+        )
 
     def _allowance(self, turn_input: "TurnInput", index: int) -> ToolLimits:
         """The calls of a turn share its space, which is smaller for a small window."""
-        fair = max(_SMALLEST, _TURN_LIMIT // len(turn_input.calls))
+        fair = max(_MIN_OBSERVATION, _TURN_LIMIT // len(turn_input.calls))
         small_window = max(1_000, self.history.info.context_window * 2 // 5)
         left = stop_rules.seconds_left(self.steps, self.budget) - (self.clock() - turn_input.begun)
         return ToolLimits(min(LIMIT, fair, small_window), left, f"{turn_input.number}-{index + 1}")
@@ -233,7 +239,7 @@ class TurnInput(NamedTuple):
     """An answer that is about to be carried out."""
 
     number: int
-    asked: StoredAnswer
+    stored_answer: StoredAnswer
     calls: tuple[ParsedCall, ...]
     submission_result: SubmissionResult | None
     begun: float

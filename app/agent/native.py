@@ -56,9 +56,9 @@ class NativeRunner:
 
     name = "native"
 
-    def __init__(self, surroundings: RunnerContext, *, tree: WorkTreePort | None = None) -> None:
-        self._context = surroundings
-        self._tree = tree or SandboxTree(surroundings.sandbox, surroundings.baseline)
+    def __init__(self, context: RunnerContext, *, tree: WorkTreePort | None = None) -> None:
+        self._context = context
+        self._tree = tree or SandboxTree(context.sandbox, context.baseline)
         self._steps: Sequence[Step] = ()
 
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding:

@@ -146,7 +146,7 @@ def _repeated_block(lines: Sequence[str], at: int) -> tuple[int, int]:
 
 def _without_counting(lines: Iterable[str]) -> Iterator[str]:
     """Of lines that count percents or parts of a whole, keep the first and the last."""
-    for key, run in groupby(lines, key=_counting):
+    for key, run in groupby(lines, key=_without_digits):
         block = list(run)
         if key is None or len(block) < _COUNTING:
             yield from block
@@ -156,5 +156,5 @@ def _without_counting(lines: Iterable[str]) -> Iterator[str]:
             yield block[-1]
 
 
-def _counting(line: str) -> str | None:
+def _without_digits(line: str) -> str | None:
     return _DIGITS.sub("0", line) if len(line) < 200 and _COUNTED.search(line) else None

@@ -38,8 +38,8 @@ Name = Literal[
     "objection",
 ]
 
-_SAID = "What is wanted now, in the words of the person who asked, who may"
-_UNSAID = "What is wrong with it stands below: put that right."
+_REQUEST = "What is wanted now, in the words of the person who asked, who may"
+_NO_REQUEST = "What is wrong with it stands below: put that right."
 _KIND = "Kind of task"
 _GUARDS = "Existing tests near the plan's files, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
@@ -112,9 +112,9 @@ def render_brief(
     texts += (*overrides.texts, tests, address, ignored, state)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name: Name = "specification" if tests else _opening(job)
-    said_first = name in {"follow_up", "question"}
+    request_first = name in {"follow_up", "question"}
     sections = [
-        (_SAID, "" if said_first else task.request),
+        (_REQUEST, "" if request_first else task.request),
         *(_guided(_KIND, job.kind, overrides, mark) if job.aim == "fix" and not tests else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         (_IMAGES, _data(mark, images)),
@@ -131,8 +131,8 @@ def render_brief(
     fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": _shown(sections)}
     if name == "brief":
         fields["opening"] = " ".join(filter(None, (OPENINGS[task.kind], _numbered(job, address))))
-    if said_first:
-        fields["wanted"] = f"{_SAID}:\n\n{task.request.strip()}" if task.request.strip() else _UNSAID
+    if request_first:
+        fields["wanted"] = f"{_REQUEST}:\n\n{task.request.strip()}" if task.request.strip() else _NO_REQUEST
     return render(name, **fields)
 
 
@@ -209,13 +209,13 @@ def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> 
 
 
 def render_answers(answers: Sequence[QuestionAnswers]) -> str:
-    return "\n\n".join(map(_exchange, answers))
+    return "\n\n".join(map(_questions_and_answers, answers))
 
 
-def _exchange(answers: QuestionAnswers) -> str:
-    asked = "\n".join(f"- {question}" for question in answers.questions)
+def _questions_and_answers(answers: QuestionAnswers) -> str:
+    questions = "\n".join(f"- {question}" for question in answers.questions)
     return "\n\n".join(
-        [f"Asked:\n{asked}", *(f"{one_line(said.who)} answered: {said.text}" for said in answers.messages)]
+        [f"Asked:\n{questions}", *(f"{one_line(message.who)} answered: {message.text}" for message in answers.messages)]
     )
 
 

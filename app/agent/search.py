@@ -88,9 +88,9 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     """The text to show, and a line with the number of results. Raises SearchError."""
     tree = _SearchedTree(sandbox, min(seconds, _SECONDS))
     query = max(query.split("\n"), key=len).strip()  # grep reads lines; the longest of several says most
-    every, literal = await _look(tree, query)
-    names = _matching_names(every, query)
-    hits, how = (literal, "") if literal else await _loosely(tree, query, len(every))
+    all_files, literal = await _find_files_and_lines(tree, query)
+    names = _matching_names(all_files, query)
+    hits, how = (literal, "") if literal else await _search_loosely(tree, query, len(all_files))
     parts = [_show_names(names), _show_hits(hits, how, query)]
     text = "\n\n".join(part for part in parts if part)
     files = len({hit.path for hit in hits})
@@ -98,15 +98,15 @@ async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tup
     return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
 
 
-async def _look(tree: _SearchedTree, query: str) -> tuple[list[str], list[SearchHit]]:
+async def _find_files_and_lines(tree: _SearchedTree, query: str) -> tuple[list[str], list[SearchHit]]:
     """The names of all files, and the lines that contain the query literally."""
     found = await tree.output(_command(_FIND_AND_GREP, f"-F{_case(query)}", query))
-    every, _, lines = found.partition("\0\0")
-    names = sorted(name.removeprefix("./") for name in every.split("\0") if name)
+    all_files, _, lines = found.partition("\0\0")
+    names = sorted(name.removeprefix("./") for name in all_files.split("\0") if name)
     return names, list(_parse(lines.removeprefix("\0"), _ranker(query)))  # the last name's own NUL, if it was not cut
 
 
-async def _loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[SearchHit], str]:
+async def _search_loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[SearchHit], str]:
     """Lines by the strictest other reading of the query with any result: regular expression, other case, its words."""
     ranked = _ranker(query)
     case = _case(query)
@@ -115,7 +115,7 @@ async def _loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[Se
     if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
         return found, "in other case"
     words = words_of(query)
-    return await _described(tree, words, files) if len(words) > 1 else ([], "")
+    return await _search_by_words(tree, words, files) if len(words) > 1 else ([], "")
 
 
 def _case(query: str) -> str:
@@ -123,7 +123,7 @@ def _case(query: str) -> str:
     return "" if query != query.lower() else "i"
 
 
-async def _described(tree: _SearchedTree, words: Sequence[str], files: int) -> tuple[list[SearchHit], str]:
+async def _search_by_words(tree: _SearchedTree, words: Sequence[str], files: int) -> tuple[list[SearchHit], str]:
     """The most relevant lines of files that match a description best; their order is their rank."""
     found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MAX_BYTES), " ".join(words), *_EXCLUDED])
     having = {

@@ -86,12 +86,12 @@ class StoredTurn(Record):
 class Step(NamedTuple):
     """One model turn: the answer and its results."""
 
-    asked: StoredAnswer
+    stored_answer: StoredAnswer
     turn: StoredTurn
 
     @property
     def answer(self) -> ModelAnswer:
-        return self.asked.answer
+        return self.stored_answer.answer
 
     @property
     def executed(self) -> bool:

@@ -42,8 +42,8 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
 def check_answers(steps: Sequence[Step]) -> None:
     """Raise the outcome if the steps so far end the work."""
     _check_answers(steps)
-    if circle := loop_detection.loop_outcome(steps):
-        raise FailedOutcome(circle)
+    if loop := loop_detection.loop_outcome(steps):
+        raise FailedOutcome(loop)
     if _failed_edits(steps) >= FAILED_EDITS:
         raise FailedOutcome(f"{FAILED_EDITS} edits in a row did not apply.")
     fates = [step.turn.fate for step in steps if step.turn.fate is not None]
@@ -70,10 +70,10 @@ def _check_answers(steps: Sequence[Step]) -> None:
 
 def _end_without_submission(steps: Sequence[Step]) -> None:
     checkpoint = last_checkpoint(steps)
-    said = " ".join(steps[-1].answer.content.split())[:300]
+    last_message = " ".join(steps[-1].answer.content.split())[:300]
     if checkpoint is None or checkpoint.clean:
-        raise NoChangeOutcome("The agent stopped without a change and without submitting anything.", said)
-    raise FailedOutcome(f"The model stopped calling tools and did not submit. Its last message: {said}")
+        raise NoChangeOutcome("The agent stopped without a change and without submitting anything.", last_message)
+    raise FailedOutcome(f"The model stopped calling tools and did not submit. Its last message: {last_message}")
 
 
 def check_budget(steps: Sequence[Step], budget: Budget) -> None:
@@ -105,11 +105,11 @@ def _used(steps: Sequence[Step], budget: Budget, without: int = 0) -> tuple[floa
 
 
 def _seconds(steps: Sequence[Step]) -> float:
-    return sum([asked.seconds + turn.seconds for asked, turn in steps])
+    return sum([answer.seconds + turn.seconds for answer, turn in steps])
 
 
 def _cost(steps: Sequence[Step]) -> int:
-    return sum([asked.answer.usage.cost for asked, _ in steps])
+    return sum([answer.answer.usage.cost for answer, _ in steps])
 
 
 def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:

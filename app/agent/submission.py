@@ -45,17 +45,19 @@ async def handle_submission(
 ) -> SubmissionResult:
     """Send back what cannot be verified and review the rest, except for repetitions of a rejected one."""
     fates = [step.turn.fate for step in steps]
-    asked = "asked_for_reproduction" in fates
-    submission = _submission(action).model_copy(update={"asked": asked})
+    was_requested = "asked_for_reproduction" in fates
+    submission = _submission(action).model_copy(update={"asked": was_requested})
     if aim == "answer":
         return await _reviewed(submission, review)
     tree = last_checkpoint(steps)
     if tree is None or tree.clean:
         return SubmissionResult(submission, "nothing_changed", _NOTHING_CHANGED)
-    if not submission.reproduction and not asked and aim == "change":
+    if not submission.reproduction and not was_requested and aim == "change":
         return SubmissionResult(submission, "asked_for_reproduction", _NO_REPRODUCTION)
-    if before := _rejected_as_it_stands(submission, steps):
-        return SubmissionResult(submission, "rejected", f"{_UNCHANGED}\n{before.removeprefix(_UNCHANGED).strip()}")
+    if earlier_rejection := _earlier_rejection(submission, steps):
+        return SubmissionResult(
+            submission, "rejected", f"{_UNCHANGED}\n{earlier_rejection.removeprefix(_UNCHANGED).strip()}"
+        )
     return await _reviewed(submission, review)
 
 
@@ -79,14 +81,14 @@ async def _reviewed(submission: Submission, review: Reviewer) -> SubmissionResul
     return SubmissionResult(submission, fate, verdict.text or f"The submission was {fate}.")
 
 
-def _rejected_as_it_stands(submission: Submission, steps: Sequence[Step]) -> str:
+def _earlier_rejection(submission: Submission, steps: Sequence[Step]) -> str:
     """The result of the last submission, if it was rejected, was the same, and the tree has not changed since."""
     tree = last_checkpoint(steps)
     for index in range(len(steps) - 1, -1, -1):
         turn = steps[index].turn
         if turn.fate == "rejected" and turn.submission:
-            then = turn.submission
-            same = then.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
-            same = same and (then.objection == submission.objection or not submission.objection)
+            earlier = turn.submission
+            same = earlier.reproduction == submission.reproduction and last_checkpoint(steps[:index]) == tree
+            same = same and (earlier.objection == submission.objection or not submission.objection)
             return turn.observations[0].text if same else ""
     return ""

@@ -15,7 +15,7 @@ from app.llm.base import ToolCall
 MAX_CALLS = 16
 """Calls of one turn that are carried out; the model is told how many were skipped."""
 MAX_ARGUMENTS = 1_000_000
-_KEPT_WHEN_REFUSED = 2_000
+_MAX_REFUSED_ARGUMENTS = 2_000
 _FENCE = re.compile(r"\A\s*```[a-zA-Z]*\n(.*?)\n?```", re.DOTALL)
 
 
@@ -37,23 +37,23 @@ def parse_calls(
 ) -> tuple[ParsedCall, ...]:
     """The first MAX_CALLS calls of a turn, each with its own id."""
     taken: set[str] = set()
-    admitted = []
+    parsed = []
     for index, call in enumerate(calls[:MAX_CALLS], start=1):
         call_id = _id(call.id, taken, f"call-{turn}-{index}")
         taken.add(call_id)
-        admitted.append(_admit(call, call_id, actions))
-    return tuple(admitted)
+        parsed.append(_parse_call(call, call_id, actions))
+    return tuple(parsed)
 
 
-def _id(wanted: str, taken: set[str], own: str) -> str:
+def _id(wanted: str, taken: set[str], fallback: str) -> str:
     if wanted not in taken and re.fullmatch(r"[A-Za-z0-9_.:|-]{1,128}", wanted):
         return wanted
-    while own in taken:
-        own += "x"
-    return own
+    while fallback in taken:
+        fallback += "x"
+    return fallback
 
 
-def _admit(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]]) -> ParsedCall:
+def _parse_call(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]]) -> ParsedCall:
     kind = actions.get(call.name)
     if kind is None:
         return _refuse(call, call_id, _unknown_tool(call.name, actions))
@@ -65,7 +65,7 @@ def _admit(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]]) ->
     try:
         action = kind.model_validate(given)
     except ValidationError as error:
-        return _refuse(call, call_id, _misfit(kind, error))
+        return _refuse(call, call_id, _argument_errors(kind, error))
     return ParsedCall(ToolCall(id=call_id, name=call.name, arguments=raw), action)
 
 
@@ -126,7 +126,7 @@ def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
     return f"There is no tool {shown!r}.{guess} The tools are: {', '.join(actions)}."
 
 
-def _misfit(kind: type[Action], error: ValidationError) -> str:
+def _argument_errors(kind: type[Action], error: ValidationError) -> str:
     """Each invalid argument with its reason, without its value, which may be huge."""
     reasons = [
         f"{'.'.join(str(part)[:64] for part in item['loc'])}: {_reason(item['type'], item['msg'])}"
@@ -148,7 +148,7 @@ def _refuse(call: ToolCall, call_id: str, problem: str) -> ParsedCall:
 
 
 def _presentable(raw: str) -> str:
-    if len(raw) > _KEPT_WHEN_REFUSED:
+    if len(raw) > _MAX_REFUSED_ARGUMENTS:
         return json.dumps({"left_out": f"{len(raw):,} characters"})
     try:
         fit = isinstance(_parse(raw, strict=True), dict) and "\\ud" not in raw.lower()

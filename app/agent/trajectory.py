@@ -16,7 +16,7 @@ def lines(steps: Iterable[Step]) -> Iterator[str]:
 
 def record(step: Step) -> Mapping[str, Any]:
     """One step as plain data: the model's answer, then each call with its observation."""
-    answer, turn = step.asked.answer, step.turn
+    answer, turn = step.stored_answer.answer, step.turn
     entry: dict[str, Any] = {
         "step": turn.number,
         "model": answer.model,
@@ -34,7 +34,7 @@ def record(step: Step) -> Mapping[str, Any]:
         "notes": list(turn.notes),
         "words": [message.model_dump() for message in turn.words],
         "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
-        "seconds": {"model": round(step.asked.seconds, 3), "actions": round(turn.seconds, 3)},
+        "seconds": {"model": round(step.stored_answer.seconds, 3), "actions": round(turn.seconds, 3)},
     }
     if turn.checkpoint is not None:
         entry["files"] = [state.path for state in turn.checkpoint.files]

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import MAX_KEPT, MAX_REFUSALS, MAX_TEXT, Exchange, ExchangeRecorder
+from app.agent.external.gateway.exchange import MAX_REFUSALS, MAX_STORED, MAX_TEXT, Exchange, ExchangeRecorder
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits
 from app.agent.external.gateway.server import MAX_CONNECTIONS, serving
 from app.core.money import Totals
@@ -227,7 +227,7 @@ def test_of_endless_conversations_only_beginnings_are_kept() -> None:
         content = f"{number} {'x' * (MAX_TEXT - 100)}"
         (text,) = recorder.new_messages({"messages": [{"role": "user", "content": content}]})
         kept += len(text)
-    assert kept < MAX_KEPT + 300 * 1_000
+    assert kept < MAX_STORED + 300 * 1_000
     assert text.startswith('{"content": "299 ')
     assert "more characters" in text
 

@@ -44,7 +44,7 @@ class Project:
         )
 
     @asynccontextmanager
-    async def borrow(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
+    async def open_sandbox(self, name: str, patch: Patch | None) -> AsyncIterator[Sandbox]:
         sandbox = await self.workspaces.fresh(name, patch)
         try:
             yield sandbox
@@ -68,7 +68,7 @@ class Project:
         )
         selection = TestSelection(files=files, ids=ids)
         return await run_selected(
-            self.suite, selection, self.borrow, patch, name="tests", timeout=timeout, seed=seed, watch=watch
+            self.suite, selection, self.open_sandbox, patch, name="tests", timeout=timeout, seed=seed, watch=watch
         )
 
 

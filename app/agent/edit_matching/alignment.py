@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-_AGREEING = 0.6
+_MIN_LIKENESS = 0.6
 """Minimum share of the written lines that must exist, and minimum likeness of a changed line to its original."""
-_RESEMBLING = 0.75
+_MIN_LIKENESS_ALONE = 0.75
 """Minimum likeness if nothing but the changed lines is left to compare."""
-_NEARER = 0.1
+_LIKENESS_MARGIN = 0.1
 """How much more alike another line of the file may be than the one at this place."""
-_AROUND = 3
+_SEARCHED_AROUND = 3
 """Lines around a passage to search for a changed first or last line."""
-_IDENTIFYING = 4
+_MIN_LETTERS = 4
 """Minimum letters and digits of a line that identifies a place; a bracket alone does not."""
-_KNOWN = 12
+_MIN_UNIQUE_LETTERS = 12
 """Minimum letters and digits that occur only once in the file, if few lines identify the place."""
-_RARE, _RARE_SHARE = 10, 0.05
+_RARE_LINES, _RARE_SHARE = 10, 0.05
 """A word on more lines, or on a larger share of them, does not identify a place."""
 _DEFINITION = re.compile(
     r"\b(?:def|class|func(?:\s*\([^)]*\))?|function|fn|interface|trait|impl|module|type)\s+(\w+)"
@@ -65,13 +65,13 @@ class Alignment:
     def agrees(self) -> bool:
         """True if enough written lines exist and identify the place."""
         written = [index for index, key in enumerate(self.want) if key]
-        there = [index for index in written if index in self.at]
-        identifying = sum(is_distinctive(self.want[index]) for index in there)
-        unmoved = len({self.at[index] - index for index in there}) == 1
-        if len(there) >= _AGREEING * len(written) and identifying >= (2 if unmoved else 3):
+        found = [index for index in written if index in self.at]
+        identifying = sum(is_distinctive(self.want[index]) for index in found)
+        unmoved = len({self.at[index] - index for index in found}) == 1
+        if len(found) >= _MIN_LIKENESS * len(written) and identifying >= (2 if unmoved else 3):
             return True
-        company = any(_letters(self.want[index]) for index in there if index not in self.touched)
-        return self._is_known(_KNOWN) and (company or self._left >= _RESEMBLING)
+        has_context = any(_letters(self.want[index]) for index in found if index not in self.touched)
+        return self._is_known(_MIN_UNIQUE_LETTERS) and (has_context or self._missing_likeness >= _MIN_LIKENESS_ALONE)
 
     def _is_known(self, least: int) -> bool:
         """True if the changed lines occur nowhere else, and enough of the passage occurs nowhere else."""
@@ -85,14 +85,14 @@ class Alignment:
         return next((index for index, key in enumerate(self.want) if key and index not in self.at), None)
 
     @cached_property
-    def _left(self) -> float:
+    def _missing_likeness(self) -> float:
         """The likeness of the missing line to what is in its place; 0 for a line that identifies nothing."""
         if self._missing is None or not _letters(self.want[self._missing]):
             return 0.0
         return max((likeness(self.want[self._missing], line) for line in self._around(self._missing)), default=0.0)
 
     @property
-    def knows_the_rest(self) -> bool:
+    def missing_line_is_clear(self) -> bool:
         """True if nothing else in the file resembles the missing line, and part of it is left or its place is
         certain."""
         if self._missing is None:
@@ -100,27 +100,29 @@ class Alignment:
         index, key = self._missing, self.want[self._missing]
         alike = max((_alike(key, line) for line in self._around(index)), default=0.0)
         if not _letters(key):
-            return alike >= _AGREEING
-        if self._occurs_elsewhere(index) or _is_like_one(key, self.have.lines, max(alike, _AGREEING) + _NEARER):
+            return alike >= _MIN_LIKENESS
+        if self._occurs_elsewhere(index) or _is_like_one(
+            key, self.have.lines, max(alike, _MIN_LIKENESS) + _LIKENESS_MARGIN
+        ):
             return False
-        return self._left >= _AGREEING or (not self._defines(index) and self._is_sure_without(index))
+        return self._missing_likeness >= _MIN_LIKENESS or (not self._defines(index) and self._is_sure_without(index))
 
     def _is_sure_without(self, index: int) -> bool:
         """True if the lines around the missing one leave no doubt."""
-        if 0 < index < len(self.want) - 1 and self._is_known(2 * _KNOWN):
+        if 0 < index < len(self.want) - 1 and self._is_known(2 * _MIN_UNIQUE_LETTERS):
             return True
         sure = [other for other in self.at if is_distinctive(self.want[other])]
         return any(other < self.touched[0] for other in sure) and any(other > self.touched[-1] for other in sure)
 
     def _occurs_elsewhere(self, index: int) -> bool:
         """True if a word that is missing here occurs elsewhere in the file, so that a similar passage may be meant."""
-        here = range(max(self.place - 1, 0), max(self.at.values()) + 2)
+        passage = range(max(self.place - 1, 0), max(self.at.values()) + 2)
         for words in (_words, _parts):
-            near = set[str]().union(*(words(line) for line in self.have.lines[here.start : here.stop]))
-            strange = words(self.want[index]) - near
-            far = [words(line) & strange for at, line in enumerate(self.have.lines) if at not in here]
-            most = max(_RARE, _RARE_SHARE * len(self.have.lines))
-            if any(0 < sum(word in line for line in far) <= most for word in strange):
+            nearby = set[str]().union(*(words(line) for line in self.have.lines[passage.start : passage.stop]))
+            missing_words = words(self.want[index]) - nearby
+            elsewhere = [words(line) & missing_words for at, line in enumerate(self.have.lines) if at not in passage]
+            limit = max(_RARE_LINES, _RARE_SHARE * len(self.have.lines))
+            if any(0 < sum(word in line for line in elsewhere) <= limit for word in missing_words):
                 return True
         return False
 
@@ -135,8 +137,8 @@ class Alignment:
     def _around(self, index: int) -> Sequence[str]:
         """File lines between the neighbours of a written line."""
         before, after = self.at.get(index - 1), self.at.get(index + 1)
-        first = self.place - _AROUND if before is None else before
-        last = max(self.at.values()) + _AROUND if after is None else after
+        first = self.place - _SEARCHED_AROUND if before is None else before
+        last = max(self.at.values()) + _SEARCHED_AROUND if after is None else after
         return self.have.lines[max(first, 0) : last + 1]
 
     def replaced(self, begin: int, end: int) -> bool:
@@ -162,7 +164,7 @@ class Alignment:
             return True
         if place in self.at.values() or not self.have.lines[place]:
             return known or not self.want[index]
-        return index not in self.at and likeness(self.want[index], self.have.lines[place]) >= _AGREEING
+        return index not in self.at and likeness(self.want[index], self.have.lines[place]) >= _MIN_LIKENESS
 
 
 def alignments(have: FileLines, want: Sequence[str], touched: Sequence[int], anchor: int) -> Iterator[Alignment]:
@@ -200,7 +202,7 @@ def _match_side(want: Sequence[str], have: Sequence[str]) -> _AlignmentSide | No
 
 def is_distinctive(key: str) -> bool:
     """True if a line identifies a place."""
-    return _letters(key) >= _IDENTIFYING
+    return _letters(key) >= _MIN_LETTERS
 
 
 def _letters(key: str) -> int:

@@ -64,8 +64,8 @@ def adapt_lines(lines: Sequence[str], pairs: Pairs) -> list[str]:
     """New lines with the indentation and quotes of the file's lines in `pairs`. Raises NoMatchError."""
     olds, haves = zip(*pairs, strict=True)
     end = "\r" if any(have.endswith("\r") for have in haves) else ""
-    curly_by_mistake = sum(map(_curly, olds)) > sum(map(_curly, haves))
-    if curly_by_mistake and any(map(_curly, haves)) and any(map(_curly, lines)):
+    curly_by_mistake = sum(map(_count_curly, olds)) > sum(map(_count_curly, haves))
+    if curly_by_mistake and any(map(_count_curly, haves)) and any(map(_count_curly, lines)):
         raise NoMatchError
     indents = _indents(pairs)
     made = []
@@ -75,7 +75,7 @@ def adapt_lines(lines: Sequence[str], pairs: Pairs) -> list[str]:
     return made
 
 
-def _curly(line: str) -> int:
+def _count_curly(line: str) -> int:
     """The number of curly quotes in a line."""
     return sum(ord(character) in _CURLY for character in line)
 
@@ -114,13 +114,13 @@ def _indented(line: str, indents: dict[str, str]) -> str:
 
 def _converted(extra: str, indents: dict[str, str]) -> str:
     """Indentation beyond any known one, in the file's own units."""
-    for old, have in _steps(indents):
+    for old, have in _indent_pairs(indents):
         if old and extra == old * (len(extra) // len(old)):
             return have * (len(extra) // len(old))
     return extra
 
 
-def _steps(indents: dict[str, str]) -> list[tuple[str, str]]:
+def _indent_pairs(indents: dict[str, str]) -> list[tuple[str, str]]:
     """Equivalent pieces of indentation, smallest first."""
     known = sorted(indents.items(), key=lambda item: len(item[0]))
     if "" not in indents:

@@ -24,14 +24,18 @@ def with_stale_context(lines: Sequence[str], wanted: WantedEdit) -> tuple[EditMa
     touched = _touched(wanted)
     if wanted.new and any(True for _ in places(have.lines, [normalized_line(line) for line in wanted.new])):
         return None  # the edit was made before
-    every = (seen for anchor in _anchors(have, want, touched) for seen in alignments(have, want, touched, anchor))
-    agreeing = [seen for seen in every if seen.agrees]
+    candidates = (
+        alignment for anchor in _anchors(have, want, touched) for alignment in alignments(have, want, touched, anchor)
+    )
+    agreeing = [alignment for alignment in candidates if alignment.agrees]
     if not agreeing:
         return None
-    others = [seen for seen in agreeing if seen.contradicts(agreeing[0])]
+    others = [alignment for alignment in agreeing if alignment.contradicts(agreeing[0])]
     if others:
-        raise AmbiguousMatchError(sorted({agreeing[0].place, *(seen.place for seen in others)}), "stale context")
-    if not agreeing[0].knows_the_rest:
+        raise AmbiguousMatchError(
+            sorted({agreeing[0].place, *(alignment.place for alignment in others)}), "stale context"
+        )
+    if not agreeing[0].missing_line_is_clear:
         return None
     merged = _merged(lines, wanted, agreeing[0])
     return (EditMatch(agreeing[0].place, merged), "stale context") if merged else None
@@ -55,12 +59,12 @@ def _touched(wanted: WantedEdit) -> list[int]:
     return sorted(index for index in touched if 0 <= index < len(wanted.old) and wanted.old[index].strip())
 
 
-def _merged(lines: Sequence[str], wanted: WantedEdit, seen: Alignment) -> list[LineChange]:
+def _merged(lines: Sequence[str], wanted: WantedEdit, alignment: Alignment) -> list[LineChange]:
     """The changes, if every removed line exists and every new one has one place; empty otherwise."""
     for begin, end, _, _ in differences(wanted):
-        if not (seen.replaced(begin, end) if end > begin else seen.inserted(begin)):
+        if not (alignment.replaced(begin, end) if end > begin else alignment.inserted(begin)):
             return []
     try:
-        return changes(lines, wanted, seen.at)
+        return changes(lines, wanted, alignment.at)
     except NoMatchError:
         return []

@@ -39,39 +39,39 @@ def last_words(exchanges: Sequence[Exchange]) -> str:
     return next((each.text for each in reversed(exchanges) if each.text.strip()), "")
 
 
-def lines(rounds: Sequence[AgentRun]) -> Iterator[str]:
+def lines(runs: Sequence[AgentRun]) -> Iterator[str]:
     """JSON lines: one for each call to the model, in the form of our own steps, and one for the ending."""
-    for done in rounds:
-        steps = [_step(done.number, exchange) for exchange in done.exchanges] or [_step(done.number, None)]
-        asked = sum(exchange.seconds for exchange in done.exchanges)
+    for run in runs:
+        steps = [_step(run.number, exchange) for exchange in run.exchanges] or [_step(run.number, None)]
+        model_seconds = sum(exchange.seconds for exchange in run.exchanges)
         steps[-1]["ended"] = {
-            **done.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "spoken_to"}),
-            "files": [state.path for state in done.checkpoint.files],
+            **run.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "spoken_to"}),
+            "files": [state.path for state in run.checkpoint.files],
         }
-        steps[-1]["seconds"]["actions"] = round(max(0.0, done.seconds - asked), 3)
+        steps[-1]["seconds"]["actions"] = round(max(0.0, run.seconds - model_seconds), 3)
         for step in steps:
             yield json.dumps(step, ensure_ascii=False)
 
 
 def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
     """`round_number` is None for a start in which the agent made no call."""
-    told = exchange or Exchange(number=0, wire="chat")
+    recorded = exchange or Exchange(number=0, wire="chat")
     return {
         "round": round_number,
-        "step": told.number,
-        "new": list(told.new),
-        "content": told.text,
-        "actions": [{"tool": call.name, "arguments": _arguments(call.arguments)} for call in told.calls],
-        "refused": told.refused,
-        "usage": {**told.usage.model_dump(exclude={"cost"}), "cost": told.usage.cost / 1_000_000},
-        "seconds": {"model": told.seconds},
+        "step": recorded.number,
+        "new": list(recorded.new),
+        "content": recorded.text,
+        "actions": [{"tool": call.name, "arguments": _arguments(call.arguments)} for call in recorded.calls],
+        "refused": recorded.refused,
+        "usage": {**recorded.usage.model_dump(exclude={"cost"}), "cost": recorded.usage.cost / 1_000_000},
+        "seconds": {"model": recorded.seconds},
     }
 
 
 def _arguments(text: str) -> dict[str, Any]:
     """Arguments of the agent's own tool: usually an object, otherwise the text that the model wrote."""
     try:
-        found = json.loads(text)
+        arguments = json.loads(text)
     except (ValueError, RecursionError):
-        found = text
-    return found if isinstance(found, dict) else {"text": text}
+        arguments = text
+    return arguments if isinstance(arguments, dict) else {"text": text}

@@ -34,12 +34,14 @@ class ModelSocket:
 
     @asynccontextmanager
     async def open(
-        self, name: str, token: str, recipe: AgentRecipe, turns: int, heard: Callable[[Exchange], None]
+        self, name: str, token: str, recipe: AgentRecipe, turns: int, on_exchange: Callable[[Exchange], None]
     ) -> AsyncIterator[Gateway]:
         """`name` is the start's name, the same if it is repeated."""
         account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
         await account.begin()
         names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
-        gateway = Gateway(self.raw_call, account, token, names, recipe.leaves_out, on_exchange=heard, most_calls=turns)
+        gateway = Gateway(
+            self.raw_call, account, token, names, recipe.leaves_out, on_exchange=on_exchange, most_calls=turns
+        )
         async with serving(gateway, self.socket):
             yield gateway

@@ -18,7 +18,7 @@ from app.core.record import Record
 from app.llm.raw_call import WireProtocol
 from app.sandbox.base import TOOLS
 
-PLACES = frozenset({"tools", "task", "model", "base", "token", "home", "turns"})
+PLACEHOLDERS = frozenset({"tools", "task", "model", "base", "token", "home", "turns"})
 _PINNED = {
     "npm": re.compile(r"(?:@[\w.-]+/)?[\w.-]+@\d[\w.+-]*"),
     "pip": re.compile(r"[\w.-]+(?:\[[\w,-]+\])?==\d[\w.!+-]*"),
@@ -51,13 +51,13 @@ class AgentRecipe(Record):
     least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "AgentRecipe":
+    def _check_recipe(self) -> "AgentRecipe":
         loose = [package for package in self.packages if not _PINNED[self.client].fullmatch(package)]
         if loose:
             raise ValueError(f"{loose[0]!r} has no exact version")
         for text in (*self.command, *self.again, *self.environment.values(), *self.files, *self.files.values()):
             template = Template(text)
-            if not template.is_valid() or not set(template.get_identifiers()) <= PLACES:
+            if not template.is_valid() or not set(template.get_identifiers()) <= PLACEHOLDERS:
                 raise ValueError(f"{text[:60]!r} has a $ that stands for nothing; write $$ for the sign itself")
         return self
 

@@ -16,7 +16,7 @@ from app.agent.external.agent_run import AgentRun, last_words, lines
 from app.agent.external.gateway.exchange import Exchange
 from app.agent.external.model_socket import ModelSocket
 from app.agent.external.recipe import AgentRecipe
-from app.agent.external.start import LISTENS_SECONDS, SUBMISSION, TAIL, AgentStart, AgentTask
+from app.agent.external.start import MESSAGE_CHECK_SECONDS, SUBMISSION, TAIL, AgentStart, AgentTask
 from app.agent.native import RunnerContext, SandboxTree
 from app.agent.prompts import render
 from app.agent.step import Checkpoint
@@ -35,7 +35,7 @@ class ExternalRunner:
     recipe: AgentRecipe
     context: RunnerContext
     model_socket: ModelSocket
-    user_messages_interrupt: float = LISTENS_SECONDS
+    user_messages_interrupt: float = MESSAGE_CHECK_SECONDS
     rounds: list[AgentRun] = field(default_factory=list)
     _started: int = 0
 
@@ -52,19 +52,19 @@ class ExternalRunner:
         for number in range(1, STARTS + 1):
             before = self._started
             start = partial(self._start, number, assignment, answer, checkpoints)
-            done = await context.journal.step(self._named(number), AgentRun, start)
-            self.rounds.append(done)
-            if done.cut_short and self._started == before:
+            run = await context.journal.step(self._run_name(number), AgentRun, start)
+            self.rounds.append(run)
+            if run.cut_short and self._started == before:
                 continue  # in another process; the limit was raised before the job was resumed
-            if done.cut_short:
-                return self._ending("limit_reached", done.cut_short, None)
-            if done.spoken_to or (done.again and not done.turns):
+            if run.cut_short:
+                return self._ending("limit_reached", run.cut_short, None)
+            if run.spoken_to or (run.again and not run.turns):
                 continue  # with the new messages; or from the beginning if there is no conversation to continue
-            if done.submission is None:
-                return self._without_submission(done)
-            answer = await review(done.submission)
+            if run.submission is None:
+                return self._without_submission(run)
+            answer = await review(run.submission)
             if answer.accepted:
-                return self._ending("submitted", "", done.submission)
+                return self._ending("submitted", "", run.submission)
             if sum(not (each.cut_short or each.spoken_to) for each in self.rounds) >= ROUNDS:
                 break
         reason = f"{self.recipe.title} was started {len(self.rounds)} times, and its change was not accepted."
@@ -74,48 +74,50 @@ class ExternalRunner:
         self, number: int, assignment: Assignment, answer: ReviewResult | None, checkpoints: Checkpoints
     ) -> AgentRun:
         """One start from beginning to end. Its result is stored even if a limit or people ended it."""
-        begun = monotonic()
+        started = monotonic()
         task = await self._task(assignment, answer)
         self._started += 1
         self.context.progress.report("step", f"{self.recipe.title}, start {number}")
-        name, turns, seconds = self._named(number), self._turns_left(), self._seconds_left()
+        name, turns, seconds = self._run_name(number), self._turns_left(), self._seconds_left()
         start = AgentStart(
             self.recipe, self.context, self.model_socket, name, turns, seconds, self.user_messages_interrupt
         )
-        left = await start.make(task)
-        self.context.progress.report("observation", f"{self.name} ended with exit code {left.done.exit_code}")
+        output = await start.make(task)
+        self.context.progress.report("observation", f"{self.name} ended with exit code {output.done.exit_code}")
         checkpoint = await checkpoints.take()
         return AgentRun(
             number=number,
-            exit_code=left.done.exit_code,
-            seconds=round(monotonic() - begun, 3),
-            output=left.done.output.decode("utf-8", "replace")[-TAIL:],
-            exchanges=left.exchanges,
-            submission=left.submission or _unsaid(left.exchanges, checkpoint),
+            exit_code=output.done.exit_code,
+            seconds=round(monotonic() - started, 3),
+            output=output.done.output.decode("utf-8", "replace")[-TAIL:],
+            exchanges=output.exchanges,
+            submission=output.submission or _submission_of_changes(output.exchanges, checkpoint),
             checkpoint=checkpoint,
-            cut_short=left.cut_short,
-            heard=task.heard,
+            cut_short=output.cut_short,
+            heard=task.last_message,
             again=task.again,
-            spoken_to=bool(await self.context.user_messages.since(task.heard)),
+            spoken_to=bool(await self.context.user_messages.since(task.last_message)),
         )
 
     async def _task(self, assignment: Assignment, answer: ReviewResult | None) -> AgentTask:
         """The whole task; for an agent that continues its conversation, only what is new."""
-        words = await self.context.user_messages.since(0)
-        heard = words[-1].seq if words else 0
+        messages = await self.context.user_messages.since(0)
+        last_message = messages[-1].seq if messages else 0
         if self.recipe.again and self._started and self.rounds[-1].turns:
-            known = self.rounds[-1].heard
-            new = [said for said in words if said.seq > known]
+            last_known = self.rounds[-1].heard
+            new = [message for message in messages if message.seq > last_known]
             feedback = "" if answer is None or self.rounds[-1].spoken_to else answer.text
             return AgentTask(
-                render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), heard, again=True
+                render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), last_message, again=True
             )
-        brief = "\n\n".join(filter(None, (assignment.brief, _said(words))))
+        brief = "\n\n".join(filter(None, (assignment.brief, _messages_section(messages))))
         if answer is None:
-            return AgentTask(render("outside", brief=brief, submission=SUBMISSION), heard)
-        return AgentTask(render("outside_again", brief=brief, feedback=answer.text, submission=SUBMISSION), heard)
+            return AgentTask(render("outside", brief=brief, submission=SUBMISSION), last_message)
+        return AgentTask(
+            render("outside_again", brief=brief, feedback=answer.text, submission=SUBMISSION), last_message
+        )
 
-    def _named(self, number: int) -> str:
+    def _run_name(self, number: int) -> str:
         """The name of one start in the journal and the ledger."""
         return f"{self.name}.{number}"
 
@@ -126,14 +128,14 @@ class ExternalRunner:
     def _turns_left(self) -> int:
         return max(0, self.context.budget.steps - sum(done.turns for done in self.rounds))
 
-    def _without_submission(self, done: AgentRun) -> RunnerEnding:
+    def _without_submission(self, run: AgentRun) -> RunnerEnding:
         """The ending for a start without a change and without a submission."""
-        said = " ".join(last_words(done.exchanges).split())[:300] or " ".join(done.output.split())[-300:]
-        if done.exit_code == 0:
+        statement = " ".join(last_words(run.exchanges).split())[:300] or " ".join(run.output.split())[-300:]
+        if run.exit_code == 0:
             reason = f"{self.recipe.title} stopped without a change and without submitting anything."
-            return self._ending("no_change", reason, None).model_copy(update={"claim": said})
+            return self._ending("no_change", reason, None).model_copy(update={"claim": statement})
         return self._ending(
-            "error", f"{self.recipe.title} ended with exit code {done.exit_code}. Its output: {said}", None
+            "error", f"{self.recipe.title} ended with exit code {run.exit_code}. Its output: {statement}", None
         )
 
     def _ending(self, status: str, reason: str, submission: Submission | None) -> RunnerEnding:
@@ -150,18 +152,20 @@ class ExternalRunner:
         return lines(self.rounds)
 
 
-def _said(words: Sequence[UserMessage]) -> str:
-    return f"# What people said since\n\n{format_messages(words)}" if words else ""
+def _messages_section(messages: Sequence[UserMessage]) -> str:
+    return f"# What people said since\n\n{format_messages(messages)}" if messages else ""
 
 
-def _news_text(words: Sequence[UserMessage], feedback: str) -> str:
+def _news_text(user_messages: Sequence[UserMessage], feedback: str) -> str:
     """The task for an agent that already knows the rest."""
     facts = f"The harness verified your change, and it was not accepted:\n\n{feedback}" if feedback else ""
-    messages = f"People said, while you were at work:\n\n{format_messages(words)}" if words else ""
-    return "\n\n".join(filter(None, (facts, messages))) or "You were interrupted."
+    message_section = (
+        f"People said, while you were at work:\n\n{format_messages(user_messages)}" if user_messages else ""
+    )
+    return "\n\n".join(filter(None, (facts, message_section))) or "You were interrupted."
 
 
-def _unsaid(exchanges: Sequence[Exchange], checkpoint: Checkpoint) -> Submission | None:
+def _submission_of_changes(exchanges: Sequence[Exchange], checkpoint: Checkpoint) -> Submission | None:
     """A submission for a change that the agent did not submit, from its last message and the tests it changed."""
     if checkpoint.clean:
         return None

@@ -19,17 +19,17 @@ SUBMISSION = "/tmp/submission.json"  # noqa: S108  # a path inside the sandbox
 MAX_TASK_LENGTH = 120_000
 """Bytes of the task: one argument of a command has at most 128 KB."""
 TAIL = 4_000
-LISTENS_SECONDS = 2.0
+MESSAGE_CHECK_SECONDS = 2.0
 """Seconds between two checks for messages, if an agent can be interrupted."""
 INTERRUPTED = CompletedCommand(130, b"It was interrupted, because people said something.")
 _WRITE = 'mkdir -p "$(dirname "$1")" && cat > "$1"'
 
 
 class AgentTask(NamedTuple):
-    """The agent's task. `heard` is the number of the last user message in it; `again`: continue the conversation."""
+    """The task; `last_message` is the number of the last user message in it, `again` continues the conversation."""
 
     text: str
-    heard: int = 0
+    last_message: int = 0
     again: bool = False
 
 
@@ -52,7 +52,7 @@ class AgentStart:
     name: str
     turns: int
     seconds: float
-    listens: float = LISTENS_SECONDS
+    message_check_seconds: float = MESSAGE_CHECK_SECONDS
 
     async def make(self, task: AgentTask) -> AgentOutput:
         """Run from start to end; an agent that can continue is stopped when people write."""
@@ -63,29 +63,29 @@ class AgentStart:
             self.name, values["token"], self.recipe, self.turns, self._read_messages
         ) as gateway:
             done = await self._until_user_message(
-                [fill_placeholders(part, values) for part in command], values, task.heard
+                [fill_placeholders(part, values) for part in command], values, task.last_message
             )
         late = f"The {self.context.budget.minutes:g} minutes are used." if done.timed_out else ""
         cut_short = gateway.cut_short or late
         return AgentOutput(done, tuple(gateway.recorder.exchanges), await self._submission(), cut_short)
 
     async def _until_user_message(
-        self, command: Sequence[str], values: Mapping[str, str], heard: int
+        self, command: Sequence[str], values: Mapping[str, str], last_message: int
     ) -> CompletedCommand:
         if not self.recipe.again:
             return await self._executed(command, values)
         working = asyncio.ensure_future(self._executed(command, values))
-        speaking = asyncio.ensure_future(self._messages_after(heard))
+        new_messages = asyncio.ensure_future(self._messages_after(last_message))
         try:
-            await asyncio.wait({working, speaking}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, new_messages}, return_when=asyncio.FIRST_COMPLETED)
             if working.done():
                 return working.result()
-            speaking.result()  # raises if the messages could not be read
+            new_messages.result()  # raises if the messages could not be read
             return INTERRUPTED
         finally:
-            for task in (working, speaking):
+            for task in (working, new_messages):
                 task.cancel()
-            await asyncio.wait({working, speaking})
+            await asyncio.wait({working, new_messages})
 
     async def _executed(self, command: Sequence[str], values: Mapping[str, str]) -> CompletedCommand:
         return await self.context.sandbox.exec(
@@ -137,17 +137,17 @@ class AgentStart:
         text = f"{name}.{exchange.number}: {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
         self.context.progress.report("cost", f"{text}; {calls}" if calls else text)
 
-    async def _messages_after(self, heard: int) -> None:
+    async def _messages_after(self, last_message: int) -> None:
         """Returns when there are new messages."""
-        while not await self.context.user_messages.since(heard):  # noqa: ASYNC110  # it may be rows of a database
-            await asyncio.sleep(self.listens)
+        while not await self.context.user_messages.since(last_message):  # noqa: ASYNC110  # it may be rows of a database
+            await asyncio.sleep(self.message_check_seconds)
 
 
 def as_argument(task: str) -> str:
     """A task as an argument: if too long, its middle is dropped, since beginning and end say what to do."""
-    told = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
-    if len(told) <= MAX_TASK_LENGTH:
-        return told.decode()
+    encoded = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
+    if len(encoded) <= MAX_TASK_LENGTH:
+        return encoded.decode()
     half = MAX_TASK_LENGTH // 2
-    beginning, end = told[:half].decode("utf-8", "ignore"), told[-half:].decode("utf-8", "ignore")
-    return f"{beginning}\n\n[{len(told) - MAX_TASK_LENGTH:,} bytes are left out here.]\n\n{end}"
+    beginning, end = encoded[:half].decode("utf-8", "ignore"), encoded[-half:].decode("utf-8", "ignore")
+    return f"{beginning}\n\n[{len(encoded) - MAX_TASK_LENGTH:,} bytes are left out here.]\n\n{end}"

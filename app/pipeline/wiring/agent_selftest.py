@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from app.agent.external.recipe import AgentRecipe
-from app.agent.external.selftest.selftest import SelftestResult, SelftestScript, in_short, run_selftest
+from app.agent.external.selftest.selftest import SelftestResult, SelftestScript, run_selftest, shortened
 from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError
 from app.pipeline.wiring.external_agent import ExternalAgent
@@ -26,7 +26,7 @@ async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestRe
             spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", play.fill)
             sandbox = await provider.open(replace(spec, tools=tools, model_socket=guest.socket))
         except AgentFixError as error:
-            return SelftestResult(stopped_at="was installed", reason=in_short(error.message))
+            return SelftestResult(stopped_at="was installed", reason=shortened(error.message))
         try:
             return await run_selftest(recipe, sandbox, guest.socket, play)
         finally:

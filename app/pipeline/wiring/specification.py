@@ -44,7 +44,7 @@ class Specifying:
         author = Author(
             budgeted_model=self.job_models.of("test"),
             progress=self.progress,
-            borrow=partial(self.workspaces.borrowed, "author"),
+            open_sandbox=partial(self.workspaces.borrowed, "author"),
             freeze=self.prover.specify,
             share=self.inputs.job.budget.usd // SHARE,
         )

@@ -266,7 +266,7 @@ async def compared(provider: BubblewrapProvider, language: Language, source: str
     setup = WITH_GO if language is GO else None
     project = Project(provider, {**language.files, language.path: language.right}, setup=setup)
     patch = patch_of({language.path: textwrap.dedent(source)})
-    runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0, tree=project.tree)
+    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
     return await runner.both(patch, project.tree, None)
 
 

@@ -42,7 +42,7 @@ async def compared(
 ) -> SuiteComparison:
     project = Project(provider, files)
     patch = patch_of({path: None if text is None else textwrap.dedent(text) for path, text in changes.items()})
-    runner = SuiteRunner(project.suite, project.borrow, ListProgress(), 200.0, tree=project.tree)
+    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
     return await runner.both(patch, project.tree, None)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.agent.loop_detection import NEARLY_STUCK, SAME_STUCK, STUCK, UNDONE
+from app.agent.loop_detection import REVERTED, SAME_STUCK, SIMILAR_STUCK, STUCK
 from app.agent.stop_rules import CUT_OFF, EMPTY, FAILED_EDITS, FILTERED, SILENT, SUBMISSIONS, UNUSABLE
 from app.core.job import Budget
 from tests.support.always_ends.answers import (
@@ -138,16 +138,16 @@ def _circles() -> Iterator[Case]:
         "a process": "echo pid $$",
     }
     for name, command in nearly.items():
-        case = Case(f"the same command but for {name}", ever(1, always(bash(command))), "error", 1 + NEARLY_STUCK)
+        case = Case(f"the same command but for {name}", ever(1, always(bash(command))), "error", 1 + SIMILAR_STUCK)
         yield replace(case, says="loop")
     pair = in_turn(bash("echo $RANDOM"), bash("date +%N"))
-    yield Case("two commands in turn but for numbers", ever(1, pair), "error", 1 + 2 * NEARLY_STUCK, says="loop")
+    yield Case("two commands in turn but for numbers", ever(1, pair), "error", 1 + 2 * SIMILAR_STUCK, says="loop")
     back_and_forth = in_turn(edit("a + b", "a * b"), edit("a * b", "a + b"))
     yield Case("edits that undo each other", ever(2, back_and_forth), "error", 2 + 2 * STUCK, says="loop")
     watched = in_turn(edit("a + b", "a * b"), bash("cat app.py"), edit("a * b", "a + b"), bash("date +%N"))
     yield Case("edits that undo each other with looks between", ever(2, watched), "error", 25, says="undo")
     files = in_turn(write("scratch.txt", "x\n"), bash("rm scratch.txt; echo $RANDOM"))
-    yield Case("a file that comes and goes", ever(2, files), "error", 2 + 2 * UNDONE + 1)
+    yield Case("a file that comes and goes", ever(2, files), "error", 2 + 2 * REVERTED + 1)
 
 
 def _edits() -> Iterator[Case]:
@@ -214,7 +214,7 @@ def _floods() -> Iterator[Case]:
 
     yield Case("files of 200 KB for ever", ever(1, growing), "limit_reached", 26, budget=Budget(steps=12))
     talk = act(("bash", {"command": "date +%N"}), content="so on and on " * (LARGE // 13))
-    yield Case("200 KB of talk with a call", ever(1, always(talk)), "error", 1 + NEARLY_STUCK)
+    yield Case("200 KB of talk with a call", ever(1, always(talk)), "error", 1 + SIMILAR_STUCK)
 
 
 def _hanging() -> Iterator[Case]:

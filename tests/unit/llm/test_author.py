@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.author import TURNS, Author, settle
+from app.agent.author import MAX_TURNS, Author, settle
 from app.core.evidence import Outcome
 from app.core.verification import SourceText, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
@@ -49,7 +49,7 @@ class AuthorHarness:
     opened: int = 0
 
     @asynccontextmanager
-    async def borrow(self) -> AsyncIterator[Sandbox]:
+    async def open_sandbox(self) -> AsyncIterator[Sandbox]:
         self.opened += 1
         yield LocalSandbox(self.root, FILES)
 
@@ -66,7 +66,7 @@ class AuthorHarness:
         author = Author(
             budgeted_model=UnbudgetedModel(self.model),
             progress=ListProgress(),
-            borrow=self.borrow,
+            open_sandbox=self.open_sandbox,
             freeze=self.freeze,
             share=self.share,
         )
@@ -129,10 +129,10 @@ async def test_an_author_may_say_that_no_test_can_show_it(tmp_path: Path) -> Non
 
 
 async def test_turns_are_bounded(tmp_path: Path) -> None:
-    harness = AuthorHarness(tmp_path, [LOOK] * TURNS)
+    harness = AuthorHarness(tmp_path, [LOOK] * MAX_TURNS)
     found = await harness.write()
-    assert found.absent == f"their author did not hand any in within {TURNS} turns."
-    assert "You have two turns left" in harness.said(TURNS - 1)[-1]
+    assert found.absent == f"their author did not hand any in within {MAX_TURNS} turns."
+    assert "You have two turns left" in harness.said(MAX_TURNS - 1)[-1]
 
 
 async def test_who_stops_calling_tools_is_reminded_once(tmp_path: Path) -> None:

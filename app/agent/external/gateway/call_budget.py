@@ -21,7 +21,7 @@ from app.llm.tokens import count_text
 
 MIN_ANSWER = 256
 """Output tokens below which an answer is useless; agents have small questions too."""
-SHARE_IS_USED = "This attempt's share of the money is used."
+SHARE_USED_UP = "This attempt's share of the money is used."
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class CallBudget:
         space = affordable(info, prompt, min(left, share), wanted.space)
         if space < enough:
             worst = worst_case(info, prompt, enough)
-            raise BudgetError(SHARE_IS_USED) if worst <= left else self.ledger.refusal(call, worst)
+            raise BudgetError(SHARE_USED_UP) if worst <= left else self.ledger.refusal(call, worst)
         lost = Usage(prompt_tokens=prompt, estimated=True)
         lost = lost.model_copy(update={"cost": cost_of(info, lost)})
         self.ledger.reserve(call, worst_case(info, prompt, space), if_lost=lost)
@@ -106,7 +106,7 @@ class CallBudget:
         reported = reading.usage
         if reported is not None and reading.finished:
             return reported
-        completion = count_text(self.info.name, reading.everything)
+        completion = count_text(self.info.name, reading.all_text)
         if reported is None:
             return Usage(prompt_tokens=reserved.prompt, completion_tokens=completion, estimated=True)
         completion = max(completion, reported.completion_tokens)

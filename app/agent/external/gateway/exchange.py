@@ -13,9 +13,9 @@ from app.llm.raw_call import WireProtocol
 
 MAX_TEXT = 200_000
 """Characters of one message: other agents send their whole conversation every time."""
-MAX_KEPT = 20_000_000
+MAX_STORED = 20_000_000
 """Characters of all new messages of one start; later ones are shortened."""
-BEGINNING = 300
+SHORTENED_LENGTH = 300
 MAX_REFUSALS = 100
 """Refused calls to store, so that an agent that repeats them does not fill the disk."""
 
@@ -38,7 +38,7 @@ class ExchangeRecorder:
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
-        self._space = MAX_KEPT
+        self._space = MAX_STORED
         self._refusals = 0
         self.exchanges: list[Exchange] = []
 
@@ -52,7 +52,7 @@ class ExchangeRecorder:
         return tuple(map(self._bounded, new))
 
     def _bounded(self, text: str) -> str:
-        kept = clipped(text, MAX_TEXT if len(text) <= self._space else BEGINNING)
+        kept = clipped(text, MAX_TEXT if len(text) <= self._space else SHORTENED_LENGTH)
         self._space -= len(kept)
         return kept
 

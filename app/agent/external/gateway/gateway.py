@@ -42,19 +42,19 @@ class RequestSlots:
 
     def __init__(self, limits: GatewayLimits) -> None:
         self._free = asyncio.Semaphore(limits.at_once)
-        self._most = limits.at_once + limits.waiting
-        self._here = 0
+        self._max_calls = limits.at_once + limits.waiting
+        self._current = 0
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        if self._here >= self._most:
+        if self._current >= self._max_calls:
             raise RequestRefused(429, "too_many_calls", "Too many calls at once.", retry_after=1.0)
-        self._here += 1
+        self._current += 1
         try:
             async with self._free:
                 yield
         finally:
-            self._here -= 1
+            self._current -= 1
 
 
 @dataclass(slots=True)
@@ -113,26 +113,24 @@ class Gateway:
         body = {name: value for name, value in body.items() if name not in self.leaves_out}
         try:
             check(protocol, body, self.names)
-            return await self._passed_on(protocol, body)
+            return await self._forward(protocol, body)
         except RequestRefused as refusal:
-            if told := self.recorder.refused(protocol, refusal):
-                self.on_exchange(told)
+            if refused_exchange := self.recorder.refused(protocol, refusal):
+                self.on_exchange(refused_exchange)
             raise
 
-    async def _passed_on(
-        self, protocol: WireProtocol, body: Mapping[str, Any]
-    ) -> dict[str, Any] | AsyncGenerator[bytes]:
+    async def _forward(self, protocol: WireProtocol, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
         call = _GatewayCall(self, protocol, body)
         if not body.get("stream"):
             return await call.whole()
-        async with AsyncExitStack() as unless_begun:
-            frames = await unless_begun.enter_async_context(aclosing(call.frames()))
+        async with AsyncExitStack() as unless_started:
+            frames = await unless_started.enter_async_context(aclosing(call.frames()))
             first = await anext(frames)  # so that an immediate failure gets an error status instead of half a stream
-            unless_begun.pop_all()
-        return _after(first, frames)
+            unless_started.pop_all()
+        return _prepend(first, frames)
 
 
-async def _after(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _prepend(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
     async with aclosing(rest):
         yield first
         async for piece in rest:
@@ -150,40 +148,40 @@ class _GatewayCall:
     async def whole(self) -> dict[str, Any]:
         reading: ResponseReader | None = None
         async with self.gateway.places.taken():
-            reserved, begun, new = await self._begin()
+            reserved, started, new = await self._begin()
             try:
                 reading = ResponseReader(self.protocol)
                 document = await self.gateway.raw_call.complete(self.protocol, self.body, reserved.limit)
                 reading.whole(document)
             except ModelError as error:
                 reading = reading if error.reason in CHARGED else None
-                raise refused(error) from error
+                raise as_refusal(error) from error
             else:
                 return document
             finally:
-                self._end(reserved, reading, new, begun)
+                self._end(reserved, reading, new, started)
 
     async def frames(self) -> AsyncGenerator[bytes]:
         """Ends as the protocol requires; an error in the middle becomes one more event before the end."""
-        reading, begun_to_answer = ResponseReader(self.protocol), False
+        reading, answer_started = ResponseReader(self.protocol), False
         async with self.gateway.places.taken():
-            reserved, begun, new = await self._begin()
+            reserved, started, new = await self._begin()
             charged: ResponseReader | None = reading
             try:
                 async with aclosing(self._events(reserved, reading)) as events:
                     async for event in events:
-                        begun_to_answer = True
-                        if not self._unasked(event):
+                        answer_started = True
+                        if not self._is_our_usage_chunk(event):
                             yield frame(event)
                 if self.protocol == "chat":
                     yield DONE
             except ModelError as error:
-                if not begun_to_answer:
+                if not answer_started:
                     charged = reading if error.reason in CHARGED else None
-                    raise refused(error) from error
-                yield refusal_event(self.protocol, refused(error))
+                    raise as_refusal(error) from error
+                yield refusal_event(self.protocol, as_refusal(error))
             finally:
-                self._end(reserved, charged, new, begun)
+                self._end(reserved, charged, new, started)
 
     async def _events(self, reserved: Reservation, reading: ResponseReader) -> AsyncGenerator[StreamEvent]:
         """Events in their order; a stream without its last event is an error, whatever the client makes of it."""
@@ -196,7 +194,7 @@ class _GatewayCall:
         if not reading.finished:
             raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
 
-    def _unasked(self, event: StreamEvent) -> bool:
+    def _is_our_usage_chunk(self, event: StreamEvent) -> bool:
         """The usage chunk is our own request; a chat client that did not request it may fail on it."""
         return self.protocol == "chat" and not event.data.get("choices") and not wants_usage(self.body)
 
@@ -204,17 +202,17 @@ class _GatewayCall:
         reserved = await self.gateway.allowance.reserve(self.protocol, self.body)
         return reserved, self.gateway.clock(), self.gateway.recorder.new_messages(self.body)
 
-    def _end(self, reserved: Reservation, reading: ResponseReader | None, new: tuple[str, ...], begun: float) -> None:
+    def _end(self, reserved: Reservation, reading: ResponseReader | None, new: tuple[str, ...], started: float) -> None:
         """Has no `await`: a task that is cancelled here may be cancelled again before the money is booked."""
         gateway = self.gateway
         usage = gateway.account.book(reserved, reading)
         gateway.allowance.ended(reserved, answered=reading is not None)
         if reading is not None:
-            took = gateway.clock() - begun
-            gateway.on_exchange(gateway.recorder.answered(self.protocol, new, reading, usage, took))
+            seconds = gateway.clock() - started
+            gateway.on_exchange(gateway.recorder.answered(self.protocol, new, reading, usage, seconds))
 
 
-def refused(error: AgentFixError) -> RequestRefused:
+def as_refusal(error: AgentFixError) -> RequestRefused:
     """A provider's error, as a status that the agent's client handles correctly."""
     if not isinstance(error, ModelError):
         return RequestRefused(500, "error", error.message)

@@ -7,9 +7,9 @@ from app.agent.external.gateway.protocols import RequestRefused
 from app.agent.external.gateway.tool_rules import check_cache, check_tools
 from app.llm.raw_call import EXTRAS, FIELDS, OURS, Body, WireProtocol
 
-KEPT_ELSEWHERE = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
+PROVIDER_STATE_FIELDS = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
 """Fields that refer to what the provider stores, or does later or elsewhere."""
-ONLY: Mapping[str, tuple[Any, ...]] = {
+ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "store": (False,),
     "service_tier": ("auto", "default", "standard_only"),
@@ -17,7 +17,7 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
     "prompt_cache_retention": ("in_memory", "in-memory"),
 }
 """Fields with only one allowed set of values: one answer, nothing stored, at the expected price."""
-REMOTE = ("image_url", "file_url", "url")
+URL_FIELDS = ("image_url", "file_url", "url")
 MAX_PARTS = 200_000
 
 
@@ -34,16 +34,18 @@ def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
 
 def _check_fields(protocol: WireProtocol, body: Body) -> None:
     """Unknown fields are dropped, because some providers' fields select other models, prices or their own searches."""
-    for name in KEPT_ELSEWHERE:
+    for name in PROVIDER_STATE_FIELDS:
         if body.get(name):
             raise RequestRefused(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
     for name, value in body.items():
-        if value is None or name in KEPT_ELSEWHERE:
+        if value is None or name in PROVIDER_STATE_FIELDS:
             continue
         if not (name in FIELDS[protocol] or name in EXTRAS[protocol] or name in OURS):
             raise RequestRefused(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
-        if name in ONLY and not any(value == each and type(value) is type(each) for each in ONLY[name]):
-            raise RequestRefused(400, "not_offered", f"{name} can only be {ONLY[name][0]!r} here.")
+        if name in ALLOWED_VALUES and not any(
+            value == each and type(value) is type(each) for each in ALLOWED_VALUES[name]
+        ):
+            raise RequestRefused(400, "not_offered", f"{name} can only be {ALLOWED_VALUES[name][0]!r} here.")
 
 
 def _check_parts(body: Body) -> None:
@@ -53,7 +55,7 @@ def _check_parts(body: Body) -> None:
             raise RequestRefused(413, "too_large", f"A conversation has at most {MAX_PARTS:,} parts.")
         if "file_id" in part:
             raise RequestRefused(400, "not_offered", "Files of the provider's account are not offered.")
-        for name in REMOTE:
+        for name in URL_FIELDS:
             address = part.get(name)
             if isinstance(address, str) and part.get("type") != "text" and not address.startswith("data:"):
                 raise RequestRefused(

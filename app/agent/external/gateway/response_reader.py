@@ -47,7 +47,7 @@ class ResponseReader:
         )
 
     @property
-    def everything(self) -> str:
+    def all_text(self) -> str:
         """All text of the model, for counting its tokens."""
         return self.text + "".join(call.name + call.arguments for call in self.calls)
 

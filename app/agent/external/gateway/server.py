@@ -22,7 +22,7 @@ from app.llm.tokens import count_text
 T = TypeVar("T")
 START_SECONDS = 10.0
 TOO_LARGE = 413
-NOBODY_LISTENS = 499
+CLIENT_CLOSED = 499
 MAX_CONNECTIONS = 256
 SOCKET_MODE = 0o666
 """The agent is another user; the directory around the socket limits who can reach it."""
@@ -81,11 +81,11 @@ def application(gateway: Gateway) -> Starlette:
         try:
             gateway.admit(token_of(request))
             body = gateway.parse(await _read(request, gateway.limits.body))
-            answer = await _unless_gone(request, gateway.answer(protocol, body))
+            answer = await _while_connected(request, gateway.answer(protocol, body))
         except RequestRefused as refusal:
             return _refused(protocol, refusal)
         except ClientDisconnect:
-            return Response(status_code=NOBODY_LISTENS)
+            return Response(status_code=CLIENT_CLOSED)
         if isinstance(answer, dict):
             return JSONResponse(answer)
         return StreamingResponse(answer, media_type="text/event-stream", headers={"cache-control": "no-store"})
@@ -122,21 +122,21 @@ def token_of(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
 
 
-async def _unless_gone(request: Request, answering: Coroutine[Any, Any, T]) -> T:
+async def _while_connected(request: Request, handler: Coroutine[Any, Any, T]) -> T:
     """The answer; cancelled if the client disconnects before it starts, with ClientDisconnect."""
-    answer, gone = asyncio.ensure_future(answering), asyncio.ensure_future(_hung_up(request))
+    answer, disconnected = asyncio.ensure_future(handler), asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
         raise ClientDisconnect
     finally:
-        for task in (answer, gone):
+        for task in (answer, disconnected):
             task.cancel()
-        await asyncio.gather(answer, gone, return_exceptions=True)
+        await asyncio.gather(answer, disconnected, return_exceptions=True)
 
 
-async def _hung_up(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     """Returns when the client has disconnected; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -110,38 +110,38 @@ def _response(line: ScriptedAnswer, model: str, status: str, output: list[dict[s
 
 def _items(line: ScriptedAnswer) -> list[dict[str, Any]]:
     part = {"type": "output_text", "text": line.text, "annotations": []}
-    said = {"id": f"msg_{line.number}", "type": "message", "role": "assistant", "status": "completed"}
-    items: list[dict[str, Any]] = [{**said, "content": [part]}]
+    message = {"id": f"msg_{line.number}", "type": "message", "role": "assistant", "status": "completed"}
+    items: list[dict[str, Any]] = [{**message, "content": [part]}]
     if line.call is not None:
-        called = {"type": "function_call", "id": f"fc_{line.number}", "call_id": line.call.id, "name": line.call.name}
-        items.append({**called, "arguments": line.call.arguments, "status": "completed"})
+        call = {"type": "function_call", "id": f"fc_{line.number}", "call_id": line.call.id, "name": line.call.name}
+        items.append({**call, "arguments": line.call.arguments, "status": "completed"})
     return items
 
 
 def _response_events(line: ScriptedAnswer, model: str) -> Iterator[dict[str, Any]]:
-    begun = _response(line, model, "in_progress", [])
+    response = _response(line, model, "in_progress", [])
     items = _items(line)
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    yield {"type": "response.created", "response": response}
+    yield {"type": "response.in_progress", "response": response}
     for index, item in enumerate(items):
-        place = {"output_index": index, "item_id": item["id"]}
-        yield {"type": "response.output_item.added", "output_index": index, "item": _unsaid(item)}
+        position = {"output_index": index, "item_id": item["id"]}
+        yield {"type": "response.output_item.added", "output_index": index, "item": _without_content(item)}
         if item["type"] == "message":
-            spot = {**place, "content_index": 0}
+            content_position = {**position, "content_index": 0}
             empty = {"type": "output_text", "text": "", "annotations": []}
-            yield {"type": "response.content_part.added", **spot, "part": empty}
-            yield {"type": "response.output_text.delta", **spot, "delta": line.text, "logprobs": []}
-            yield {"type": "response.output_text.done", **spot, "text": line.text, "logprobs": []}
-            yield {"type": "response.content_part.done", **spot, "part": item["content"][0]}
+            yield {"type": "response.content_part.added", **content_position, "part": empty}
+            yield {"type": "response.output_text.delta", **content_position, "delta": line.text, "logprobs": []}
+            yield {"type": "response.output_text.done", **content_position, "text": line.text, "logprobs": []}
+            yield {"type": "response.content_part.done", **content_position, "part": item["content"][0]}
         else:
-            words = item["arguments"]
-            yield {"type": "response.function_call_arguments.delta", **place, "delta": words}
-            yield {"type": "response.function_call_arguments.done", **place, "arguments": words}
+            arguments = item["arguments"]
+            yield {"type": "response.function_call_arguments.delta", **position, "delta": arguments}
+            yield {"type": "response.function_call_arguments.done", **position, "arguments": arguments}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": "response.completed", "response": _response(line, model, "completed", items)}
 
 
-def _unsaid(item: dict[str, Any]) -> dict[str, Any]:
+def _without_content(item: dict[str, Any]) -> dict[str, Any]:
     """The item as it is when it starts."""
     empty: dict[str, Any] = {"content": [], "arguments": ""}
     return {**{name: empty.get(name, value) for name, value in item.items()}, "status": "in_progress"}

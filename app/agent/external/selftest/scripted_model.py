@@ -10,16 +10,16 @@ from app.llm.base import ModelInfo, ToolCall
 from app.llm.raw_call import Body, StreamEvent, WireProtocol
 
 INFO = ModelInfo("rehearsal", context_window=400_000, max_output=32_000, priced=False)
-ALSO_A_PATH = frozenset({"path", "file_path", "old_string"})
+EDITOR_ARGUMENTS = frozenset({"path", "file_path", "old_string"})
 """Arguments that show that a tool which takes a command is an editor."""
-COMMAND = ("command", "cmd")
-NAMES = ("bash", "shell", "exec", "terminal")
-ENDS = "finish"
+COMMAND_ARGUMENTS = ("command", "cmd")
+SHELL_NAMES = ("bash", "shell", "exec", "terminal")
+FINISH_TOOL = "finish"
 """A tool by which some agents end their work."""
-HANDS_IN = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SUBMIT_COMMAND = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """How an agent with only a shell is told to end."""
 DONE = "Done."
-_FILLED: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_input": "false"}
+_DEFAULT_ARGUMENTS: Mapping[str, Any] = {"security_risk": "LOW", "timeout": 60_000, "is_input": "false"}
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class ScriptedModel:
     """An `app.llm.raw_call.RawProxyCall` with fixed answers; without a tool for commands, it answers a few words."""
 
     commands: Sequence[str]
-    said: int = 0
+    commands_requested: int = 0
     """How many of the commands were requested."""
     bodies: list[Body] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
@@ -45,7 +45,7 @@ class ScriptedModel:
 
     def begin(self, commands: Sequence[str]) -> None:
         """Set the commands of another start."""
-        self.commands, self.said = commands, 0
+        self.commands, self.commands_requested = commands, 0
         self._starts.append(len(self.bodies))
 
     def observe(self, start: int) -> str:
@@ -59,15 +59,15 @@ class ScriptedModel:
         shell = _shell(tools)
         if shell is None:
             return ScriptedAnswer(number, "A short title")
-        if self.said < len(self.commands):
-            self.said += 1
-            return _line(number, "I go on.", shell, self.commands[self.said - 1])
-        finish = next((name for name, _ in tools if name == ENDS), None)
+        if self.commands_requested < len(self.commands):
+            self.commands_requested += 1
+            return _line(number, "I go on.", shell, self.commands[self.commands_requested - 1])
+        finish = next((name for name, _ in tools if name == FINISH_TOOL), None)
         if finish is not None:
             return ScriptedAnswer(
                 number, "", ToolCall(id=f"call_{number}", name=finish, arguments=json.dumps({"message": DONE}))
             )
-        return _line(number, DONE, shell, HANDS_IN) if len(tools) == 1 else ScriptedAnswer(number, DONE)
+        return _line(number, DONE, shell, SUBMIT_COMMAND) if len(tools) == 1 else ScriptedAnswer(number, DONE)
 
 
 Tool = tuple[str, Mapping[str, Any]]
@@ -90,18 +90,18 @@ def _shell(tools: Sequence[Tool]) -> Tool | None:
     """The tool that takes a command, chosen by its name if there are several."""
     found = []
     for name, schema in tools:
-        takes = schema.get("properties", {}).keys()
-        if takes & set(COMMAND) and not takes & ALSO_A_PATH:
+        arguments = schema.get("properties", {}).keys()
+        if arguments & set(COMMAND_ARGUMENTS) and not arguments & EDITOR_ARGUMENTS:
             found.append((name, schema))
-    named = [tool for tool in found if any(word in tool[0].lower() for word in NAMES)]
+    named = [tool for tool in found if any(word in tool[0].lower() for word in SHELL_NAMES)]
     return next(iter([*named, *found]), None)
 
 
 def _line(number: int, text: str, shell: Tool, command: str) -> ScriptedAnswer:
     name, schema = shell
-    key = next(each for each in COMMAND if each in schema["properties"])
+    key = next(each for each in COMMAND_ARGUMENTS if each in schema["properties"])
     listed = schema["properties"][key].get("type") == "array"
     arguments: dict[str, Any] = {key: ["bash", "-lc", command] if listed else command}
     for wanted in schema.get("required", ()):
-        arguments.setdefault(wanted, _FILLED.get(wanted, "work"))
+        arguments.setdefault(wanted, _DEFAULT_ARGUMENTS.get(wanted, "work"))
     return ScriptedAnswer(number, text, ToolCall(id=f"call_{number}", name=name, arguments=json.dumps(arguments)))

@@ -85,7 +85,7 @@ class SelftestScript:
 async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, script: SelftestScript) -> SelftestResult:
     """Run the task in a sandbox with the agent's programs and `socket` as its way out."""
     model, files = ScriptedModel(script.commands), _SelftestTree(script.files)
-    heckler: UserMessages = Interrupter(model, script) if recipe.again else NoUserMessages()
+    interrupter: UserMessages = Interrupter(model, script) if recipe.again else NoUserMessages()
     context = RunnerContext(
         budgeted_model=_NoModel(),
         sandbox=sandbox,
@@ -94,13 +94,13 @@ async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, scri
         blobs=(blobs := _MemoryBlobs()),
         progress=_NoProgress(),
         budget=BUDGET,
-        user_messages=heckler,
+        user_messages=interrupter,
     )
     runner = ExternalRunner(recipe, context, ModelSocket(socket, model, MemoryLedger(DOLLAR)))
     try:
         ending = await runner.work(Assignment(brief=BRIEF), _accept)
     except AgentFixError as error:
-        return SelftestResult(stopped_at="asked its model", reason=in_short(error.message))
+        return SelftestResult(stopped_at="asked its model", reason=shortened(error.message))
     stopped = _stopped_at(model, script, runner.rounds, blobs)
     return SelftestResult(
         stopped_at=stopped,
@@ -122,10 +122,10 @@ class Interrupter:
         self.model.commands = (*self.script.commands[:-1], WAIT)
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
-        if not self.words and self.model.said == len(self.script.commands):
+        if not self.words and self.model.commands_requested == len(self.script.commands):
             self.words = (UserMessage(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.script.note}"),)
             self.model.begin(self.script.commands[-1:])
-        return tuple(said for said in self.words if said.seq > seq)
+        return tuple(message for message in self.words if message.seq > seq)
 
 
 async def _accept(_: Submission) -> ReviewResult:
@@ -137,33 +137,33 @@ def _stopped_at(
 ) -> SelftestAct | Literal[""]:
     """The first step without proof that it happened."""
     last = rounds[-1]
-    left = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
+    files = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
     acts: dict[SelftestAct, bool] = {
         "asked its model": bool(model.bodies),
         "executed commands": script.nonce in model.observe(0),
-        "changed the file": left == {PATH: AFTER.encode()},
-        "went on with its conversation": len(rounds) == 1 or _went_on(model, script, last),
+        "changed the file": files == {PATH: AFTER.encode()},
+        "went on with its conversation": len(rounds) == 1 or _continued(model, script, last),
         "handed in": last.submission == HANDED_IN,
         "ended well": last.exit_code == 0,
     }
-    return next((act for act, played in acts.items() if not played), "")
+    return next((act for act, happened in acts.items() if not happened), "")
 
 
-def _went_on(model: ScriptedModel, script: SelftestScript, done: AgentRun) -> bool:
+def _continued(model: ScriptedModel, script: SelftestScript, run: AgentRun) -> bool:
     """True if it knows both what only its first start saw and the later message."""
-    heard = model.observe(1)
-    return done.again and script.nonce in heard and script.note in heard
+    requests = model.observe(1)
+    return run.again and script.nonce in requests and script.note in requests
 
 
-def _reason(done: AgentRun, ending: RunnerEnding) -> str:
-    refused = next((exchange.refused for exchange in done.exchanges if exchange.refused), "")
+def _reason(run: AgentRun, ending: RunnerEnding) -> str:
+    refused = next((exchange.refused for exchange in run.exchanges if exchange.refused), "")
     if refused:
         return f"A call was refused: {refused}"
-    said = " ".join(done.output.split())[-300:]
-    return ending.reason or f"Exit code {done.exit_code}. Its output: {said}"
+    output = " ".join(run.output.split())[-300:]
+    return ending.reason or f"Exit code {run.exit_code}. Its output: {output}"
 
 
-def in_short(text: str) -> str:
+def shortened(text: str) -> str:
     """A shortened sentence and explanation; the end is kept because it says most."""
     line = one_line(text)
     return line if len(line) <= SHORT else f"{line[: SHORT // 3]} … {line[-SHORT * 2 // 3 :]}"

@@ -28,21 +28,21 @@ class CrashAt:
     """Blows at the n-th write, before it happens or after."""
 
     def __init__(self, nth: int, *, after: bool) -> None:
-        self._left = nth
+        self._missing_likeness = nth
         self._after = after
 
     def through(self, write: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        self._left -= 1
-        if self._left == 0 and not self._after:
+        self._missing_likeness -= 1
+        if self._missing_likeness == 0 and not self._after:
             raise ProcessDiedError
         result = write(*args, **options)
-        if self._left == 0:
+        if self._missing_likeness == 0:
             raise ProcessDiedError
         return result
 
     @property
     def blown(self) -> bool:
-        return self._left <= 0
+        return self._missing_likeness <= 0
 
 
 class FusedQueue(JobQueue):
