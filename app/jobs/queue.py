@@ -7,10 +7,10 @@
 A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -18,8 +18,9 @@ from sqlalchemy.exc import IntegrityError
 
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, WAITING, Job, JobState
+from app.core.money import MicroUSD
 from app.jobs.context import JobContext
-from app.jobs.daily_budget import DayCaps
+from app.jobs.daily_budget import DailyBudget, DayCaps
 from app.jobs.job_queries import BOTH, WORKED_ON
 from app.jobs.process_owner import is_gone
 from app.jobs.tables import job_contexts, jobs, writing
@@ -27,6 +28,15 @@ from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
+AHEAD = timedelta(minutes=30)
+"""How much earlier a job seems to have been requested for each step of its priority. So a job that waits long enough
+comes before every newer one, whatever their priorities."""
+ORDINARY, URGENT = 1, -7
+"""Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
+LOOK_FOR_MONEY = timedelta(minutes=1)
+"""How long a job whose daily budget is empty is left out of the queue."""
+BATCH, MAX_BATCHES = 100, 10
+"""Jobs that a claim looks at: those that it leaves out have a reason and a time until when."""
 STOPPED = "It was stopped."
 _ONE_CLAIM_AT_A_TIME = 0x61676E74
 """An advisory lock on Postgres; SQLite has one writer anyway."""
@@ -59,7 +69,7 @@ class JobQueue:
         self._caps = caps or DayCaps()
 
     def admit(
-        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int = 1, ready: bool = False
+        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int = ORDINARY, ready: bool = False
     ) -> str:
         """Store a new job together with its trigger and return its id.
 
@@ -103,16 +113,14 @@ class JobQueue:
             busy = self._busy(db, now)
             if sum(busy.values()) >= limits.jobs:
                 return None
-            for row in self._waiting(db, now):
+            full = [repository for repository, count in busy.items() if count >= limits.per_repository]
+            spent: dict[DailyBudget, MicroUSD] = {}
+            for row in self._waiting(db, now, full):
                 died = row["owner"] is not None
-                if busy.get(row["repository"], 0) >= limits.per_repository:
-                    continue
                 if died and row["crashes"] + 1 >= MAX_CRASHES:
                     self._end_dead_letter(db, row["id"], now)
-                    continue
-                if not self._may_spend(db, row, now):
-                    continue
-                return self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
+                elif self._may_spend(db, row, now, spent):
+                    return self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
         return None
 
     def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
@@ -241,23 +249,37 @@ class JobQueue:
             of_the_dead = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(dead)))
             db.execute(job_contexts.update().where(of_the_dead).values(lease_until=0.0))
 
-    def _waiting(self, db: Connection, now: datetime) -> list[sa.RowMapping]:
-        """Jobs that need a worker: unclaimed ones and those with an expired lease. Most urgent first."""
-        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
-        due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
-        needs_work = sa.and_(jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
-        wanted = (free, *due, needs_work, jobs.c.stop_requested.is_(False))
-        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted)
-        return list(db.execute(query.order_by(job_contexts.c.priority, jobs.c.id).limit(100)).mappings())
+    def _waiting(self, db: Connection, now: datetime, full: list[int]) -> Iterator[sa.RowMapping]:
+        """Jobs that need a worker, next one first: unclaimed ones and those with an expired lease.
 
-    def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime) -> bool:
-        """True if the job's daily budgets have money left; otherwise the empty budget becomes its reason."""
+        Whoever iterates takes, ends or postpones each job, so that the next batch begins behind it.
+        """
+        wanted = (waits_for_worker(now), job_contexts.c.repository.not_in(full))
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(BATCH)
+        for _ in range(MAX_BATCHES):
+            found = db.execute(query).mappings().all()
+            yield from found
+            if len(found) < BATCH:
+                return
+
+    def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime, spent: dict[DailyBudget, MicroUSD]) -> bool:
+        """True if the job's daily budgets have money left; otherwise it is looked at again later, and says why.
+
+        `spent` remembers what was found for budgets that several jobs share.
+        """
         budgets = self._caps.budgets(JobContext.model_validate(row["context"]), row["actor"], now.timestamp)
-        empty = next((daily_budget for daily_budget in budgets if daily_budget.spent(db)[1] >= daily_budget.cap), None)
-        if empty is not None and row["reason"] != empty.is_spent:
+        for budget in budgets:
+            if budget not in spent:
+                spent[budget] = budget.spent(db)[1]
+        empty = next((budget for budget in budgets if spent[budget] >= budget.cap), None)
+        if empty is None:
+            return True
+        if row["reason"] != empty.is_spent:
             values = {"reason": empty.is_spent, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
-        return empty is None
+        later = job_contexts.update().where(job_contexts.c.job == row["id"])
+        db.execute(later.values(due=(now + LOOK_FOR_MONEY).timestamp()))
+        return False
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
         """End jobs that were asked to stop and that no live process works on, unless the publisher has them."""
@@ -287,6 +309,18 @@ class JobQueue:
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
         db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
+
+
+IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
+"""The order in which waiting jobs are claimed."""
+
+
+def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
+    """True for a job that a worker could claim now, if all limits allowed it."""
+    free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
+    due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
+    needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
+    return sa.and_(free, *due, *needs_work)
 
 
 def _lease_expired(now: datetime) -> sa.ColumnElement[bool]:

@@ -14,7 +14,6 @@ from app.publish.effects import (
     Effect,
     LabelAndRequestReview,
     OpenDraftPullRequest,
-    PostFailure,
     PushCommits,
     Receipt,
     UpdateDraftStatus,
@@ -53,10 +52,6 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
         case AnswerReviewThread():
             url = await forge.ensure_reply(effect.comment, f"{job}/{effect.comment}", effect.body)
             await _resolve(forge, effect.thread)
-            return Receipt(url=url)
-        case PostFailure():
-            url = await forge.ensure_comment(f"{job}/end", effect.body)
-            await forge.ensure_labels(effect.add, effect.remove)
             return Receipt(url=url)
     return Receipt()
 

@@ -156,15 +156,6 @@ class AnswerReviewThread(Record):
     thread: str = ""
 
 
-class PostFailure(Record):
-    """Show that a job failed: a separate comment, and the labels."""
-
-    kind: Literal["fail"] = "fail"
-    body: Comment
-    add: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
-
-
 Effect = Annotated[
     OpenDraftPullRequest
     | OpenEarlyDraft
@@ -176,8 +167,7 @@ Effect = Annotated[
     | ChangeLabels
     | AddReaction
     | WriteCheckRun
-    | AnswerReviewThread
-    | PostFailure,
+    | AnswerReviewThread,
     Field(discriminator="kind"),
 ]
 EFFECT_ADAPTER: TypeAdapter[Effect] = TypeAdapter(Effect)

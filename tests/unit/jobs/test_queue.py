@@ -14,7 +14,7 @@ from app.core.job import Budget, JobState
 from app.jobs.daily_budget import DailyBudget
 from app.jobs.job_queries import POSTED_STATES, JobQueries
 from app.jobs.messages import JobMessages
-from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, JobQueue, QueueLimits
+from app.jobs.queue import AHEAD, LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits
 from app.jobs.store import JobRow, JobStore
 from app.jobs.triggers import TriggerLog
 from app.llm.base import Usage
@@ -306,6 +306,42 @@ def test_a_days_budget_holds_jobs_back_until_the_day_is_over(server: Server) -> 
     server.clock.passes(timedelta(days=1, seconds=1))
     assert server.claim() == "b"
     assert server.row("b").reason == ""
+
+
+def test_a_busy_repository_does_not_starve_those_behind_it(server: Server) -> None:
+    for number in range(150):
+        server.admit(f"busy{number:03}", number, repository=1)
+    server.clock.passes(timedelta(minutes=1))
+    server.admit("behind", 1, repository=2)
+    limits = QueueLimits(jobs=5, per_repository=1)
+    assert [server.claim(limits=limits) for _ in range(3)] == ["busy000", "behind", ""]
+
+
+def test_an_empty_budget_does_not_starve_those_behind_it(server: Server) -> None:
+    daily = RepoConfig.model_validate({"budget": {"usd_per_day": 2.0}})
+    server.admit("spent", 500, repository=1, config=daily)
+    ledger = SqlLedger(server.engine, "spent", 5_000_000)
+    ledger.reserve("plan", 2_100_000)
+    ledger.book("plan", Usage(cost=2_100_000))
+    server.store.enter("spent", "answered")
+    for number in range(150):
+        server.admit(f"poor{number:03}", number, repository=1, config=daily)
+    server.clock.passes(timedelta(minutes=1))
+    server.admit("behind", 1, repository=2)
+    assert server.claim() == "behind"
+    assert {server.row(name).reason for name in ("poor000", "poor149")} == {DailyBudget("this repository", 1).is_spent}
+    server.clock.passes(timedelta(days=1, seconds=1))
+    assert server.claim() == "poor000"
+
+
+def test_a_job_that_waits_long_enough_comes_before_newer_urgent_ones(server: Server) -> None:
+    server.admit("old", 1)
+    server.clock.passes((ORDINARY - URGENT) * AHEAD - timedelta(seconds=1))
+    server.admit("urgent", 2, priority=URGENT)
+    assert server.claim() == "urgent"
+    server.clock.passes(timedelta(seconds=2))
+    server.admit("later", 3, priority=URGENT)
+    assert [server.claim(), server.claim()] == ["old", "later"]
 
 
 def test_messages_are_kept_once_and_in_order(server: Server) -> None:

@@ -35,7 +35,6 @@ from app.publish.effects import (
     Effect,
     LabelAndRequestReview,
     OpenDraftPullRequest,
-    PostFailure,
     PushCommits,
     Receipt,
     UpdateStatusComment,
@@ -68,7 +67,6 @@ ALL: tuple[Effect, ...] = (
     AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes"),
     WriteCheckRun(name="agent-fix", commit="a" * 40, title="Proved", summary="🟢", conclusion="success"),
     AnswerReviewThread(comment=7, body="Because.", thread="T"),
-    PostFailure(body="Sorry.", add=("agent-needs-human",)),
 )
 
 
