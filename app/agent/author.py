@@ -172,7 +172,7 @@ def _is_complete(specification: Specification) -> bool:
     )
 
 
-async def settle(
+async def decide_objection(
     ask: Callable[[ModelRequest], Awaitable[ModelAnswer]], issue: str, found: SpecificationResult, objection: str
 ) -> Settlement:
     """Decide between the fixer and the failing tests; what cannot be read as a decision withdraws nothing."""

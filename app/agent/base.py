@@ -51,7 +51,7 @@ class Assignment(Record):
     begun: ModelAnswer | None = None
     then: str = ""
 
-    def anew(self) -> "Assignment":
+    def for_next_attempt(self) -> "Assignment":
         """The same for another attempt, which begins by itself."""
         return self if self.begun is None else Assignment(brief=self.brief, aim=self.aim)
 

@@ -27,12 +27,12 @@ class AnswerServices:
 
 async def answer(job: Job, services: AnswerServices, journal: Journal) -> JobResult:
     """The answer is the result's summary. Raises WaitingForUser at a limit. The work tree is deleted."""
-    begun = monotonic()
+    started = monotonic()
     services.progress.report("state", "working")
     sandbox = await services.open_work()
     try:
         assignment = Assignment(brief=services.brief(), aim="answer")
-        ending = await services.runner(sandbox, journal).work(assignment, _take)
+        ending = await services.runner(sandbox, journal).work(assignment, _accept_any)
     finally:
         await sandbox.close()
     if ending.exit_status == "limit_reached":
@@ -46,12 +46,12 @@ async def answer(job: Job, services: AnswerServices, journal: Journal) -> JobRes
         notes=tuple(services.notes),
         warnings=services.warnings(),
         usage=services.totals(),
-        seconds=round(monotonic() - begun, 3),
+        seconds=round(monotonic() - started, 3),
     )
     return result if ending.exit_status == "submitted" else _failed(result, ending)
 
 
-async def _take(submission: Submission) -> ReviewResult:
+async def _accept_any(submission: Submission) -> ReviewResult:
     """Accept any answer: people judge it."""
     return ReviewResult(accepted=True, text="This is the answer.")
 

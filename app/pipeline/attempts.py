@@ -48,7 +48,7 @@ class Attempt:
 
     number: int
     journal: Journal
-    allotment: AttemptBudget
+    attempt_budget: AttemptBudget
     waits: bool = True
     """True if the job waits at a limit, because no other attempt can be used."""
     submissions: int = 0
@@ -65,9 +65,9 @@ class Attempt:
 
     def model_for(self, budgeted_model: ModelPort, spent: Callable[[], MicroUSD]) -> ModelPort:
         """The same model, with answers stored under this attempt's names."""
-        if not self.prefix and not self.allotment.until:
+        if not self.prefix and not self.attempt_budget.until:
             return budgeted_model
-        return _AttemptModel(budgeted_model, self.prefix, self.allotment.until, spent)
+        return _AttemptModel(budgeted_model, self.prefix, self.attempt_budget.until, spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +88,21 @@ class AttemptOutcome:
     @property
     def is_best(self) -> bool:
         """True if no other attempt could be better: proved, or not proved for a reason that no fixer can change."""
-        found = self.result.verification
-        if found is None or found.verdict != "tested":
+        verification = self.result.verification
+        if verification is None or verification.verdict != "tested":
             return self.verdict == "proved"
-        return bool(found.rules) and BEYOND_THE_FIXER.issuperset(found.rules)
+        return bool(verification.rules) and BEYOND_THE_FIXER.issuperset(verification.rules)
 
     @property
     def is_publishable(self) -> bool:
         return self.result.exit_status == "pr_opened" and bool(self.verified)
 
 
-Work = Callable[[Attempt], Awaitable[AttemptOutcome]]
+AttemptWork = Callable[[Attempt], Awaitable[AttemptOutcome]]
 
 
 async def try_until_proved(
-    job: Job, journal: Journal, work: Work, spent: Callable[[], MicroUSD]
+    job: Job, journal: Journal, work: AttemptWork, spent: Callable[[], MicroUSD]
 ) -> tuple[AttemptOutcome, ...]:
     """The attempts in order: all requested, or up to the first that is proved.
 
@@ -110,19 +110,19 @@ async def try_until_proved(
     """
     outcomes: list[AttemptOutcome] = []
     for number in range(1, job.attempts + 1):
-        allotment = await _allot(job, journal, number, outcomes, spent)
+        attempt_budget = await _budget_for(job, journal, number, outcomes, spent)
         fallback = any(outcome.is_publishable for outcome in outcomes)
         scope = journal if job.attempts == 1 else AttemptJournal(journal, prefix_of(number), fallback=fallback)
         try:
             waits = number == job.attempts and not fallback
             submissions = sum(len(each.verified) for each in outcomes)
-            outcome = await work(Attempt(number, scope, allotment, waits=waits, submissions=submissions))
+            outcome = await work(Attempt(number, scope, attempt_budget, waits=waits, submissions=submissions))
         except AgentFixError as error:
             if not (error.final and fallback):
                 raise
-            outcomes.append(_ended(number, error))
+            outcomes.append(_failed_attempt(number, error))
             break  # what stops this one stops the others too
-        journal.on_resume(_nothing)  # its tree is gone, and nothing later depends on it
+        journal.on_resume(_restore_nothing)  # its tree is gone, and nothing later depends on it
         outcomes.append(outcome)
         if outcome.is_publishable and outcome.is_best:
             break
@@ -134,7 +134,7 @@ def best(outcomes: Sequence[AttemptOutcome]) -> AttemptOutcome:
     return min(outcomes, key=_rank)
 
 
-def attempt_summaries(outcomes: Sequence[AttemptOutcome], taken: AttemptOutcome) -> tuple[AttemptSummary, ...]:
+def attempt_summaries(outcomes: Sequence[AttemptOutcome], chosen: AttemptOutcome) -> tuple[AttemptSummary, ...]:
     """The summary of each attempt for people."""
     return tuple(
         AttemptSummary(
@@ -145,7 +145,7 @@ def attempt_summaries(outcomes: Sequence[AttemptOutcome], taken: AttemptOutcome)
             changed_lines=each.changed_lines,
             turns=each.spent.turns,
             cost=each.spent.cost,
-            taken=each is taken,
+            taken=each is chosen,
         )
         for each in outcomes
     )
@@ -223,11 +223,11 @@ class _AttemptModel:
         return await self._budgeted_model.ask(f"{self._prefix}{key}", request)
 
 
-async def _nothing() -> None:
+async def _restore_nothing() -> None:
     """To be done before the next step."""
 
 
-async def _allot(
+async def _budget_for(
     job: Job, journal: Journal, number: int, outcomes: Sequence[AttemptOutcome], spent: Callable[[], MicroUSD]
 ) -> AttemptBudget:
     """A fair, stored share: money added later goes to the last attempt."""
@@ -235,18 +235,18 @@ async def _allot(
         turns=sum(each.spent.turns for each in outcomes), seconds=sum(each.spent.seconds for each in outcomes)
     )
     if number == job.attempts:
-        return AttemptBudget(budget=_left(job.budget, used, 1))
+        return AttemptBudget(budget=_remaining_share(job.budget, used, 1))
 
     async def share() -> AttemptBudget:
         attempts = job.attempts - number + 1
-        budget, so_far = _left(job.budget, used, attempts), await asyncio.to_thread(spent)
+        budget, so_far = _remaining_share(job.budget, used, attempts), await asyncio.to_thread(spent)
         money = max(job.budget.usd - so_far, 0) // attempts
         return AttemptBudget(budget=budget.model_copy(update={"usd": money}), until=so_far + money)
 
     return await journal.step(f"attempt.{number}.share", AttemptBudget, share)
 
 
-def _left(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
+def _remaining_share(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
     """The share of the remaining turns and minutes for each of so many attempts; at least something."""
     if not used.turns and attempts == 1:
         return budget
@@ -254,7 +254,7 @@ def _left(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
     return Budget(usd=budget.usd, minutes=minutes, steps=max((budget.steps - used.turns) // attempts, 1))
 
 
-def _ended(number: int, error: AgentFixError) -> AttemptOutcome:
+def _failed_attempt(number: int, error: AgentFixError) -> AttemptOutcome:
     state: JobState = "limit_reached" if error.code == ExitCode.LIMIT_REACHED else "error"
     result = JobResult(exit_status=state, reason=error.message, hint=error.hint, error_code=error.code)
     return AttemptOutcome(number, result)
@@ -266,10 +266,10 @@ _STATES = ("pr_opened", "no_change", "verification_failed", "limit_reached", "er
 
 def _rank(outcome: AttemptOutcome) -> tuple[int, int, int, bool, int, int]:
     """Smaller is better; the number makes the order unique."""
-    found = outcome.result.verification
-    shown = found.reproduction if found else None
-    turned = shown is not None and (shown.on_base, shown.on_head) == ("red", "green")
-    failing = len(found.suite.newly_failing) if found and found.suite else 0
+    verification = outcome.result.verification
+    reproduction = verification.reproduction if verification else None
+    turned_green = reproduction is not None and (reproduction.on_base, reproduction.on_head) == ("red", "green")
+    failing = len(verification.suite.newly_failing) if verification and verification.suite else 0
     state = outcome.result.exit_status
-    place = _STATES.index(state) if state in _STATES else len(_STATES)
-    return place, _VERDICTS[outcome.verdict], failing, not turned, outcome.changed_lines, outcome.number
+    position = _STATES.index(state) if state in _STATES else len(_STATES)
+    return position, _VERDICTS[outcome.verdict], failing, not turned_green, outcome.changed_lines, outcome.number

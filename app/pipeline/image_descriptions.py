@@ -14,11 +14,11 @@ from app.core.text import plain
 from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.errors import ModelError
 
-_OF_THESE_IMAGES: Final = frozenset({"bad_request", "refused"})
+_IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})
 """Errors that concern only this call."""
 MAX_TOKENS: Final = 2_000
 _CHARACTERS_PER_TOKEN: Final = 4
-BLIND: Final = "The images of the issue were not described: none of the job's models is known to take images."
+NO_VISION_MODEL: Final = "The images of the issue were not described: none of the job's models is known to take images."
 
 
 class ImageDescription(Record):
@@ -48,12 +48,12 @@ async def _describe(
 ) -> ImageDescription:
     budgeted_model = choose()
     if budgeted_model is None:
-        return ImageDescription(why_not=BLIND)
+        return ImageDescription(why_not=NO_VISION_MODEL)
     request = _request(images, {image.digest: contents(image.digest) for image in images})
     try:
         answer = await budgeted_model.ask("images", request)
     except ModelError as error:
-        if error.kind != "shrink" and error.reason not in _OF_THESE_IMAGES:
+        if error.kind != "shrink" and error.reason not in _IMAGE_ERRORS:
             raise
         return ImageDescription(why_not=f"The images of the issue were not described: {error.message}")
     text = plain(answer.content).strip()
@@ -63,13 +63,15 @@ async def _describe(
 
 
 def _request(images: Sequence[TaskImage], contents: Mapping[str, bytes]) -> ModelRequest:
-    told = "\n".join(f"Image {image.number}: {image.width} by {image.height} pixels" for image in images)
-    pictures = tuple(
+    text = "\n".join(f"Image {image.number}: {image.width} by {image.height} pixels" for image in images)
+    contents_of_images = tuple(
         ImageContent(media_type=image.media_type, data=base64.b64encode(contents[image.digest]).decode())
         for image in images
     )
     head = Message(role="system", content=render("images"))
-    return ModelRequest(messages=(head, Message(role="user", content=told, images=pictures)), max_tokens=2 * MAX_TOKENS)
+    return ModelRequest(
+        messages=(head, Message(role="user", content=text, images=contents_of_images)), max_tokens=2 * MAX_TOKENS
+    )
 
 
 def _bounded(text: str) -> str:

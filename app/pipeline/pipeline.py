@@ -31,7 +31,7 @@ from app.pipeline.attempts import (
     try_until_proved,
 )
 from app.pipeline.questions import Answerer, Planner, refuse_questions, resolve_questions
-from app.pipeline.reviews import Settles, SubmissionReviews, VerifierPort, nobody_settles
+from app.pipeline.reviews import DecideObjection, SubmissionReviews, VerifierPort, keep_all_tests
 from app.sandbox.base import Sandbox
 
 
@@ -51,25 +51,23 @@ class ApprovedPlan(Record):
     plan: Plan
 
 
-Specifies = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
+SpecifyStep = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
 """(the calls' key, people's answers) → the independent author's frozen tests; the work of one durable step."""
 
 
-async def nothing_is_specified(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+async def no_specification(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
     return Specification(absent="none were requested.")
 
 
-Learns = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
+LearnStep = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
 """Stores the lessons of a published change; returns a note for people, or an empty text."""
 
 
-async def nothing_is_learned(
-    known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None
-) -> str:
+async def no_lessons(known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None) -> str:
     return ""
 
 
-async def nothing_to_set_up() -> None:
+async def no_setup() -> None:
     return None
 
 
@@ -89,14 +87,14 @@ class JobServices:
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]
-    specify: Specifies = nothing_is_specified
-    settle: Settles = nobody_settles
+    specify: SpecifyStep = no_specification
+    decide_objection: DecideObjection = keep_all_tests
     answer: Answerer = refuse_questions
-    learn: Learns = nothing_is_learned
+    learn: LearnStep = no_lessons
     changed_lines: Callable[[Patch], int] = lambda _: 0
     keep_diff: Callable[[Patch], str] = lambda _: ""
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
-    set_up: Callable[[], Awaitable[None]] = nothing_to_set_up
+    set_up: Callable[[], Awaitable[None]] = no_setup
     """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
     notes: Sequence[str] = ()
     warnings: Callable[[], tuple[str, ...]] = tuple
@@ -107,13 +105,13 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
     """Run a job from plan to result. Raises WaitingForUser if people must decide something."""
     if job.aim == "ask":
         raise ValueError(f"job {job.id} asks a question; `app.pipeline.answer` handles those")
-    begun = monotonic()
+    started = monotonic()
     ready = await _prepare(job, services, journal)
     result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
     if job.plan_mode != "only":
         result = await _work(job, services, journal, result, ready)
-    told = {"warnings": services.warnings(), "usage": services.totals(), "seconds": round(monotonic() - begun, 3)}
-    return result.model_copy(update=told)
+    totals = {"warnings": services.warnings(), "usage": services.totals(), "seconds": round(monotonic() - started, 3)}
+    return result.model_copy(update=totals)
 
 
 class PreparedWork(NamedTuple):
@@ -130,41 +128,41 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
     Each starts its first step before any of them waits, so that the journal has these in the same order each time.
     """
     baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
-    specified = partial(_specified, job, services, journal)
+    specify = partial(_specify, job, services, journal)
     services.progress.report("state", "working" if job.plan_mode == "none" else "planning")
     if job.plan_mode != "only":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
-        known, specification = await asyncio.gather(baseline(), specified("specification", ()))
+        known, specification = await asyncio.gather(baseline(), specify("specification", ()))
         return PreparedWork(None, known.model_copy(update={"specification": specification}))
     if job.plan_mode == "only":
         plan = await services.plan(journal, ())
         services.progress.report("plan", render_plan(plan))
         return PreparedWork(plan, BaselineResult())
-    work = services.plan(journal, ()), baseline(), specified("specification", ())
+    work = services.plan(journal, ()), baseline(), specify("specification", ())
     plan, known, specification = await asyncio.gather(*work)
     services.progress.report("plan", render_plan(plan))
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
         plan, answers = await resolve_questions(plan, services.plan, services.answer, journal, services.progress)
     if answers:  # people's later answers may change what the tests must require
-        specification = await specified("specification.answered", answers)
+        specification = await specify("specification.answered", answers)
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
         plan = approval.plan
     return PreparedWork(plan, known.model_copy(update={"specification": specification}), answers)
 
 
-async def _specified(
+async def _specify(
     job: Job, services: JobServices, journal: Journal, name: str, answers: Sequence[QuestionAnswers]
 ) -> Specification | None:
     """The independent author's tests, frozen; None if nothing has to be red."""
     if not job.expects_red:
         return None
-    found = await journal.step(name, Specification, partial(services.specify, name, answers))
-    frozen = f"{len(found.tests)} independent tests are frozen"
-    services.progress.report("note", frozen if found.tests else f"no independent tests: {found.absent}")
-    return found
+    specification = await journal.step(name, Specification, partial(services.specify, name, answers))
+    frozen = f"{len(specification.tests)} independent tests are frozen"
+    services.progress.report("note", frozen if specification.tests else f"no independent tests: {specification.absent}")
+    return specification
 
 
 async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
@@ -178,16 +176,16 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
         services.progress.report("note", ready.known.brief)
     work = partial(_attempt, job, services, ready, result)
     outcomes = await try_until_proved(job, journal, work, lambda: services.totals().cost)
-    taken = best(outcomes)
-    result = taken.result if job.attempts == 1 else _told(taken, outcomes, services)
-    if taken.verified:
-        diff = await asyncio.to_thread(services.keep_diff, taken.verified[-1].patch)
+    chosen = best(outcomes)
+    result = chosen.result if job.attempts == 1 else _with_attempts(chosen, outcomes, services)
+    if chosen.verified:
+        diff = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
         result = result.model_copy(update={"diff": diff})
-    if taken.is_publishable:
+    if chosen.is_publishable:
         services.progress.report("state", "publishing")
-        publish = partial(services.publish, taken.verified[-1].patch, result.summary)
+        publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
-        learned = await services.learn(ready.known, taken.verified, taken.submission)
+        learned = await services.learn(ready.known, chosen.verified, chosen.submission)
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result
@@ -207,14 +205,14 @@ async def _attempt(
             attempt.journal,
             services.progress,
             ready.known,
-            settled=not job.expects_red,
-            settle=partial(_settled, services, attempt.prefix),
-            others=attempt.submissions,
+            no_reproduction_expected=not job.expects_red,
+            decide_objection=partial(_decide_objection, services, attempt.prefix),
+            earlier_submissions=attempt.submissions,
         )
         assignment = services.assignment(*ready).model_copy(update={"aim": _aim(job)})
-        assignment = assignment if attempt.number == 1 else assignment.anew()
+        assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
         runner = services.runner(sandbox, attempt)
-        ending = await _worked(runner, assignment, reviews)
+        ending = await _run_agent(runner, assignment, reviews)
     finally:
         await sandbox.close()
     if ending.exit_status == "limit_reached" and attempt.waits:
@@ -222,7 +220,7 @@ async def _attempt(
     await sandbox.destroy()
     return AttemptOutcome(
         number=attempt.number,
-        result=_ended(result, ending, reviews.last),
+        result=_final_result(result, ending, reviews.last),
         verified=tuple(reviews.verified),
         submission=ending.submission,
         spent=spent_in(runner.trajectory()),
@@ -230,13 +228,13 @@ async def _attempt(
     )
 
 
-async def _settled(
-    services: JobServices, prefix: str, key: str, found: SpecificationResult, objection: str
+async def _decide_objection(
+    services: JobServices, prefix: str, key: str, specification: SpecificationResult, objection: str
 ) -> Settlement:
-    return await services.settle(f"{prefix}{key}", found, objection)
+    return await services.decide_objection(f"{prefix}{key}", specification, objection)
 
 
-async def _worked(runner: Runner, assignment: Assignment, reviews: SubmissionReviews) -> RunnerEnding:
+async def _run_agent(runner: Runner, assignment: Assignment, reviews: SubmissionReviews) -> RunnerEnding:
     try:
         return await runner.work(assignment, reviews.review)
     except ShareSpentError as error:
@@ -249,13 +247,13 @@ def _aim(job: Job) -> AssignmentAim:
     return "upkeep" if job.kind in STRUCTURAL else "change"
 
 
-def _told(taken: AttemptOutcome, outcomes: Sequence[AttemptOutcome], services: JobServices) -> JobResult:
+def _with_attempts(chosen: AttemptOutcome, outcomes: Sequence[AttemptOutcome], services: JobServices) -> JobResult:
     """The result with the outcome of each attempt."""
-    services.progress.report("note", f"attempt {taken.number} of {len(outcomes)} is chosen")
-    return taken.result.model_copy(update={"attempts": attempt_summaries(outcomes, taken)})
+    services.progress.report("note", f"attempt {chosen.number} of {len(outcomes)} is chosen")
+    return chosen.result.model_copy(update={"attempts": attempt_summaries(outcomes, chosen)})
 
 
-def _ended(result: JobResult, ending: RunnerEnding, last: VerifiedPatch | None) -> JobResult:
+def _final_result(result: JobResult, ending: RunnerEnding, last: VerifiedPatch | None) -> JobResult:
     """The job's final state, from the agent's ending and the last verification."""
     verification = last.verification if last else None
     summary = ending.submission.summary if ending.submission else ""

@@ -27,13 +27,13 @@ from app.llm.errors import ModelError
 
 __all__ = ["parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
 
-MAX_ROUNDS = 2
+MAX_QUESTION_ROUNDS = 2
 """How often people are asked a plan's questions; after that, the most likely answer is assumed."""
 MAX_QUESTIONS = 3
 _MAX_PLAN_SIZE = 4_096
 """Tokens of the answer."""
-_AGAIN = "Make the plan anew with this, as the same JSON object."
-_NOTHING = re.compile(r"(?:none|no|nothing|n/a|-|no (?:more )?questions)[.!]?", re.IGNORECASE)
+_PLAN_AGAIN = "Make the plan anew with this, as the same JSON object."
+_NO_QUESTIONS = re.compile(r"(?:none|no|nothing|n/a|-|no (?:more )?questions)[.!]?", re.IGNORECASE)
 """How models write an empty list of questions."""
 _NO_MORE_QUESTIONS = (
     "No more questions can be asked: leave `questions` empty, assume what is likeliest, and say in `summary` what you "
@@ -68,14 +68,14 @@ class PlanConversation:
         calls (no key, no budget) are raised.
         """
         key = f"plan.{len(answers) + 1}" if answers else "plan"
-        again = _answered(answers[-1:] if self.turns else answers, last=len(answers) >= MAX_ROUNDS)
-        small = _joined(self.smallest, self.request, again)
+        follow_up = _answers_message(answers[-1:] if self.turns else answers, last=len(answers) >= MAX_QUESTION_ROUNDS)
+        smallest_message = _user_message(self.smallest, self.request, follow_up)
         if self.turns:
-            turns = (*self.turns, Message(role="user", content=again))
+            turns = (*self.turns, Message(role="user", content=follow_up))
         else:
-            turns = (_joined(self.brief, self.request, again),)
+            turns = (_user_message(self.brief, self.request, follow_up),)
         self.plan = None
-        for name, begin in ((key, turns), (f"{key}.small", (small,))):
+        for name, begin in ((key, turns), (f"{key}.small", (smallest_message,))):
             try:
                 await self._ask(budgeted_model, journal, name, begin)
                 break
@@ -84,7 +84,7 @@ class PlanConversation:
                     raise
         else:
             self.turns = ()
-        if self.turns[:1] == (small,):
+        if self.turns[:1] == (smallest_message,):
             self.turns, self.begun = (), None  # the work starts from the whole brief, and finds out by itself
         self.plan = self.plan or Plan(summary=title)
         return self.plan
@@ -97,7 +97,7 @@ class PlanConversation:
                 messages=(*head(turns[0].content)[:1], *turns), tools=self.tools, max_tokens=_MAX_PLAN_SIZE
             )
             answer = await journal.step(f"{name}.answer", ModelAnswer, partial(budgeted_model.ask, name, request))
-            said = Message(role="assistant", content=answer.content or "(no answer)")
+            reply = Message(role="assistant", content=answer.content or "(no answer)")
             try:
                 self.plan = parse_plan(answer.content)
             except PlanError as error:
@@ -106,20 +106,20 @@ class PlanConversation:
                     return
                 problem = "the answer was empty." if not answer.content.strip() else error.message
             else:
-                self.turns = (*turns, said)
+                self.turns = (*turns, reply)
                 return
-            turns = (*turns, said, Message(role="user", content=render("repair", problem=problem)))
+            turns = (*turns, reply, Message(role="user", content=render("repair", problem=problem)))
 
 
-def _joined(*parts: str) -> Message:
+def _user_message(*parts: str) -> Message:
     return Message(role="user", content="\n\n".join(filter(None, parts)))
 
 
-def _answered(answers: Sequence[QuestionAnswers], *, last: bool) -> str:
+def _answers_message(answers: Sequence[QuestionAnswers], *, last: bool) -> str:
     """What people answered, and that the plan is wanted anew."""
     if not answers:
         return ""
-    return "\n\n".join(filter(None, (render_answers(answers), _AGAIN, _NO_MORE_QUESTIONS if last else "")))
+    return "\n\n".join(filter(None, (render_answers(answers), _PLAN_AGAIN, _NO_MORE_QUESTIONS if last else "")))
 
 
 def parse_plan(text: str) -> Plan:
@@ -133,7 +133,7 @@ def parse_plan(text: str) -> Plan:
     fields: Fields = {"summary": one_line(_text(values.get("summary")))}
     for name in LIST_FIELDS:
         fields[name] = _texts(values.get(name))
-    fields["questions"] = [text for text in fields["questions"] if not _NOTHING.fullmatch(text)][:MAX_QUESTIONS]
+    fields["questions"] = [text for text in fields["questions"] if not _NO_QUESTIONS.fullmatch(text)][:MAX_QUESTIONS]
     for name in COMMANDS:
         fields[name] = plain(" && ".join(_texts(values.get(name), split=False))).strip()
     return plan_from_fields(fields)

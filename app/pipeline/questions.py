@@ -8,7 +8,7 @@ from app.core.errors import ExitCode
 from app.core.job import Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.plan import Plan
 from app.core.plan_text import render_plan
-from app.pipeline.planner import MAX_ROUNDS
+from app.pipeline.planner import MAX_QUESTION_ROUNDS
 
 Planner = Callable[[Journal, Sequence[QuestionAnswers]], Awaitable[Plan]]
 Answerer = Callable[[tuple[str, ...], int], Awaitable[QuestionAnswers]]
@@ -23,8 +23,8 @@ async def resolve_questions(
     A plan that still has questions after the last round is used anyway: the agent makes assumptions and states them.
     """
     answers: tuple[QuestionAnswers, ...] = ()
-    while plan.questions and len(answers) < MAX_ROUNDS:
-        after = max((said.seq for answer in answers for said in answer.messages), default=0)
+    while plan.questions and len(answers) < MAX_QUESTION_ROUNDS:
+        after = max((message.seq for answer in answers for message in answer.messages), default=0)
         given = partial(ask, plan.questions, after)
         answers = (*answers, await journal.step(f"answers.{len(answers) + 1}", QuestionAnswers, given))
         plan = await replan(journal, answers)
@@ -34,13 +34,13 @@ async def resolve_questions(
 
 async def refuse_questions(questions: tuple[str, ...], after: int) -> NoReturn:
     """For the command line, where nobody can answer: the job ends with its questions."""
-    raise unanswered(questions, hint=_HINT)
+    raise questions_wait(questions, hint=_HINT)
 
 
-def unanswered(questions: tuple[str, ...], *, hint: str = "") -> WaitingForUser:
+def questions_wait(questions: tuple[str, ...], *, hint: str = "") -> WaitingForUser:
     """The wait for people's answers; the reason contains the questions."""
-    asked = " ".join(f"({number}) {question}" for number, question in enumerate(questions, 1))
-    reason = f"The work cannot start without an answer: {asked}"
+    question_list = " ".join(f"({number}) {question}" for number, question in enumerate(questions, 1))
+    reason = f"The work cannot start without an answer: {question_list}"
     return WaitingForUser("needs_input", reason, code=ExitCode.NEEDS_INPUT, hint=hint)
 
 

@@ -25,10 +25,10 @@ from app.verify.verdict import facts_of, judged
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
 
-MAX_UNANSWERED = 2
+MAX_UNSHOWN = 2
 """Earlier reproductions that are run again if the last one shows nothing."""
 
-Settles = Callable[[str, SpecificationResult, str], Awaitable[Settlement]]
+DecideObjection = Callable[[str, SpecificationResult, str], Awaitable[Settlement]]
 """(the call's key, the tests with their results, the objection) → which of the failing tests are withdrawn."""
 
 
@@ -46,7 +46,7 @@ class VerifierPort(Protocol):
         ...
 
 
-async def nobody_settles(key: str, found: SpecificationResult, objection: str) -> Settlement:
+async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -> Settlement:
     """Without a third call, the tests stay."""
     return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
 
@@ -62,22 +62,22 @@ class SubmissionReviews:
         progress: Progress,
         known: BaselineResult,
         *,
-        settled: bool = False,
-        settle: Settles = nobody_settles,
-        others: int = 0,
+        no_reproduction_expected: bool = False,
+        decide_objection: DecideObjection = keep_all_tests,
+        earlier_submissions: int = 0,
     ) -> None:
-        """If it is `settled` that nothing can be red, a submission is not sent back for a reproduction.
+        """With `no_reproduction_expected`, a submission is not sent back for a reproduction: nothing can be red.
 
-        `others` is the number of this job's submissions that were verified before.
+        `earlier_submissions` is the number of this job's submissions that were verified before.
         """
         self._verifier = verifier
         self._export = export
         self._journal = journal
         self._progress = progress
         self._known = known
-        self._settled = settled
-        self._settle = settle
-        self._others = others
+        self._no_reproduction_expected = no_reproduction_expected
+        self._decide_objection = decide_objection
+        self._earlier_submissions = earlier_submissions
         self._settlement: Settlement | None = None
         self.verified: list[VerifiedPatch] = []
         """Every submission's facts, in order."""
@@ -92,7 +92,7 @@ class SubmissionReviews:
         self.verified.append(self.last)
         verification = self.last.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        if is_acceptable(verification, before, asked=submission.asked or self._settled):
+        if is_acceptable(verification, before, was_requested=submission.asked or self._no_reproduction_expected):
             return ReviewResult(accepted=True, text=self.last.feedback)
         broken = verification.verdict == "broken"
         text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"
@@ -101,31 +101,31 @@ class SubmissionReviews:
     async def _verify(self, submission: Submission, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
         """The facts about a patch and reproduction; an identical earlier submission is not run again."""
         patch = await self._export()
-        number = self._others + len(before) + 1
+        number = self._earlier_submissions + len(before) + 1
         for earlier in before:
             if earlier.patch == patch and earlier.reproduction == submission.reproduction:
-                return _numbered(earlier, number)
-        found = await self._verifier.verify(patch, submission, self._known, _unanswered(before))
-        return _numbered(await self._compared(found, before), number)
+                return _with_number(earlier, number)
+        found = await self._verifier.verify(patch, submission, self._known, _unshown_reproductions(before))
+        return _with_number(await self._compared(found, before), number)
 
     async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
         """The same, marked as doubtful if an earlier submission with the same sources gave different results."""
         now = found.verification
         for earlier in before:
             then = earlier.verification
-            frozen = _ends_otherwise(_specified_ends(then.specification), _specified_ends(now.specification))
-            own = _ends_otherwise(_own_ends(then.reproduction), _own_ends(now.reproduction))
+            frozen = _results_differ(_specified_results(then.specification), _specified_results(now.specification))
+            own = _results_differ(_reproduction_results(then.reproduction), _reproduction_results(now.reproduction))
             if not (frozen or own):
                 continue
             if await asyncio.to_thread(self._verifier.same_sources, earlier.patch, found.patch):
                 update: dict[str, object] = {}
                 if frozen and now.specification is not None:
-                    controls = _doubted(now.specification.controls)
+                    controls = _with_failed_repeats(now.specification.controls)
                     update["specification"] = now.specification.model_copy(update={"controls": controls})
                 if own and now.reproduction is not None:
-                    controls = _doubted(now.reproduction.controls)
+                    controls = _with_failed_repeats(now.reproduction.controls)
                     update["reproduction"] = now.reproduction.model_copy(update={"controls": controls})
-                return _judged_with(found, update)
+                return _with_new_verdict(found, update)
         return found
 
     async def _with_objection(self, found: VerifiedPatch, objection: str) -> VerifiedPatch:
@@ -134,52 +134,52 @@ class SubmissionReviews:
         if specification is None:
             return found
         if objection and specification.failing and self._settlement is None:
-            work = partial(self._settle, "objection", specification, objection)
+            work = partial(self._decide_objection, "objection", specification, objection)
             self._settlement = await self._journal.step("objection", Settlement, work)
             decided = self._settlement
-            told = f"{len(decided.withdrawn)} tests withdrawn, {len(decided.kept)} upheld. {decided.reason}"
-            self._progress.report("note", f"the fixer objected: {told}")
+            outcome = f"{len(decided.withdrawn)} tests withdrawn, {len(decided.kept)} upheld. {decided.reason}"
+            self._progress.report("note", f"the fixer objected: {outcome}")
         if self._settlement is None:
             return found
         withdrawn = self._settlement.withdrawn
         tests = tuple(test.model_copy(update={"withdrawn": test.id in withdrawn}) for test in specification.tests)
         update = {"tests": tests, "settlement": self._settlement}
-        return _judged_with(found, {"specification": specification.model_copy(update=update)})
+        return _with_new_verdict(found, {"specification": specification.model_copy(update=update)})
 
 
-def _numbered(found: VerifiedPatch, number: int) -> VerifiedPatch:
+def _with_number(found: VerifiedPatch, number: int) -> VerifiedPatch:
     verification = found.verification.model_copy(update={"submission": number})
     return found.model_copy(update={"verification": verification})
 
 
-def _judged_with(found: VerifiedPatch, update: Mapping[str, object]) -> VerifiedPatch:
+def _with_new_verdict(found: VerifiedPatch, update: Mapping[str, object]) -> VerifiedPatch:
     """The facts with an update, and the verdict that follows."""
     verification = judged(Facts(**{**facts_of(found.verification), **update}))
     return found.model_copy(update={"verification": verification, "feedback": feedback(verification)})
 
 
-def _specified_ends(found: SpecificationResult | None) -> Mapping[str, str]:
+def _specified_results(found: SpecificationResult | None) -> Mapping[str, str]:
     return {test.id: test.head for test in found.tests} if found is not None else {}
 
 
-def _own_ends(found: Reproduction | None) -> Mapping[str, str]:
+def _reproduction_results(found: Reproduction | None) -> Mapping[str, str]:
     """How the fixer's own command ended on base and head."""
     if found is None or found.unanswered or "not_run" in (found.on_base, found.on_head):
         return {}
     return {f"{found.command} on the base": found.on_base, f"{found.command} on the head": found.on_head}
 
 
-def _ends_otherwise(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
+def _results_differ(then: Mapping[str, str], now: Mapping[str, str]) -> bool:
     return then != now and bool(then) and then.keys() == now.keys()
 
 
-def _doubted(controls: Sequence[Control]) -> tuple[Control, ...]:
+def _with_failed_repeats(controls: Sequence[Control]) -> tuple[Control, ...]:
     detail = "an earlier submission with the same sources gave different results."
     failed = Control(name="repeats_agree", outcome="failed", detail=detail)
     return (*(control for control in controls if control.name != "repeats_agree"), failed)
 
 
-def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, ...]:
+def _unshown_reproductions(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, ...]:
     """The agent's reproductions that failed on base and head, newest first, each with its newest tests."""
     found: dict[str, UnchangedSubmission] = {}
     for verified in reversed(before):
@@ -187,7 +187,7 @@ def _unanswered(before: Sequence[VerifiedPatch]) -> tuple[UnchangedSubmission, .
         if shown is None or shown.unanswered or (shown.on_base, shown.on_head) != ("red", "red"):
             continue
         found.setdefault(shown.command, UnchangedSubmission(command=shown.command, patch=verified.patch))
-    return tuple(found.values())[:MAX_UNANSWERED]
+    return tuple(found.values())[:MAX_UNSHOWN]
 
 
 _RETURNED = (
@@ -197,7 +197,7 @@ _RETURNED = (
 )
 
 
-def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, asked: bool) -> bool:
+def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, was_requested: bool) -> bool:
     """True if a submission is accepted.
 
     Accepted at once: what is proved, and what the frozen tests or the fixer's own show if only the rest has no result,
@@ -212,6 +212,6 @@ def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, asked: 
     lost = now.suite is not None and bool(now.suite.missing)
     return (
         (now.verdict == "tested" and now.expects_red and not now.caps)
-        or (asked and not lost)
+        or (was_requested and not lost)
         or any(earlier.verification.verdict != "broken" for earlier in before)
     )

@@ -28,7 +28,7 @@ from app.pipeline.lessons import lesson_text
 from app.pipeline.lessons.experience import JobExperience
 from app.pipeline.lessons.full_text_ranking import FullTextRanking
 from app.pipeline.lessons.learning import lessons_of
-from app.pipeline.lessons.recall import MAX_TOKENS, MOST, recall
+from app.pipeline.lessons.recall import MAX_LESSONS, MAX_TOKENS, recall
 from app.pipeline.wiring.lessons import JobLessons
 from app.publish.markdown import inline
 from tests.support.memory_tree import MemoryTree
@@ -248,7 +248,7 @@ async def test_ten_thousand_lessons_are_a_hundred_and_five_are_shown(store: SqlL
     task = Task(repository="o/r", issue=Issue(title="cents", body=""), base="c" * 40, base_ref="m", slug="s")
     shown = await recall(store, FullTextRanking(), MemoryTree({}), "j9", task)
     assert shown == (told,), "none of the others is borne out by this tree"
-    assert len(shown) <= MOST
+    assert len(shown) <= MAX_LESSONS
     assert len(lesson_text.lessons_for_model(shown)) <= MAX_TOKENS * 4
 
 

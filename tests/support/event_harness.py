@@ -88,14 +88,14 @@ class EventHarness:
     async def labels(self, issue: Issue | None = None, by: User | None = None, label: str = "agent-fix") -> None:
         self.world.tick()
         await self.hooks.labeled(self.repo, self.fake_github.installation, by or self.owner, issue or self.issue, label)
-        await self.settle()
+        await self.wait_until_handled()
 
     async def says(self, text: str, issue: Issue | None = None, by: User | None = None) -> Comment:
         self.world.tick()
         about = issue or self.issue
         comment = self.world.comment(self.repo, about, by or self.owner, text)
         await self.hooks.commented(self.repo, self.fake_github.installation, by or self.owner, about, comment)
-        await self.settle()
+        await self.wait_until_handled()
         return comment
 
     async def says_inline(self, text: str, pull: Issue, by: User | None = None, *, line: int = 1) -> Comment:
@@ -104,7 +104,7 @@ class EventHarness:
         thread = self.world.start_thread(self.repo, pull, who, path="app/money.py", line=line, body=text)
         comment = self.repo.comments[thread.comments[0]]
         await self.hooks.review_commented(self.repo, self.fake_github.installation, pull, comment)
-        await self.settle()
+        await self.wait_until_handled()
         return comment
 
     async def reviews(
@@ -121,7 +121,7 @@ class EventHarness:
         for thread in threads:
             self.repo.comments[thread.comments[0]].review = review.id
         await self.hooks.reviewed(self.repo, self.fake_github.installation, pull, review)
-        await self.settle()
+        await self.wait_until_handled()
         return review
 
     async def deliver(self, *order: int) -> None:
@@ -130,9 +130,9 @@ class EventHarness:
         held = [delivery for delivery in self.world.deliveries if delivery.status == 0]
         for delivery in [held[place] for place in order] if order else held:
             await self.hooks.attempt(delivery)
-        await self.settle()
+        await self.wait_until_handled()
 
-    async def settle(self, rounds: int = 50) -> None:
+    async def wait_until_handled(self, rounds: int = 50) -> None:
         """Until nothing is due; what waits is waited for by the world's clock."""
         for _ in range(rounds):
             while await self.trigger_loops.next_delivery():
@@ -140,7 +140,7 @@ class EventHarness:
             if self.stores.inbox.health().undone == 0 or self.hooks.held:
                 return
             self.world.tick(5)
-        raise AssertionError(f"never settled: {self.outcomes()}")
+        raise AssertionError(f"never handled: {self.outcomes()}")
 
     # What there is afterwards.
 

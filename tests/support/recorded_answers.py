@@ -67,7 +67,7 @@ class RecordedAnswers:
         key = f"specification.{self._specified}"
         return self._add(key, ModelAnswer(tool_calls=(made,), finish_reason="tool_calls"))
 
-    def settle(self, *withdrawn: str, reason: str = "The issue says so.") -> Self:
+    def decide_objection(self, *withdrawn: str, reason: str = "The issue says so.") -> Self:
         """What the third call decides of an objection: which tests it withdraws."""
         decided = {"withdrawn": withdrawn, "reason": reason}
         return self._add(f"{self._prefix}objection", ModelAnswer(content=json.dumps(decided)))

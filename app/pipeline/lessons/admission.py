@@ -11,7 +11,7 @@ from app.core.lessons import MAX_TEXT
 from app.core.redaction import find_secrets, mask_tokens
 from app.core.text import one_line, visible
 
-LEAST: Final = 12
+MIN_LENGTH: Final = 12
 """Characters that a fact needs."""
 _MAX_READ_LENGTH: Final = 4_000
 
@@ -19,7 +19,7 @@ _ADDRESS = re.compile(r"(?i)://|\bwww\.|\b(?:mailto|data|javascript):|\bhttps?\b
 _CODE = re.compile(r"`[^`]*`")
 _MARKUP = re.compile(r"```|~~~|<[a-z/!]|\]\(|\{\{|<\|")
 _OPERATORS = re.compile(r"&&|\|\||\$\(|\$\{|[|;]\s*\w+\s+-|>>|\b(?:sudo|rm|chmod|export)\s+\S")
-_REACHES_OUT = re.compile(
+_NETWORK_OR_SECRETS = re.compile(
     r"(?i)\b(?:curl|wget|netcat|ncat|telnet|ssh|scp|rsync|base64|eval|printenv|socat)\b|\brm\s+-\w*[rf]|\bgit\s+push\b"
     r"|/proc/|/etc/|~/\.|\.ssh\b|\.netrc\b|\bid_rsa\b|\bdev/tcp\b|\bnc\s+-"
 )
@@ -78,7 +78,7 @@ def check_learned(text: str) -> str:
         raise LessonRefusedError("It contains an address.")
     if _MARKUP.search(shown):
         raise LessonRefusedError("It contains markup.")
-    if _REACHES_OUT.search(shown) or _OPERATORS.search(_CODE.sub("", shown)):
+    if _NETWORK_OR_SECRETS.search(shown) or _OPERATORS.search(_CODE.sub("", shown)):
         raise LessonRefusedError("It contains a command outside backticks, or one that lessons may not have.")
     if any(order.search(shown) for order in _ORDERS):
         raise LessonRefusedError("It is an order, not a fact.")
@@ -86,8 +86,8 @@ def check_learned(text: str) -> str:
 
 
 def _refuse_unfit(shown: str) -> None:
-    if len(shown) < LEAST:
-        raise LessonRefusedError(f"It is shorter than {LEAST} characters.")
+    if len(shown) < MIN_LENGTH:
+        raise LessonRefusedError(f"It is shorter than {MIN_LENGTH} characters.")
     if len(shown) > MAX_TEXT:
         raise LessonRefusedError(f"It has {len(shown):,} characters; the limit is {MAX_TEXT}.")
     if find_secrets(shown) or mask_tokens(shown) != shown:

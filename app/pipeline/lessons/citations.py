@@ -10,21 +10,21 @@ from app.repo.index.terms import identifiers, stem, terms
 MAX_BYTES = 1_000_000
 _MIN_LINE = 6
 _SYMLINK = "120000"
-_EVERYDAY = """
+_COMMON_WORDS = """
 a an and are as at be been before but by can do does done each every file files first for from had has have
 here if in into is it its line must need needs no not of off on one only or other over own same should so such
 than that the their them then there these they this to too under until up use used uses using via was way were
 what when where which while who why will with without would you your code repository project test tests thing
 lesson
 """
-_NO_TOPIC = frozenset(form for word in _EVERYDAY.split() for form in (word, stem(word)))
+_STOP_WORDS = frozenset(form for word in _COMMON_WORDS.split() for form in (word, stem(word)))
 """Words that do not make two texts similar."""
 
 
 def topics(text: str) -> frozenset[str]:
     """The words of a text that show its subject, identifiers whole and in parts."""
     found = {term for word in identifiers(text) for term in terms(word)}
-    return frozenset(term for term in found if term not in _NO_TOPIC and (len(term) > 1 or not term.isascii()))
+    return frozenset(term for term in found if term not in _STOP_WORDS and (len(term) > 1 or not term.isascii()))
 
 
 def find_citation(

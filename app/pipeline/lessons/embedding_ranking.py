@@ -16,7 +16,7 @@ Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
 
 MIN_LIKENESS: Final = 0.2
 """Cosine below which two texts are unrelated."""
-MAX_ASKED: Final = 8_000
+MAX_QUESTION_LENGTH: Final = 8_000
 """Characters of a question that are used: models accept some thousand tokens."""
 
 logger = logging.getLogger(__name__)
@@ -33,11 +33,11 @@ class VectorStore(Protocol):
 class EmbeddingRanking:
     """Cosine over stored vectors. If the model cannot be used, falls back to another ranking."""
 
-    def __init__(self, model: str, embed: Embed, vectors: VectorStore, otherwise: LessonRanking) -> None:
+    def __init__(self, model: str, embed: Embed, vectors: VectorStore, fallback: LessonRanking) -> None:
         self._model = model
         self._embed = embed
         self._vectors = vectors
-        self._otherwise = otherwise
+        self._fallback = fallback
 
     async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
         if not lessons or not question.strip():
@@ -46,19 +46,21 @@ class EmbeddingRanking:
             return await self._ranked(lessons, question)
         except AgentFixError as error:
             logger.warning("lessons are searched by words: %s", error.message)
-            return await self._otherwise.rank(lessons, question)
+            return await self._fallback.rank(lessons, question)
 
     async def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
-        there = await asyncio.to_thread(self._vectors.vectors, self._model)
-        known = {number: unpacked(kept) for number, kept in there.items()}
-        new = [lesson for lesson in lessons if lesson.number not in known]
-        asked, *found = await self._embed([question[:MAX_ASKED], *(lesson.text for lesson in new)])
-        fresh = {lesson.number: vector for lesson, vector in zip(new, found, strict=True)}
+        stored = await asyncio.to_thread(self._vectors.vectors, self._model)
+        vectors = {number: unpacked(kept) for number, kept in stored.items()}
+        new = [lesson for lesson in lessons if lesson.number not in vectors]
+        question_vector, *new_vectors = await self._embed(
+            [question[:MAX_QUESTION_LENGTH], *(lesson.text for lesson in new)]
+        )
+        fresh = {lesson.number: vector for lesson, vector in zip(new, new_vectors, strict=True)}
         if fresh:
             kept = {number: packed(vector) for number, vector in fresh.items()}
             await asyncio.to_thread(self._vectors.store_vectors, self._model, kept)
-        places = {**known, **fresh}
-        likeness = {lesson.number: cosine(asked, places[lesson.number]) for lesson in lessons}
+        all_vectors = {**vectors, **fresh}
+        likeness = {lesson.number: cosine(question_vector, all_vectors[lesson.number]) for lesson in lessons}
         near = [lesson for lesson in lessons if likeness[lesson.number] >= MIN_LIKENESS]
         return tuple(sorted(near, key=lambda lesson: (-likeness[lesson.number], -lesson.number)))
 

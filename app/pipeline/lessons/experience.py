@@ -15,9 +15,9 @@ from app.core.verification import BaselineResult, VerifiedPatch
 from app.pipeline.lessons import admission
 from app.pipeline.lessons.citations import find_citation
 
-SOUND: Final = frozenset({"proved", "tested"})
-_ENDED = re.compile(r"exit (\d{1,3})\b")
-_OUTPUT_LOOKED_AT = 400
+TESTED_VERDICTS: Final = frozenset({"proved", "tested"})
+_EXIT_CODE = re.compile(r"exit (\d{1,3})\b")
+_OUTPUT_TAIL = 400
 
 
 class ExecutedCommand(NamedTuple):
@@ -41,7 +41,7 @@ class JobExperience:
 
     @property
     def is_verified(self) -> bool:
-        return bool(self.verified) and self.verified[-1].verification.verdict in SOUND
+        return bool(self.verified) and self.verified[-1].verification.verdict in TESTED_VERDICTS
 
     @property
     def after(self) -> dict[str, bytes | None]:
@@ -49,31 +49,31 @@ class JobExperience:
         return contents(self.verified[-1].patch) if self.verified else {}
 
 
-def cited(
+def draft_with_citation(
     experience: JobExperience,
     text: str,
     kind: LessonKind,
-    places: Iterable[str],
+    paths: Iterable[str],
     *,
     topic: str = "",
     author: str = HARNESS,
-    least: int = 1,
+    min_shared: int = 1,
 ) -> LessonDraft | None:
-    """None if the text cannot be a lesson, or if no line of these files shares `least` words with it."""
+    """None if the text cannot be a lesson, or if no line of these files shares `min_shared` words with it."""
     try:
         fact = admission.check_learned(text)
     except admission.LessonRefusedError:
         return None
-    citation = _first_citation(experience.tree, places, fact, experience.after, least)
+    citation = _first_citation(experience.tree, paths, fact, experience.after, min_shared)
     if citation is None:
         return None
     return LessonDraft(text=fact, kind=kind, topic=topic, citation=citation, author=author)
 
 
 def _first_citation(
-    tree: Tree, places: Iterable[str], text: str, after: Mapping[str, bytes | None], least: int
+    tree: Tree, paths: Iterable[str], text: str, after: Mapping[str, bytes | None], min_shared: int
 ) -> Citation | None:
-    found = (find_citation(tree, path, text, after, least=least) for path in places)
+    found = (find_citation(tree, path, text, after, least=min_shared) for path in paths)
     return next((citation for citation in found if citation is not None), None)
 
 
@@ -86,7 +86,7 @@ def commands_in(trajectory: Iterable[str]) -> Iterator[ExecutedCommand]:
     for record in map(json.loads, trajectory):
         for action in record["actions"]:
             observation = str(action.get("observation", ""))
-            ended = _ENDED.match(observation)
+            match = _EXIT_CODE.match(observation)
             command = action.get("arguments", {}).get("command")
-            if action.get("tool") == "bash" and ended and isinstance(command, str):
-                yield ExecutedCommand(command, int(ended[1]), observation[-_OUTPUT_LOOKED_AT:])
+            if action.get("tool") == "bash" and match and isinstance(command, str):
+                yield ExecutedCommand(command, int(match[1]), observation[-_OUTPUT_TAIL:])

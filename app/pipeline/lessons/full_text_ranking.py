@@ -29,42 +29,42 @@ class FullTextRanking:
 
 
 def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Lesson, ...]:
-    asked = _asked(question)
+    question_words = _question_words(question)
     by_number = {lesson.number: lesson for lesson in lessons}
-    if not asked or not by_number:
+    if not question_words or not by_number:
         return ()
     with closing(sqlite3.connect(":memory:")) as db:
         try:
             db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
         except sqlite3.OperationalError:  # SQLite was built without it
-            return _by_shared_words(lessons, frozenset(asked))
+            return _by_shared_words(lessons, frozenset(question_words))
         rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
         db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
-        query = " OR ".join(f'"{word}"' for word in asked)
+        query = " OR ".join(f'"{word}"' for word in question_words)
         found = db.execute("SELECT rowid FROM lesson WHERE lesson MATCH ? ORDER BY bm25(lesson), rowid DESC", (query,))
         return tuple(by_number[number] for (number,) in found)
 
 
-def _by_shared_words(lessons: Sequence[Lesson], asked: frozenset[str]) -> tuple[Lesson, ...]:
-    shared = {each: len(asked & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
+def _by_shared_words(lessons: Sequence[Lesson], question_words: frozenset[str]) -> tuple[Lesson, ...]:
+    shared = {each: len(question_words & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
     return tuple(sorted((each for each in lessons if shared[each]), key=lambda each: (-shared[each], -each.number)))
 
 
-def _asked(question: str) -> tuple[str, ...]:
+def _question_words(question: str) -> tuple[str, ...]:
     """The question's topics in their order, each once."""
     words: dict[str, None] = {}
     for word in identifiers(question[:_MAX_READ_LENGTH]):
-        words.update(dict.fromkeys(_plain(sorted(topics(word)))))
+        words.update(dict.fromkeys(_index_tokens(sorted(topics(word)))))
         if len(words) >= MAX_WORDS:
             break
     return tuple(words)[:MAX_WORDS]
 
 
 def _indexed(text: str) -> str:
-    return " ".join(_plain(sorted(topics(text))))
+    return " ".join(_index_tokens(sorted(topics(text))))
 
 
-def _plain(words: Iterable[str]) -> list[str]:
+def _index_tokens(words: Iterable[str]) -> list[str]:
     """Words that are one token in the index and no syntax in its query language."""
     return [plain for word in words if (plain := "".join(filter(str.isalnum, word)))]
 

@@ -10,7 +10,7 @@ from app.core.tree import Tree
 from app.pipeline.lessons.citations import holds
 from app.pipeline.lessons.lesson_text import lesson_line
 
-MOST: Final = 5
+MAX_LESSONS: Final = 5
 MAX_TOKENS: Final = 400
 BY_LIKENESS: Final = 3
 """Places for the most similar lessons before those from people on any subject."""
@@ -29,9 +29,9 @@ async def recall(lessons: LessonStore, ranking: LessonRanking, tree: Tree, job: 
     known = await asyncio.to_thread(lessons.recovered_jobs, job)
     if known is not None:
         return known
-    there = await asyncio.to_thread(lessons.all)
-    ranked = await ranking.rank(there, question(task)) if there else ()
-    chosen = await asyncio.to_thread(choose, in_order(ranked, there), tree)
+    stored = await asyncio.to_thread(lessons.all)
+    ranked = await ranking.rank(stored, question(task)) if stored else ()
+    chosen = await asyncio.to_thread(choose, in_order(ranked, stored), tree)
     if chosen.stale and not task.follows_up:  # a pull request's branch, perhaps a stranger's, must not delete lessons
         await asyncio.to_thread(lessons.remove_outdated, chosen.stale)
     return await asyncio.to_thread(lessons.recall, job, chosen.lessons)
@@ -41,26 +41,26 @@ def question(task: Task) -> str:
     return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
 
 
-def in_order(ranked: Sequence[Lesson], there: Sequence[Lesson]) -> tuple[Lesson, ...]:
+def in_order(ranked: Sequence[Lesson], stored: Sequence[Lesson]) -> tuple[Lesson, ...]:
     """The most similar first, then those from people (newest first), then how tests are run, then the other similar
     ones."""
-    told = [lesson for lesson in reversed(there) if lesson.kind == "told"]
-    tests = [lesson for lesson in reversed(there) if lesson.kind == "how_to_test"]
-    ordered = [*ranked[:BY_LIKENESS], *told, *tests, *ranked[BY_LIKENESS:]]
+    from_people = [lesson for lesson in reversed(stored) if lesson.kind == "told"]
+    tests = [lesson for lesson in reversed(stored) if lesson.kind == "how_to_test"]
+    ordered = [*ranked[:BY_LIKENESS], *from_people, *tests, *ranked[BY_LIKENESS:]]
     return tuple({lesson.number: lesson for lesson in ordered}.values())
 
 
 def choose(candidates: Iterable[Lesson], tree: Tree) -> ChosenLessons:
     """The first that hold and fit; later ones are not even checked."""
-    taken: list[Lesson] = []
+    chosen: list[Lesson] = []
     stale: list[int] = []
     space = MAX_TOKENS * _CHARACTERS_PER_TOKEN
     for lesson in candidates:
-        if len(taken) == MOST:
+        if len(chosen) == MAX_LESSONS:
             break
         if lesson.citation is not None and not holds(tree, lesson.citation):
             stale.append(lesson.number)
         elif (length := len(lesson_line(lesson)) + 1) <= space:
-            taken.append(lesson)
+            chosen.append(lesson)
             space -= length
-    return ChosenLessons(tuple(taken), tuple(stale))
+    return ChosenLessons(tuple(chosen), tuple(stale))

@@ -8,11 +8,11 @@ from app.core.lessons import LessonDraft, LessonKind
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Reproduction
-from app.pipeline.lessons.experience import JobExperience, cited, contents
+from app.pipeline.lessons.experience import JobExperience, contents, draft_with_citation
 from app.sandbox.setup.package_tools import TESTING
 from app.verify.test_paths import is_test_file
 
-_NAMED = 3
+_MAX_NAMES = 3
 _MAX_NAME_LENGTH, _MAX_COMMAND_LENGTH = 80, 100
 _MANIFESTS = (
     ".github/agent-fix.yml",
@@ -33,83 +33,89 @@ _MANIFESTS = (
 
 
 def by_rule(experience: JobExperience) -> Iterator[LessonDraft]:
-    rules = (_how_the_suite_is_run, _what_does_not_start, _what_broke, _what_was_no_reproduction)
+    rules = (_suite_command, _command_that_does_not_start, _broken_tests, _failed_reproduction)
     for rule in rules:
         try:
             draft = rule(experience)
-        except _UnsayableError:
+        except _DoesNotFitError:
             continue
         if draft is not None:
             yield draft
 
 
-def _how_the_suite_is_run(experience: JobExperience) -> LessonDraft | None:
+def _suite_command(experience: JobExperience) -> LessonDraft | None:
     """The command, its duration, and the tests that fail without any change."""
     suite = experience.known.suite
     if suite is None or suite.count is None or suite.partial:
         return None
     command = _command(suite.execution.command)
-    said = f"{command} runs the suite, {_duration(suite.execution.seconds)}"
+    sentence = f"{command} runs the suite, {_duration(suite.execution.seconds)}"
     failing = suite.failing or ()
     if not failing:
-        return _draft(experience, f"{said}; all of it passes on the base.", "how_to_test", topic="suite")
-    some = "1 test fails" if len(failing) == 1 else f"{len(failing)} tests fail"
-    names = _some(failing)
-    texts = (f"{said}; {some} on the base already: {names}.", f"{said}; {some} on the base already.")
+        return _draft(experience, f"{sentence}; all of it passes on the base.", "how_to_test", topic="suite")
+    failing_count = "1 test fails" if len(failing) == 1 else f"{len(failing)} tests fail"
+    names = _list_names(failing)
+    texts = (
+        f"{sentence}; {failing_count} on the base already: {names}.",
+        f"{sentence}; {failing_count} on the base already.",
+    )
     found = (_draft(experience, text, "how_to_test", topic="suite") for text in texts)
     return next((draft for draft in found if draft is not None), None)
 
 
-def _what_does_not_start(experience: JobExperience) -> LessonDraft | None:
+def _command_that_does_not_start(experience: JobExperience) -> LessonDraft | None:
     """A way to start the tests that does not work in the sandbox, and one that does."""
     for place, first in enumerate(experience.commands):
-        tool = _tool(first.command)
+        tool = _test_tool(first.command)
         absent = first.exit_code in {126, 127} or f"No module named {tool}" in first.output
         if not tool or not absent:
             continue
         for later in experience.commands[place + 1 :]:
-            if later.exit_code == 0 and _tool(later.command) == tool and later.command != first.command:
+            if later.exit_code == 0 and _test_tool(later.command) == tool and later.command != first.command:
                 names = [_command(each.command) for each in (first, later)]
                 text = f"{names[0]} does not start in the sandbox (exit code {first.exit_code}); {names[1]} does."
                 return _draft(experience, text, "how_to_test", topic=f"start {tool}")
     return None
 
 
-def _what_broke(experience: JobExperience) -> LessonDraft | None:
+def _broken_tests(experience: JobExperience) -> LessonDraft | None:
     """Tests that an earlier change broke, and the files in which the accepted one differs."""
     *earlier, last = experience.verified
     for before in earlier:
         broken = before.verification.suite.newly_failing if before.verification.suite else ()
-        mended = [path for path in _differing(before.patch, last.patch) if not is_test_file(path)]
-        if not broken or not mended:
+        fixed = [path for path in _differing_paths(before.patch, last.patch) if not is_test_file(path)]
+        if not broken or not fixed:
             continue
         changed = [change.path for change in before.patch.changes if not is_test_file(change.path)]
-        text = f"A change of {_some(changed)} broke {_some(broken, 2)}; what passed differs in {_some(mended)}."
-        places = [*filter(None, (_file_of(name, experience.tree) for name in broken[:2])), *mended]
-        return cited(experience, text, "failure_and_fix", places)
+        what_broke = f"A change of {_list_names(changed)} broke {_list_names(broken, 2)}"
+        text = f"{what_broke}; what passed differs in {_list_names(fixed)}."
+        places = [*filter(None, (_file_of(name, experience.tree) for name in broken[:2])), *fixed]
+        return draft_with_citation(experience, text, "failure_and_fix", places)
     return None
 
 
-def _what_was_no_reproduction(experience: JobExperience) -> LessonDraft | None:
+def _failed_reproduction(experience: JobExperience) -> LessonDraft | None:
     """A command that showed nothing, and the one that did."""
     *earlier, last = experience.verified
-    taken = last.verification.reproduction
-    if taken is None or (taken.on_base, taken.on_head) != ("red", "green"):
+    accepted = last.verification.reproduction
+    if accepted is None or (accepted.on_base, accepted.on_head) != ("red", "green"):
         return None
     for before in earlier:
-        shown = before.verification.reproduction
-        reason = _refused(shown)
-        if shown is not None and reason and shown.command != taken.command:
-            first, second = _command(shown.command), _command(taken.command)
+        earlier_reproduction = before.verification.reproduction
+        reason = _why_no_reproduction(earlier_reproduction)
+        if earlier_reproduction is not None and reason and earlier_reproduction.command != accepted.command:
+            first, second = _command(earlier_reproduction.command), _command(accepted.command)
             text = f"{first} was no reproduction: {reason}. {second} was one."
-            return cited(experience, text, "failure_and_fix", _files_in(taken.command, experience.tree))
+            return draft_with_citation(
+                experience, text, "failure_and_fix", _files_in(accepted.command, experience.tree)
+            )
     return None
 
 
-def _refused(shown: Reproduction | None) -> str:
-    if shown is None:
+def _why_no_reproduction(reproduction: Reproduction | None) -> str:
+    if reproduction is None:
         return ""
-    match (shown.on_base, shown.on_head):
+    match (reproduction.on_base, reproduction.on_head):
         case ("green", _):
             return "it passes on the base"
         case ("was_not_there", _):
@@ -125,16 +131,18 @@ def _draft(experience: JobExperience, text: str, kind: LessonKind, *, topic: str
     entries = experience.tree.entries()
     there = [path for path in _MANIFESTS if path in entries]
     tests = [path for path in entries if is_test_file(path)][:20]
-    return cited(experience, text, kind, [*there, *tests], topic=topic, least=0)
+    return draft_with_citation(experience, text, kind, [*there, *tests], topic=topic, min_shared=0)
 
 
-def _differing(before: Patch, after: Patch) -> list[str]:
+def _differing_paths(before: Patch, after: Patch) -> list[str]:
     """Paths with different contents after the two patches."""
     first, last = contents(before), contents(after)
-    return sorted(path for path in first.keys() | last.keys() if first.get(path, _NONE) != last.get(path, _NONE))
+    return sorted(
+        path for path in first.keys() | last.keys() if first.get(path, _NOT_CHANGED) != last.get(path, _NOT_CHANGED)
+    )
 
 
-_NONE = b"\0not changed"
+_NOT_CHANGED = b"\0not changed"
 
 
 def _file_of(test: str, tree: Tree) -> str | None:
@@ -163,15 +171,15 @@ _TOOLS = re.compile(
 )
 
 
-def _tool(command: str) -> str:
+def _test_tool(command: str) -> str:
     """The program that a command starts tests with; empty if it does not."""
     found = _TOOLS.search(command)
     return found[1].replace(".", "") if found else ""
 
 
-def _some(names: Sequence[str], most: int = _NAMED) -> str:
-    shown = ", ".join(_name(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def _list_names(names: Sequence[str], limit: int = _MAX_NAMES) -> str:
+    shown = ", ".join(_name(name) for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
 
 
 def _name(text: str) -> str:
@@ -183,7 +191,7 @@ def _command(text: str) -> str:
     """A command in a code span; raises _UnsayableError if it does not fit whole."""
     shown = _span(text, _MAX_COMMAND_LENGTH)
     if not shown:
-        raise _UnsayableError
+        raise _DoesNotFitError
     return shown
 
 
@@ -192,7 +200,7 @@ def _span(text: str, longest: int) -> str:
     return f"`{plain}`" if "`" not in plain and 0 < len(plain) <= longest else ""
 
 
-class _UnsayableError(ValueError):
+class _DoesNotFitError(ValueError):
     """The lesson would not fit."""
 
 

@@ -18,16 +18,16 @@ SANDBOX = "bubblewrap"
 
 async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestResult:
     """Install the agent as a job would, and run the test; a failed installation or sandbox is a result too."""
-    python, play = python_interpreter(), SelftestScript()
+    python, script = python_interpreter(), SelftestScript()
     provider = make_provider(SANDBOX, settings)
-    with closing(ExternalAgent(recipe, "", settings)) as guest:
+    with closing(ExternalAgent(recipe, "", settings)) as external:
         try:
-            tools = await guest.tools(python, asked_once(settings.environment, python))
-            spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", play.fill)
-            sandbox = await provider.open(replace(spec, tools=tools, model_socket=guest.socket))
+            tools = await external.tools(python, asked_once(settings.environment, python))
+            spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", script.fill)
+            sandbox = await provider.open(replace(spec, tools=tools, model_socket=external.socket))
         except AgentFixError as error:
             return SelftestResult(stopped_at="was installed", reason=shortened(error.message))
         try:
-            return await run_selftest(recipe, sandbox, guest.socket, play)
+            return await run_selftest(recipe, sandbox, external.socket, script)
         finally:
             await sandbox.destroy()

@@ -16,27 +16,27 @@ class ImageDescriber:
         self._job = job
         self._job_models = job_models
         self._contents = contents
-        self._seen = ImageDescription()
+        self._description = ImageDescription()
 
     async def describe(self, journal: Journal, progress: Progress) -> None:
         """Call before the first prompt; repeatable after a crash."""
         if images := self._job.task.images:
-            self._seen = await describe(journal, self._vision_model, images, self._contents)
+            self._description = await describe(journal, self._vision_model, images, self._contents)
         for note in self.notes:
             progress.report("note", note)
 
     @property
     def shown(self) -> str:
         """The text for the agent."""
-        return self._seen.text
+        return self._description.text
 
     @property
     def notes(self) -> tuple[str, ...]:
         """For people: what was described, and what was not."""
         described = len(self._job.task.images)
         what = "1 image" if described == 1 else f"{described} images"
-        told = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
-        return tuple(filter(None, (told, self._seen.why_not, *self._job.task.images_left_out)))
+        summary = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
+        return tuple(filter(None, (summary, self._description.why_not, *self._job.task.images_left_out)))
 
     def _vision_model(self) -> ModelPort | None:
         """The cheapest first; None if no model is known to accept images."""

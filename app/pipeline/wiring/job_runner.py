@@ -32,7 +32,7 @@ from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
 from app.pipeline.wiring.prompts import PromptBuilder
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
-from app.pipeline.wiring.specification import Specifying, issue_text
+from app.pipeline.wiring.specification import SpecificationAuthor, issue_text
 from app.pipeline.wiring.task_kind import TaskKindSetup
 from app.repo.git_patch import unified_diff
 from app.repo.git_store import GitError
@@ -66,8 +66,8 @@ class JobRunner(ABC):
         self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=self.forget)
         self.user_messages: UserMessages = NoUserMessages()
         self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
-        self.sight = ImageDescriber(inputs.job, job_models, self.blobs.get)
-        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.sight, self._survey())
+        self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
+        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, self._survey())
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
@@ -120,7 +120,7 @@ class JobRunner(ABC):
         job = self.inputs.job
         try:
             await self.memory.recall(self.inputs.tree, self.progress)
-            await self.sight.describe(journal, self.progress)
+            await self.image_describer.describe(journal, self.progress)
             if job.aim == "ask":
                 result = await answer(job, self.answer_services(), journal)
             else:
@@ -137,7 +137,7 @@ class JobRunner(ABC):
                 usage=self.budgeted_model.totals(),
                 model=job.model,
             )
-        notes = (*result.notes, *filter(None, [self.chosen_setup]), *self.memory.used, *self.sight.notes)
+        notes = (*result.notes, *filter(None, [self.chosen_setup]), *self.memory.used, *self.image_describer.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.store_trajectory_base(result)
         failpoint("finished")
@@ -184,7 +184,7 @@ class JobRunner(ABC):
             text=issue_text(self.inputs),
             chosen=None if job.conflicts else self._chosen_suite,
         )
-        author = Specifying(
+        author = SpecificationAuthor(
             self.inputs,
             self.progress,
             self.job_models,
@@ -205,7 +205,7 @@ class JobRunner(ABC):
             publish=self.publish,
             totals=self._totals,
             specify=author.write,
-            settle=author.settle,
+            decide_objection=author.decide_objection,
             answer=self.answer,
             learn=self._learn,
             keep_diff=self.keep_diff,
@@ -316,18 +316,18 @@ class JobRunner(ABC):
         return self._runner(sandbox, Attempt(1, journal, AttemptBudget(budget=self.inputs.job.budget)))
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt) -> Runner:
-        around = RunnerContext(
+        context = RunnerContext(
             budgeted_model=attempt.model_for(self.budgeted_model, lambda: self.budgeted_model.totals().cost),
             sandbox=sandbox,
             baseline=self.workspaces.baseline,
             journal=attempt.journal,
             blobs=self.blobs,
             progress=self.progress,
-            budget=attempt.allotment.budget,
+            budget=attempt.attempt_budget.budget,
             user_messages=self.user_messages,
         )
-        guest = self.external_agent
-        ledger, until = self.job_models.ledger, attempt.allotment.until
-        make = find_runner(guest.recipe, guest.model_socket(ledger, until)) if guest else find_runner(None)
-        self.runners.append(make(around))
+        external = self.external_agent
+        ledger, until = self.job_models.ledger, attempt.attempt_budget.until
+        make = find_runner(external.recipe, external.model_socket(ledger, until)) if external else find_runner(None)
+        self.runners.append(make(context))
         return self.runners[-1]

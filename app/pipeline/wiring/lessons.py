@@ -41,12 +41,12 @@ class JobLessons:
         self._ranking = ranking(lessons) if lessons else None
         self._forget = forget
         self._redactor = redactor
-        self._recovered_jobs: tuple[Lesson, ...] = ()
+        self._lessons_shown: tuple[Lesson, ...] = ()
 
     async def recall(self, tree: Tree, progress: Progress) -> None:
         """Call before the first prompt; repeatable after a crash."""
         if self._lessons is not None and self._ranking is not None:
-            self._recovered_jobs = await recall(self._lessons, self._ranking, tree, self._job.id, self._job.task)
+            self._lessons_shown = await recall(self._lessons, self._ranking, tree, self._job.id, self._job.task)
         for note in self.used:
             progress.report("note", note)
 
@@ -57,20 +57,20 @@ class JobLessons:
         drafts = await asyncio.to_thread(lessons_of, experience)
         harmless = [draft for draft in drafts if not self._redactor.found(draft.text)]
         learned = await asyncio.to_thread(self._lessons.learn, harmless) if harmless else ()
-        told = lesson_text.learned_lessons_note(learned, self._forget)
-        if told:
-            progress.report("note", told)
-        return told
+        note = lesson_text.learned_lessons_note(learned, self._forget)
+        if note:
+            progress.report("note", note)
+        return note
 
     @property
     def used(self) -> tuple[str, ...]:
         """For people; empty if there were none."""
-        return tuple(filter(None, (lesson_text.used_lessons_note(self._recovered_jobs),)))
+        return tuple(filter(None, (lesson_text.used_lessons_note(self._lessons_shown),)))
 
     @property
     def shown(self) -> str:
         """The text for the model."""
-        return lesson_text.lessons_for_model(self._recovered_jobs)
+        return lesson_text.lessons_for_model(self._lessons_shown)
 
 
 def job_lessons(
@@ -83,14 +83,14 @@ def job_lessons(
 
 def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) -> LessonRanking:
     """The ranking named in `AGENT_FIX_LESSONS`. Raises AgentFixError if it is not available."""
-    how, _, what = settings.lessons.partition(":")
+    kind, _, argument = settings.lessons.partition(":")
     by_words = FullTextRanking()
-    match how:
+    match kind:
         case "embedding":
-            embed = Embedding(what, environment=settings.model_environment, ledger=ledger)
-            return EmbeddingRanking(what, embed, lessons, by_words)
+            embed = Embedding(argument, environment=settings.model_environment, ledger=ledger)
+            return EmbeddingRanking(argument, embed, lessons, by_words)
         case "chroma":
             check_installed()
-            return ChromaRanking(Path(what), lessons.repository, by_words)
+            return ChromaRanking(Path(argument), lessons.repository, by_words)
         case _:
             return by_words

@@ -23,7 +23,7 @@ from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
 from app.verify.trials import Trial, TrialLimits, try_candidates
 
-FORMAT = 1
+FORMAT = 2
 """Raised when older choices are not to be used any more."""
 
 
@@ -106,23 +106,23 @@ class ProjectSetup:
             plan = await self._plan(tools, SetupChoice())
             return ChosenSetup(plan, await asyncio.to_thread(find_suite, project.tree, project.test))
         committed = await asyncio.to_thread(project.committed)
-        surroundings = Surroundings(tools.pythons, tools.version, committed, datetime.now(UTC).date())
-        found = await asyncio.to_thread(candidates, project.tree, surroundings, project.test)
+        environment = Surroundings(tools.pythons, tools.version, committed, datetime.now(UTC).date())
+        found = await asyncio.to_thread(candidates, project.tree, environment, project.test)
         plans = await self._distinct(tools, found)
-        kept = self._kept(tools) or {}
+        kept = self._cached_choice(tools) or {}
         known = next((one for one in plans if one.name == kept.get("candidate")), None)
         if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
             known = next(iter(plans))
         if known is not None:
-            told = str(kept.get("told", ""))
-            return ChosenSetup(plans[known], known.suite, sentence=_sentence(known, told) if told else "")
+            outcome = str(kept.get("outcome", ""))
+            return ChosenSetup(plans[known], known.suite, sentence=_sentence(known, outcome) if outcome else "")
         trials = await try_candidates(
             list(plans), lambda one: self._open(one.name, plans[one]), self.limits, self.progress, self._possible.set
         )
         best = trials[0].candidate
-        told = _told(trials[0], trials)
-        self._keep(tools, trials[0], told)
-        return ChosenSetup(plans[best], best.suite, trials[0].result, _sentence(best, told), tuple(trials))
+        outcome = _outcome(trials[0], trials)
+        self._cache_choice(tools, trials[0], outcome)
+        return ChosenSetup(plans[best], best.suite, trials[0].result, _sentence(best, outcome), tuple(trials))
 
     async def _distinct(self, tools: SetupTools, found: Sequence[Candidate]) -> dict[Candidate, SetupPlan]:
         """The candidates that differ in what is executed, with their set-ups."""
@@ -158,7 +158,7 @@ class ProjectSetup:
         finally:
             await asyncio.shield(sandbox.destroy())
 
-    def _place(self, tools: SetupTools) -> Path | None:
+    def _cache_path(self, tools: SetupTools) -> Path | None:
         """Equal hashes mean equal files to decide from, equal interpreters, and equal configuration."""
         if self.memory is None:
             return None
@@ -173,37 +173,37 @@ class ProjectSetup:
         }
         return self.memory / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
-    def _kept(self, tools: SetupTools) -> Mapping[str, object] | None:
-        place = self._place(tools)
-        if place is None or not place.exists():
+    def _cached_choice(self, tools: SetupTools) -> Mapping[str, object] | None:
+        path = self._cache_path(tools)
+        if path is None or not path.exists():
             return None
         try:
-            found = json.loads(place.read_text("utf-8"))
+            found = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
 
-    def _keep(self, tools: SetupTools, best: Trial, told: str) -> None:
-        place = self._place(tools)
-        if place is None or not best.comparable:
+    def _cache_choice(self, tools: SetupTools, best: Trial, outcome: str) -> None:
+        path = self._cache_path(tools)
+        if path is None or not best.comparable:
             return
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = place.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({"candidate": best.candidate.name, "told": told}), "utf-8")
-        fresh.replace(place)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"candidate": best.candidate.name, "outcome": outcome}), "utf-8")
+        fresh.replace(path)
 
 
-def _told(best: Trial, trials: Sequence[Trial]) -> str:
+def _outcome(best: Trial, trials: Sequence[Trial]) -> str:
     """What the best trial gave, and what became of the others."""
     count = best.count
-    gave = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
+    test_counts = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
     if best.result is not None and best.result.count is None:
-        gave = f"its tests end with exit code {best.result.execution.exit_code}"
+        test_counts = f"its tests end with exit code {best.result.execution.exit_code}"
     others = len(trials) - 1
-    beside = f" Of {others + 1} candidates it was the best." if others else ""
-    against = f" {best.reason}" if best.reason and not best.comparable else ""
-    return f"{gave}.{beside}{against}"
+    comparison = f" Of {others + 1} candidates it was the best." if others else ""
+    objection = f" {best.reason}" if best.reason and not best.comparable else ""
+    return f"{test_counts}.{comparison}{objection}"
 
 
-def _sentence(candidate: Candidate, told: str) -> str:
-    return f"Set-up: {candidate.reason}" + (f": {told}" if told else ".")
+def _sentence(candidate: Candidate, outcome: str) -> str:
+    return f"Set-up: {candidate.reason}" + (f": {outcome}" if outcome else ".")

@@ -35,13 +35,13 @@ class PromptBuilder:
         inputs: JobInputs,
         kind: TaskKindSetup,
         memory: JobLessons,
-        sight: ImageDescriber,
+        image_describer: ImageDescriber,
         survey: RepositorySurvey,
     ) -> None:
         self._inputs = inputs
         self._kind = kind
         self._memory = memory
-        self._sight = sight
+        self._image_describer = image_describer
         self.survey = survey
         self._conversation: PlanConversation | None = None
 
@@ -59,8 +59,8 @@ class PromptBuilder:
         self, plan: Plan | None, known: BaselineResult, answers: Sequence[QuestionAnswers] = ()
     ) -> Assignment:
         """What the work begins with; it goes on in the conversation in which its plan was made."""
-        job, made = self._inputs.job, self._conversation
-        begin = partial(
+        job, conversation = self._inputs.job, self._conversation
+        start_text = partial(
             render_start,
             job,
             outline=self.survey.outline(plan.candidate_files, OUTLINE_TOKENS) if plan else "",
@@ -69,14 +69,16 @@ class PromptBuilder:
             guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
         )
         brief = self._brief(answers)
-        alone = plan if plan is None or plan.candidate_files or plan.steps or plan.hypotheses else None
-        whole = "\n\n".join(filter(None, (brief, begin(brief, plan=alone))))
-        if made is None or not made.turns or job.runner != "native":
-            return Assignment(brief=whole)
-        if made.begun is not None:
-            return Assignment(brief=whole, opening=made.turns, begun=made.begun, then=begin(brief))
-        start = begin(brief, plan=plan if plan != made.plan else None, planned=True)
-        return Assignment(brief=whole, opening=(*made.turns, Message(role="user", content=start)))
+        plan_to_show = plan if plan is None or plan.candidate_files or plan.steps or plan.hypotheses else None
+        full_brief = "\n\n".join(filter(None, (brief, start_text(brief, plan=plan_to_show))))
+        if conversation is None or not conversation.turns or job.runner != "native":
+            return Assignment(brief=full_brief)
+        if conversation.begun is not None:
+            return Assignment(
+                brief=full_brief, opening=conversation.turns, begun=conversation.begun, then=start_text(brief)
+            )
+        start = start_text(brief, plan=plan if plan != conversation.plan else None, planned=True)
+        return Assignment(brief=full_brief, opening=(*conversation.turns, Message(role="user", content=start)))
 
     def question(self) -> str:
         """The brief of a job that answers a question."""
@@ -87,12 +89,12 @@ class PromptBuilder:
         brief = self._brief(())
         task = job.task.model_copy(update={"sections": ()})
         # Nothing may be done before an approval, and another model's or program's prompts have another beginning.
-        together = job.plan_mode == "auto" and job.runner == "native" and job.chosen.of("plan") == job.main_model
+        shares_tools = job.plan_mode == "auto" and job.runner == "native" and job.chosen.of("plan") == job.main_model
         return PlanConversation(
             brief,
             render_planning(job, brief, self._kind.overrides),
             smallest=render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides),
-            tools=specs() if together else (),
+            tools=specs() if shares_tools else (),
         )
 
     def _brief(self, answers: Sequence[QuestionAnswers]) -> str:
@@ -107,7 +109,7 @@ class PromptBuilder:
             repository_map="" if task.follows_up and inputs.job.aim == "fix" else repository_map,
             instructions=rules,
             lessons=self._memory.shown,
-            images=self._sight.shown,
+            images=self._image_describer.shown,
             overrides=self._kind.overrides,
             address=task.issue.url or page,
             ignored=ignored_by_git(inputs.tree),
@@ -119,7 +121,7 @@ class PromptBuilder:
             self._inputs.job,
             answers=answers,
             repository_map=self.survey.map(AUTHOR_MAP_TOKENS),
-            images=self._sight.shown,
+            images=self._image_describer.shown,
             tests=tests,
         )
 

@@ -62,7 +62,7 @@ async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
 
 
 def paid(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
-    variable, said = PAID[name]
+    variable, detail = PAID[name]
     if environment.get(variable):
-        return SandboxAvailability(name, usable=True, detail=said)
+        return SandboxAvailability(name, usable=True, detail=detail)
     return SandboxAvailability(name, usable=False, detail=f"{variable} is not set", repair=f"Set {variable}.")

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.agent.author import Author, settle
+from app.agent.author import Author, decide_objection
 from app.core.job import Progress, QuestionAnswers
 from app.core.verification import Settlement, Specification, SpecificationResult
 from app.llm.job_models import JobModels
@@ -14,14 +14,14 @@ from app.sandbox.workspaces import Workspaces
 from app.verify.proof import NO_RUNNER, Prover
 from app.verify.test_conventions import test_layout
 
-SHARE = 4
+MONEY_SHARE = 4
 """The author may use at most a quarter of the job's money."""
-LEAST = 200_000
+MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have an author."""
 
 
 @dataclass(frozen=True, slots=True)
-class Specifying:
+class SpecificationAuthor:
     """For one job."""
 
     inputs: JobInputs
@@ -46,12 +46,14 @@ class Specifying:
             progress=self.progress,
             open_sandbox=partial(self.workspaces.borrowed, "author"),
             freeze=self.prover.specify,
-            share=self.inputs.job.budget.usd // SHARE,
+            share=self.inputs.job.budget.usd // MONEY_SHARE,
         )
         return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
 
-    async def settle(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
-        return await settle(partial(self.job_models.of("test").ask, key), issue_text(self.inputs), found, objection)
+    async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
+        return await decide_objection(
+            partial(self.job_models.of("test").ask, key), issue_text(self.inputs), found, objection
+        )
 
     def _not_wanted(self) -> str:
         job = self.inputs.job
@@ -62,7 +64,7 @@ class Specifying:
         if job.kind == "ci":
             return "the failing checks say what has to pass."
         info = self.job_models.of("test").info
-        if job.budget.usd < LEAST and info.priced and info.output_price:
+        if job.budget.usd < MIN_BUDGET and info.priced and info.output_price:
             return "the budget is too small for a separate author."
         return ""
 

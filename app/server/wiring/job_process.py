@@ -20,7 +20,7 @@ from app.jobs.queue import JobClaim, paid_by
 from app.jobs.store import JobStore
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
-from app.pipeline.questions import unanswered
+from app.pipeline.questions import questions_wait
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
 from app.pipeline.wiring.models import make_meters
@@ -88,7 +88,7 @@ class ServerJobRunner(JobRunner):
         if not messages:
             plan = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
             await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=plan))
-            raise unanswered(questions)
+            raise questions_wait(questions)
         answers = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
         return QuestionAnswers(questions=questions, messages=answers)
 

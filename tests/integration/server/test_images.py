@@ -87,7 +87,7 @@ async def test_by_default_no_image_is_read_or_sent(terminal: Terminal) -> None:
     order = terminal.order(mended(), images=False)
     assert (order.job.task.images, order.job.task.images_left_out) == ((), ())
     harness, journal = terminal.harness(order), MemoryJournal()
-    await harness.sight.describe(journal, ListProgress())
+    await harness.image_describer.describe(journal, ListProgress())
     assert journal.executed == []
     seen = terminal.order(mended(), images=True)
     assert work_key(seen.job) != work_key(order.job), "with its images it is other work"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.author import MAX_TURNS, Author, settle
+from app.agent.author import MAX_TURNS, Author, decide_objection
 from app.core.evidence import Outcome
 from app.core.verification import SourceText, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
@@ -196,7 +196,7 @@ async def decide(content: str) -> tuple[Any, str]:
         asked.append(request)
         return ModelAnswer(content=content, usage=Usage())
 
-    return await settle(ask, "# Halves", RESULT, "It is nowhere said."), asked[0].messages[-1].content
+    return await decide_objection(ask, "# Halves", RESULT, "It is nowhere said."), asked[0].messages[-1].content
 
 
 async def test_a_third_call_decides_for_each_failing_test() -> None:

@@ -142,7 +142,7 @@ async def test_each_has_a_fair_share_of_what_is_left_and_the_last_the_rest() -> 
     ends = [outcome(number, "tested", spent=SpentSoFar(turns=20, seconds=600)) for number in (1, 2, 3)]
     site = Site(list(ends), a_job(attempts=3, budget=Budget(usd=4_000_000, minutes=60, steps=90)))
     await site.run()
-    shares = [attempt.allotment for attempt in site.made]
+    shares = [attempt.attempt_budget for attempt in site.made]
     assert [(share.budget.steps, share.budget.minutes) for share in shares] == [(30, 20), (35, 25), (50, 40)]
     assert [share.until for share in shares] == [2_000_000, 2_500_000, 0]
 
@@ -151,7 +151,7 @@ async def test_a_single_attempt_has_everything_and_steps_as_ever() -> None:
     journal = MemoryJournal()
     site = Site([outcome(1, "tested")], a_job())
     await site.run(journal)
-    assert site.made[0].allotment == AttemptBudget(budget=Budget())
+    assert site.made[0].attempt_budget == AttemptBudget(budget=Budget())
     assert site.made[0].journal is journal
     assert journal.executed == ["turn.1.act"]
 
@@ -176,8 +176,8 @@ async def test_a_share_is_kept_although_there_is_more_money_later() -> None:
     richer = Site(site.ends, site.job.model_copy(update={"budget": Budget(usd=90_000_000)}), money=70_000_000)
     resumed = journal.resumed()
     await richer.run(resumed)
-    assert [each.allotment for each in richer.made[:2]] == [each.allotment for each in site.made[:2]]
-    assert richer.made[2].allotment.budget.usd == 90_000_000
+    assert [each.attempt_budget for each in richer.made[:2]] == [each.attempt_budget for each in site.made[:2]]
+    assert richer.made[2].attempt_budget.budget.usd == 90_000_000
     assert resumed.executed == ["attempt.2.turn.1.act", "attempt.3.turn.1.act"]
 
 

@@ -21,7 +21,7 @@ from app.llm.litellm import LiteLLMModel
 from app.llm.price_list import price_list
 from app.llm.prices import Price, model_info
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
-from app.pipeline.image_descriptions import BLIND, MAX_TOKENS
+from app.pipeline.image_descriptions import MAX_TOKENS, NO_VISION_MODEL
 from app.pipeline.wiring.images import ImageDescriber
 from app.triggers.image_fetcher import with_images
 from tests.support.image_bytes import gif, png
@@ -58,17 +58,17 @@ class ImageHarness:
         self.models = models
         self.ledger = MemoryLedger(10_000_000)
         job_models = JobModels(self.job.chosen, self._make, self.ledger, self.progress)
-        self.sight = ImageDescriber(self.job, job_models, contents.__getitem__)
+        self.image_describer = ImageDescriber(self.job, job_models, contents.__getitem__)
 
     def _make(self, name: str) -> ScriptedModel:
         return self.models.get(name) or ScriptedModel([], info=BLIND_ONE)
 
     async def look(self, journal: MemoryJournal | None = None) -> None:
-        await self.sight.describe(journal or MemoryJournal(), self.progress)
+        await self.image_describer.describe(journal or MemoryJournal(), self.progress)
 
     @property
     def brief(self) -> str:
-        return render_brief(self.job, images=self.sight.shown)
+        return render_brief(self.job, images=self.image_describer.shown)
 
 
 def seeing(*turns: Turn) -> ScriptedModel:
@@ -90,7 +90,7 @@ async def test_the_images_are_described_once_and_stand_in_the_brief_as_data() ->
     section = harness.brief.partition("# What the images of the issue show, as a model described them\n\n")[2]
     assert section.split("\n")[1] == "Image 1: a total of 0.13 EUR."
     assert section.startswith("<data-")
-    assert harness.sight.notes == (
+    assert harness.image_describer.notes == (
         "2 images of the issue went to a model, and the agent was given its description.",
         "Image 2 of the issue is shown to no model: it could not be fetched.",
     )
@@ -112,8 +112,8 @@ async def test_orders_in_an_image_cannot_leave_their_frame() -> None:
 async def test_a_description_is_bounded() -> None:
     harness = ImageHarness(cheap=seeing(text("x" * 100_000)))
     await harness.look()
-    assert len(harness.sight.shown) < MAX_TOKENS * 4 + 100
-    assert harness.sight.shown.endswith("(… 92,000 more characters are left out)")
+    assert len(harness.image_describer.shown) < MAX_TOKENS * 4 + 100
+    assert harness.image_describer.shown.endswith("(… 92,000 more characters are left out)")
 
 
 @pytest.mark.parametrize("name", ["cheap", "scripted/one", "plan"])
@@ -126,7 +126,7 @@ async def test_the_first_that_sees_is_asked(name: str) -> None:
 async def test_where_none_sees_nothing_is_asked_and_people_are_told() -> None:
     harness = ImageHarness()
     await harness.look()
-    assert harness.sight.notes[0] == BLIND
+    assert harness.image_describer.notes[0] == NO_VISION_MODEL
     assert harness.ledger.totals().cost == 0
     assert "images of the issue" not in harness.brief
 
@@ -143,8 +143,8 @@ REFUSALS = [
 async def test_a_refusal_is_told_and_ends_nothing(turn: Turn) -> None:
     harness = ImageHarness(cheap=seeing(turn))
     await harness.look()
-    assert harness.sight.notes[0].startswith("The images of the issue were not described: ")
-    assert harness.sight.shown == ""
+    assert harness.image_describer.notes[0].startswith("The images of the issue were not described: ")
+    assert harness.image_describer.shown == ""
 
 
 async def test_what_other_calls_would_meet_too_is_raised() -> None:
@@ -160,7 +160,7 @@ async def test_after_a_crash_the_same_words_are_shown_and_nothing_is_bought_agai
         await first.look(journal)
     second = ImageHarness(cheap=seeing())
     await second.look(journal.resumed())
-    assert second.sight.shown == "Image 1: a cat."
+    assert second.image_describer.shown == "Image 1: a cat."
 
 
 async def test_a_job_without_images_has_no_step() -> None:

@@ -33,7 +33,7 @@ from app.core.verification import (
 )
 from app.pipeline.attempts import ShareSpentError
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
-from app.pipeline.questions import refuse_questions, unanswered
+from app.pipeline.questions import questions_wait, refuse_questions
 from app.pipeline.reviews import MAX_REVIEWS, is_acceptable
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.verify.verdict import judged
@@ -77,7 +77,7 @@ def verified(verdict: Verdict) -> VerifiedPatch:
     ],
 )
 def test_what_is_taken_as_it_is(now: Verification, before: list[Verdict], *, asked: bool, taken: bool) -> None:
-    assert is_acceptable(now, [verified(verdict) for verdict in before], asked=asked) is taken
+    assert is_acceptable(now, [verified(verdict) for verdict in before], was_requested=asked) is taken
 
 
 class UnusedSandbox:
@@ -168,7 +168,7 @@ class World:
         """What people have said since; a real one keeps them all, too."""
         heard = tuple(said for said in self.said if said.seq > after)
         if not heard:
-            raise unanswered(questions)
+            raise questions_wait(questions)
         return QuestionAnswers(questions=questions, messages=heard[:1])
 
     async def approve(self, plan: Plan) -> Plan:
@@ -474,8 +474,8 @@ async def test_a_question_never_comes_near_what_publishes() -> None:
 
 def test_a_test_that_vanished_goes_back_once_even_where_nothing_can_be_red() -> None:
     lost = Verification(verdict="unproved", suite=SuiteComparison(command="s", missing=("t",)))
-    assert not is_acceptable(lost, [], asked=True)
-    assert is_acceptable(lost, [VerifiedPatch(patch=patch(), verification=lost)], asked=True)
+    assert not is_acceptable(lost, [], was_requested=True)
+    assert is_acceptable(lost, [VerifiedPatch(patch=patch(), verification=lost)], was_requested=True)
 
 
 async def test_a_refactoring_is_taken_without_a_reproduction() -> None:
@@ -558,24 +558,24 @@ def objects(text: str = "The issue leaves that open.") -> Submission:
 
 @dataclass
 class Author:
-    """Freezes what it is told to, and settles as it is told to."""
+    """Freezes the given tests, and decides objections as it is told."""
 
     withdraws: tuple[str, ...] = ()
     asked: list[tuple[str, int]] = field(default_factory=list)
-    settled: list[str] = field(default_factory=list)
+    decided: list[str] = field(default_factory=list)
 
     async def specify(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
         self.asked.append((key, len(answers)))
         return FROZEN
 
-    async def settle(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
-        self.settled.append(key)
+    async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
+        self.decided.append(key)
         failing = [test.id for test in found.failing]
         kept = tuple(name for name in failing if name not in self.withdraws)
         return Settlement(objection=objection, kept=kept, withdrawn=self.withdraws, reason="So says the issue.")
 
     def services(self, world: World) -> JobServices:
-        return replace(world.services(), specify=self.specify, settle=self.settle)
+        return replace(world.services(), specify=self.specify, decide_objection=self.decide_objection)
 
 
 async def test_the_tests_are_frozen_once_for_all_attempts_and_every_resume() -> None:
@@ -607,7 +607,7 @@ async def test_an_objection_is_heard_once_and_what_is_withdrawn_caps_the_verdict
     world = World(agent, [facts("failed", "failed"), facts("failed", "failed"), facts("failed", "passed")], [patch()])
     world.patches = [patch(b"1"), patch(b"2"), patch(b"3")]
     result = await solve(job(), author.services(world), MemoryJournal())
-    assert author.settled == ["objection"]
+    assert author.decided == ["objection"]
     assert [review.accepted for review in agent.reviews] == [False, False, True]
     assert "  - Sentence 1." in agent.reviews[1].text
     assert "  - Sentence 0." not in agent.reviews[1].text
@@ -639,7 +639,7 @@ async def test_a_crash_around_the_author_changes_nothing(step: str, moment: Cras
     result = await solve(job(), author.services(world), journal.resumed())
     assert result.verification is not None
     assert "specification_disputed" in result.verification.rules
-    assert len(author.settled) + len(author.asked) == (3 if moment == "during" else 2)
+    assert len(author.decided) + len(author.asked) == (3 if moment == "during" else 2)
 
 
 async def test_the_same_sources_have_to_end_the_same_way_each_time() -> None:

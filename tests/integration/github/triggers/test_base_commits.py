@@ -227,14 +227,14 @@ async def test_a_push_to_the_base_begins_to_resolve_what_conflicts_by_then(harne
         pull.pull.mergeable = mergeable
         harness.world.push_as_human(harness.repo, "main", {"other.py": f"{mergeable}\n"})
         await harness.hooks.pushed(harness.repo, harness.fake_github.installation, harness.owner, "main")
-        await harness.settle()
+        await harness.wait_until_handled()
         assert len(harness.jobs()) == jobs
     (job,) = [each for each in harness.jobs() if each.job_context.pull == pull.number]
     assert (job.job_context.aim, job.job_context.login) == ("conflicts", "")
     assert harness.stores.job_queries.follow_up_count(harness.repo.id, pull.number) == 1
     harness.stores.queue.end(job.job.id, "error", "")
     await harness.hooks.pushed(harness.repo, harness.fake_github.installation, harness.person("grace"), "main")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 2, "the same two commits are not tried a second time"
 
 
@@ -248,7 +248,7 @@ async def test_whether_it_can_be_merged_is_waited_for(harness: EventHarness) -> 
         harness.world.tick(5)
     assert len(harness.jobs()) == 1
     pull.pull.mergeable = False
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 2
 
 
@@ -259,5 +259,5 @@ async def test_conflicts_are_left_to_people_where_they_want_that(harness: EventH
     harness.configure("iterate: {conflicts: false}\n")
     await harness.labels()
     await harness.hooks.pushed(harness.repo, harness.fake_github.installation, harness.owner, "main")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1

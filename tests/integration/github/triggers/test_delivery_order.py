@@ -131,7 +131,7 @@ async def test_a_hundred_times_the_same_delivery_is_one_job(harness: EventHarnes
     for number in range(100):
         delivery.guid = f"another-{number}"
         await harness.hooks.attempt(delivery)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1
 
 
@@ -144,7 +144,7 @@ async def test_a_hundred_deliveries_of_one_label_are_one_job(harness: EventHarne
     for number in range(100):
         delivery.guid, delivery.payload = f"another-{number}", {**delivery.payload, "number": number}
         await harness.hooks.attempt(delivery)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1
     assert harness.decided() == [f"job {harness.job.job.id}"]
 

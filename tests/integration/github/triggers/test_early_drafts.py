@@ -63,7 +63,7 @@ async def test_to_close_it_is_to_call_the_work_off(harness: EventHarness) -> Non
     pull.state = "closed"
     harness.world.tick()
     await harness.hooks.turned(harness.repo, harness.fake_github.installation, harness.owner, pull, "closed")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert (harness.job.row.state, harness.job.row.reason) == ("stopped", "The pull request was closed.")
 
 
@@ -80,7 +80,7 @@ async def test_failing_checks_there_are_not_mended_meanwhile(harness: EventHarne
     assert pull.pull is not None
     check = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "lint", "failure")
     await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1
 
 

@@ -30,7 +30,7 @@ async def fails(harness: EventHarness, pull: Issue, kind: str = "check_run", nam
     head = harness.repo.branches[pull.pull.head]
     check = harness.world.add_check(harness.repo, head, name, "failure", log=LOG)
     await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check, kind)
-    await harness.settle()
+    await harness.wait_until_handled()
     return check
 
 
@@ -145,6 +145,6 @@ async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
     await harness.trigger_loops.poll()
     assert new_jobs(harness) == ["mend"]
     await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
-    await harness.settle()
+    await harness.wait_until_handled()
     await harness.trigger_loops.poll()
     assert new_jobs(harness) == ["mend"]

@@ -45,7 +45,7 @@ async def test_a_github_that_is_down_for_long_loses_nothing(harness: EventHarnes
     assert asked < 25, "the longer it lasts the more rarely it is asked"
     down.times = 0
     harness.world.tick(300)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 2
 
 
@@ -64,7 +64,7 @@ async def test_silence_that_github_wants_is_kept(harness: EventHarness) -> None:
         await harness.trigger_loops.next_delivery()
     assert len(harness.fake_github.github.calls) == before, "not one request within the fifteen minutes"
     harness.world.tick(60)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 2
 
 
@@ -116,7 +116,7 @@ async def test_a_bug_of_ours_is_given_up_after_three_attempts_and_stops_nobody(h
     assert harness.stores.inbox.health().dead == 1
     harness.world.deliveries[0].guid = "again"
     await harness.hooks.attempt(harness.world.deliveries[0])
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1
 
 
@@ -157,7 +157,7 @@ async def test_a_door_that_closes_ends_the_jobs_behind_it_at_once(harness: Event
     else:
         action = {"suspended": "suspend"}.get(gone, gone)
         await harness.hooks.installation_changed(harness.fake_github.installation, action, harness.owner)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == "no_access"
     assert not harness.stores.queue.heartbeat(claim)
     assert len(harness.fake_github.github.calls) == before, "nothing is asked of a door that is closed"
@@ -181,7 +181,7 @@ async def test_a_repository_that_is_archived_or_moved_away_ends_its_jobs(harness
     await harness.labels()
     harness.repo.archived = True
     await harness.hooks.send("repository", "archived", harness.repo, harness.fake_github.installation, harness.owner)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == "no_access"
 
 
@@ -189,7 +189,7 @@ async def test_a_repository_that_was_renamed_keeps_its_jobs(harness: EventHarnes
     await harness.labels()
     harness.repo.name = "renamed"
     await harness.hooks.send("repository", "renamed", harness.repo, harness.fake_github.installation, harness.owner)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == "queued"
     told = next(row.text for row in harness.stores.store.progress_since(harness.job.job.id))
     assert told.startswith("The repository was renamed")
@@ -199,7 +199,7 @@ async def test_a_repository_that_was_transferred_away_ends_its_jobs(harness: Eve
     await harness.labels()
     harness.fake_github.installation.repositories.clear()
     await harness.hooks.send("repository", "transferred", harness.repo, harness.fake_github.installation, harness.owner)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == "no_access"
 
 
@@ -216,7 +216,7 @@ async def test_what_happens_to_the_issue_is_heard_by_its_job(harness: EventHarne
             await harness.hooks.edited(*place, "Something else.")
         case _:
             await harness.hooks.turned(*place, "closed" if what == "closed" else "open")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == state
     notes = [row.text for row in harness.stores.store.progress_since(harness.job.job.id) if row.kind == "note"]
     assert len(notes) == (what == "edited")
@@ -226,7 +226,7 @@ async def test_our_own_taking_off_of_the_label_stops_nothing(harness: EventHarne
     await harness.labels()
     place = (harness.repo, harness.fake_github.installation, harness.world.bot, harness.issue)
     await harness.hooks.unlabeled(*place, "agent-fix")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.job.row.state == "queued"
 
 
@@ -256,7 +256,7 @@ async def test_a_push_to_the_branch_is_told_to_the_job_at_work_there(harness: Ev
     await harness.hooks.send(
         "pull_request", "synchronize", harness.repo, harness.fake_github.installation, harness.owner, **content
     )
-    await harness.settle()
+    await harness.wait_until_handled()
     assert [row.text for row in harness.stores.store.progress_since(harness.job.job.id)] == [
         "Someone pushed to the branch; agent-fix keeps their commits."
     ]

@@ -107,7 +107,7 @@ async def test_it_is_the_same_however_often_it_is_delivered(harness: EventHarnes
     for delivery in list(harness.world.deliveries):
         await harness.hooks.attempt(delivery)
     later(harness, minutes=1)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert [answer.split(".")[0] for answer in harness.answers()] == [
         "Added as lesson 1, for 365 days",
         "Lesson 1 was deleted",
@@ -149,7 +149,7 @@ async def test_a_pull_request_that_is_turned_down_takes_its_lessons_along(
     pull.pull.merged_at = harness.world.now if how == "merged" else None
     for _ in range(2):
         await harness.hooks.turned(harness.repo, harness.fake_github.installation, harness.owner, pull, "closed")
-        await harness.settle()
+        await harness.wait_until_handled()
     assert texts(harness) == left
 
 

@@ -106,7 +106,7 @@ async def test_a_label_on_a_new_issue_is_no_trigger(harness: EventHarness) -> No
     await harness.hooks.send(
         "issues", "opened", harness.repo, harness.fake_github.installation, harness.owner, **content
     )
-    await harness.settle()
+    await harness.wait_until_handled()
     assert (harness.jobs(), harness.outcomes()) == ([], [])
 
 
@@ -175,11 +175,11 @@ async def test_another_repositorys_installation_opens_nothing(harness: EventHarn
     harness.world.tick()
     comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent fix it")
     await harness.hooks.commented(harness.repo, elsewhere, harness.owner, harness.issue, comment)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert harness.jobs() == []
     assert harness.outcomes()[0].startswith("skip foreign_installation")
     await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1, "who does not serve the repository decides nothing for who does"
 
 

@@ -253,7 +253,7 @@ async def test_two_hundred_webhooks_that_failed_are_sent_again(harness: EventHar
     began = harness.world.now
     await harness.trigger_loops.poll()
     assert await harness.hooks.attempt_asked() == 200
-    await harness.settle()
+    await harness.wait_until_handled()
     assert (harness.world.now - began).total_seconds() <= 300
     assert len(harness.jobs()) == 1
     texts = {said.text for said in harness.said()} | {harness.job.job.task.request}
@@ -312,7 +312,7 @@ async def test_a_quiet_repository_costs_four_requests(harness: EventHarness) -> 
 async def test_a_new_installation_is_looked_into_at_once(harness: EventHarness) -> None:
     label(harness)
     await harness.hooks.installation_changed(harness.fake_github.installation, "created", harness.owner)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert len(harness.jobs()) == 1
 
 

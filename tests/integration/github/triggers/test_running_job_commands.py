@@ -108,7 +108,7 @@ async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harne
     await harness.trigger_loops.next_delivery()
     assert (len(harness.jobs()), harness.said()) == (1, [])
     harness.ends("pr_updated")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert [job.job.task.request for job in harness.jobs()] == ["it", "and the tests"]
 
 
@@ -291,7 +291,7 @@ async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHar
     assert len(harness.jobs()) == 1
     assert harness.job.row.stop_requested
     harness.stores.store.stop(first, "It was stopped.")
-    await harness.settle()
+    await harness.wait_until_handled()
     assert [job.row.state for job in harness.jobs()] == ["stopped", "queued"]
 
 
@@ -322,7 +322,7 @@ async def test_the_same_delivered_again_is_done_once(harness: EventHarness, text
     for guid in ("another", "and-another"):
         delivery.guid, delivery.payload = guid, {**delivery.payload, "replay": guid}
         await harness.hooks.attempt(delivery)
-        await harness.settle()
+        await harness.wait_until_handled()
     assert (
         len(harness.jobs()),
         len(harness.said(harness.jobs()[0])),
@@ -340,5 +340,5 @@ async def test_a_crash_between_saying_and_going_on_says_it_once(harness: EventHa
     key = f"r{harness.repo.id}/comment:{comment.id}"
     harness.stores.messages.add(job, "approve", key=key, who="ada")
     await harness.hooks.commented(harness.repo, harness.fake_github.installation, harness.owner, harness.issue, comment)
-    await harness.settle()
+    await harness.wait_until_handled()
     assert (len(harness.said()), harness.job.row.state) == (1, "queued")

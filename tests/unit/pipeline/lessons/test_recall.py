@@ -15,7 +15,7 @@ from app.jobs.tables import sqlite_engine
 from app.pipeline.lessons import lesson_text
 from app.pipeline.lessons.citations import find_citation
 from app.pipeline.lessons.full_text_ranking import FullTextRanking
-from app.pipeline.lessons.recall import MAX_TOKENS, MOST, choose, in_order, recall
+from app.pipeline.lessons.recall import MAX_LESSONS, MAX_TOKENS, choose, in_order, recall
 from tests.support.memory_tree import MemoryTree
 from tests.unit.agent.test_prompts import job as prompted
 
@@ -117,7 +117,7 @@ def test_the_order_is_likeness_then_people_then_tests() -> None:
 
 
 def test_at_most_five_within_400_tokens() -> None:
-    assert len(choose([lesson(number) for number in range(1, 100)], TREE).lessons) == MOST == 5
+    assert len(choose([lesson(number) for number in range(1, 100)], TREE).lessons) == MAX_LESSONS == 5
     long = [lesson(number, text="x" * 300) for number in range(1, 20)]
     chosen = choose([*long, lesson(99, text="A short one fits still.")], TREE).lessons
     assert len(lesson_text.lessons_for_model(chosen)) <= MAX_TOKENS * 4
