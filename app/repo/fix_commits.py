@@ -37,7 +37,7 @@ def requested_fix(repository: Path, base: str, name: str) -> str:
     commit = _resolved(git, name)
     if commit is None:
         raise RepositoryError(f"The fix {shown!r} is not a commit in {repository}.", code=ExitCode.UNKNOWN_BASE)
-    if not _has(git, base, commit):
+    if not _contains(git, base, commit):
         raise RepositoryError(
             f"The fix {shown!r} is not in the history of the base {base[:10]}.",
             code=ExitCode.UNKNOWN_BASE,
@@ -55,9 +55,9 @@ def mentioned_fix(repository: Path, base: str, text: str) -> str:
     git = Git("-C", str(repository))
     for name in named_commits(text):
         commit = _resolved(git, name)
-        if commit is not None and _has(git, base, commit):
+        if commit is not None and _contains(git, base, commit):
             return commit
-    return _of_numbers(git, base, named_numbers(text))
+    return _fix_of_numbers(git, base, named_numbers(text))
 
 
 def _resolved(git: Git, name: str) -> str | None:
@@ -67,11 +67,11 @@ def _resolved(git: Git, name: str) -> str | None:
     return output.decode("ascii").strip() if status == 0 else None
 
 
-def _has(git: Git, base: str, commit: str) -> bool:
+def _contains(git: Git, base: str, commit: str) -> bool:
     return git.attempt("merge-base", "--is-ancestor", commit, base)[0] == 0
 
 
-def _of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
+def _fix_of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
     """The best commit for the first number that has one, the newest among equals; reads the history once."""
     if not numbers:
         return ""
@@ -79,11 +79,11 @@ def _of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
     words = ("rev-list", f"--max-count={MAX_COMMITS}", "-F", *greps, "--format=%x01%H%x00%B", base)
     status, output, _ = git.attempt(*words)
     messages = list(_messages(output)) if status == 0 else []
-    return next(filter(None, (_best(messages, number) for number in numbers)), "")
+    return next(filter(None, (_closest_commit(messages, number) for number in numbers)), "")
 
 
-def _best(messages: list[tuple[str, str]], number: int) -> str:
-    ranked = [(rank, commit) for commit, message in messages if (rank := _rank(message, number)) is not None]
+def _closest_commit(messages: list[tuple[str, str]], number: int) -> str:
+    ranked = [(rank, commit) for commit, message in messages if (rank := _closeness(message, number)) is not None]
     return min(ranked, default=(0, ""), key=lambda pair: pair[0])[1]
 
 
@@ -93,7 +93,7 @@ def _messages(output: bytes) -> Iterator[tuple[str, str]]:
         yield commit, message
 
 
-def _rank(message: str, number: int) -> int | None:
+def _closeness(message: str, number: int) -> int | None:
     """How closely a commit message refers to a number, smaller is closer; None if it does not."""
     subject = message.partition("\n")[0]
     signs = (

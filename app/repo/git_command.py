@@ -24,8 +24,8 @@ except ImportError as missing:  # GitPython raises this on import if git is not 
     raise AgentFixError("git is not installed", hint="Install git 2.34 or newer and try again.") from missing
 
 _NO_SPACE = "No space left on device"
-QUICK = 60.0
-LONG = 1_800.0
+QUICK_TIMEOUT = 60.0
+LONG_TIMEOUT = 1_800.0
 """Seconds a command may take: a look into a repository, and one that copies a large one."""
 
 _GIT = shutil.which("git") or "git"
@@ -57,7 +57,7 @@ class Git:
         into: BinaryIO | None = None,
         env: Mapping[str, str] | None = None,
         holding: int | None = None,
-        timeout: float = QUICK,
+        timeout: float = QUICK_TIMEOUT,
     ) -> bytes:
         """Standard output of a command that must succeed; empty if it goes `into` a file. See `attempt`."""
         status, output, error = self.attempt(
@@ -80,7 +80,7 @@ class Git:
         env: Mapping[str, str] | None = None,
         secret: Mapping[str, str] | None = None,
         holding: int | None = None,
-        timeout: float = QUICK,
+        timeout: float = QUICK_TIMEOUT,
     ) -> tuple[int, bytes, str]:
         """Exit code, standard output and standard error of a command that may fail.
 
@@ -97,7 +97,7 @@ class Git:
         with ExitStack() as stack:
             status, output, error = git.Git("/").execute(
                 command,
-                istream=stack.enter_context(_file_of(given)) if isinstance(given, bytes) else given,
+                istream=stack.enter_context(_temporary_file(given)) if isinstance(given, bytes) else given,
                 output_stream=into,
                 with_extended_output=True,
                 with_exceptions=False,
@@ -110,7 +110,7 @@ class Git:
 
 
 @contextmanager
-def _file_of(content: bytes) -> Iterator[BinaryIO | None]:
+def _temporary_file(content: bytes) -> Iterator[BinaryIO | None]:
     if not content:
         yield None
         return

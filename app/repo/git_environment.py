@@ -54,9 +54,11 @@ def identity_variables(author: Person, date: datetime) -> dict[str, str]:
     return {f"GIT_{role}_{field}": value for role in ("AUTHOR", "COMMITTER") for field, value in fields.items()}
 
 
-_BECOME = "import json, os, sys; os.environ.update(json.load(sys.stdin)); os.execv(sys.argv[1], sys.argv[1:])"
+_EXEC_WITH_STDIN_VARIABLES = (
+    "import json, os, sys; os.environ.update(json.load(sys.stdin)); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def secret_variables(variables: Mapping[str, str]) -> tuple[tuple[str, ...], bytes]:
     """A command prefix and its standard input that pass variables without showing them in a process list."""
-    return (sys.executable, "-I", "-S", "-c", _BECOME), json.dumps(dict(variables)).encode()
+    return (sys.executable, "-I", "-S", "-c", _EXEC_WITH_STDIN_VARIABLES), json.dumps(dict(variables)).encode()

@@ -10,8 +10,8 @@ from app.core.patch import FileChange, FileStat
 from app.core.tree import TreeEntry
 
 GITLINK = "160000"
-NOTHING = "0" * 40
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+NULL_OID = "0" * 40
+_INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _FULL_ID = re.compile(r"[0-9a-f]{40}")
 _STATUS: Mapping[str, Literal["added", "modified", "deleted", "renamed"]] = {
     "A": "added",
@@ -83,7 +83,7 @@ def path_bytes(path: str) -> bytes:
 def shown_path(path: str) -> str:
     """A path as one printable line of text; invalid and invisible characters are escaped."""
     text = path_bytes(path).decode("utf-8", "backslashreplace")
-    return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _UNSEEN else each for each in text)
+    return "".join(ascii(each)[1:-1] if unicodedata.category(each) in _INVISIBLE else each for each in text)
 
 
 def parse_listing(output: bytes) -> TreeListing:
@@ -182,7 +182,7 @@ def index_info(changes: Iterable[FileChange], blobs: Mapping[str, str]) -> bytes
     """Lines for `git update-index -z --index-info`; removals first, so that a file can become a directory."""
     ordered = sorted(changes, key=lambda change: (not change.deleted, path_bytes(change.path)))
     lines = [
-        f"0 {NOTHING}\t".encode() if change.deleted else f"{change.mode} {blobs[change.path]}\t".encode()
+        f"0 {NULL_OID}\t".encode() if change.deleted else f"{change.mode} {blobs[change.path]}\t".encode()
         for change in ordered
     ]
     return b"".join(line + path_bytes(change.path) + b"\0" for line, change in zip(lines, ordered, strict=True))
@@ -227,7 +227,7 @@ def unsafe_branch(name: str) -> str:
     rules = (
         (name.startswith("-"), "it looks like an option"),
         (name in {"HEAD", "@"} or name.startswith("refs/") or is_full_id(name), "git gives it another meaning"),
-        (any(unicodedata.category(each) in _UNSEEN for each in name), "it contains invisible characters"),
+        (any(unicodedata.category(each) in _INVISIBLE for each in name), "it contains invisible characters"),
     )
     return next((reason for broken, reason in rules if broken), "")
 

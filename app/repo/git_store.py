@@ -22,10 +22,10 @@ from app.core.failpoints import failpoint
 from app.core.patch import FileChange, FileStat, Patch
 from app.core.scratch import scratch
 from app.core.task import Person
-from app.repo.git_command import LONG, UPLOAD_PACK, Git, GitError, check_branch, disk_full_errors, git_message
+from app.repo.git_command import LONG_TIMEOUT, UPLOAD_PACK, Git, GitError, check_branch, disk_full_errors, git_message
 from app.repo.git_environment import ATTRIBUTES, identity_variables
 from app.repo.git_format import (
-    NOTHING,
+    NULL_OID,
     base_ref,
     free_name,
     index_info,
@@ -84,13 +84,13 @@ class GitStore:
         commit = theirs.text("rev-parse", "--verify", "--end-of-options", f"{commit_or_ref}^{{commit}}")
         with self.lock("fetch") as held:
             if not self.keeps(commit):
-                self.clear_up_after_the_dead(commit)
+                self.remove_leftovers(commit)
                 self._fetch(Path(source).resolve(), commit, held)
         return commit
 
     def tree(self, commit: str) -> GitTree:
         """A view of one commit's files; reads nothing until asked."""
-        return GitTree(self._git, _full(commit))
+        return GitTree(self._git, _check_full_id(commit))
 
     @disk_full_errors()
     def checkout(self, commit: str, directory: Path, changes: Sequence[FileChange] = ()) -> None:
@@ -104,7 +104,7 @@ class GitStore:
             env = {**index, **objects}
             self._update(changes, env)
             where = f"--work-tree={directory.resolve()}"
-            Git(f"--git-dir={self.path}", where)("checkout-index", "-a", "-q", env=env, timeout=LONG)
+            Git(f"--git-dir={self.path}", where)("checkout-index", "-a", "-q", env=env, timeout=LONG_TIMEOUT)
 
     def diff(self, base: str, head: str, *, paths: Iterable[str] | None = None, context: int = 3) -> str:
         """The unified diff between two commits; bytes that are not UTF-8 become U+FFFD."""
@@ -139,25 +139,29 @@ class GitStore:
 
     def commit_tree(self, tree: str, parents: Sequence[str], *, message: str, author: Person, date: datetime) -> str:
         """Commit a tree that is already in the store."""
-        descent = [word for parent in parents for word in ("-p", _full(parent))]
-        output = self._git("commit-tree", tree, *descent, stdin=message.encode(), env=identity_variables(author, date))
+        parent_options = [word for parent in parents for word in ("-p", _check_full_id(parent))]
+        output = self._git(
+            "commit-tree", tree, *parent_options, stdin=message.encode(), env=identity_variables(author, date)
+        )
         return output.decode("ascii").strip()
 
     def write_blobs(self, contents: Mapping[str, bytes], env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Store contents unchanged, in one git process; returns the blob ids by path."""
-        with scratch("blobs") as place:
+        with scratch("blobs") as directory:
             for number, content in enumerate(contents.values()):
-                (place / str(number)).write_bytes(content)
-            names = "".join(f"{place}/{number}\n" for number in range(len(contents)))
+                (directory / str(number)).write_bytes(content)
+            names = "".join(f"{directory}/{number}\n" for number in range(len(contents)))
             output = self._git("hash-object", "-w", "--no-filters", "--stdin-paths", stdin=names.encode(), env=env)
         return dict(zip(contents, output.decode("ascii").split(), strict=True))
 
     @disk_full_errors()
     def pack(self, commit: str) -> Iterator[bytes]:
         """One commit with its files, without its history, in pieces of a megabyte for `unpack`."""
-        objects = self._git("rev-list", "--objects", "--no-walk", _full(commit), timeout=LONG)
+        objects = self._git("rev-list", "--objects", "--no-walk", _check_full_id(commit), timeout=LONG_TIMEOUT)
         file = tempfile.TemporaryFile(dir=self.path.parent)  # noqa: SIM115  # the pieces outlive this function
-        self._git("pack-objects", "-q", "--stdout", "--delta-base-offset", stdin=objects, into=file, timeout=LONG)
+        self._git(
+            "pack-objects", "-q", "--stdout", "--delta-base-offset", stdin=objects, into=file, timeout=LONG_TIMEOUT
+        )
         file.seek(0)
         return _pieces(file)
 
@@ -170,28 +174,28 @@ class GitStore:
             file.writelines(pieces)
             file.seek(0)
             with self.lock("fetch") as held:
-                self.clear_up_after_the_dead(commit)
-                self._git("index-pack", "--stdin", stdin=file, holding=held, timeout=LONG)
+                self.remove_leftovers(commit)
+                self._git("index-pack", "--stdin", stdin=file, holding=held, timeout=LONG_TIMEOUT)
                 failpoint("unpack.indexed")
-                self._cut_off(commit)
+                self._mark_shallow(commit)
                 failpoint("unpack.cut")
-                self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG)
+                self._git("rev-list", "--objects", "--quiet", commit, timeout=LONG_TIMEOUT)
                 self.keep(commit)
 
     def date(self, commit: str) -> datetime:
         """When a commit was made."""
-        seconds, _ = self._git.text("rev-list", "--no-walk", "--timestamp", _full(commit)).split()
+        seconds, _ = self._git.text("rev-list", "--no-walk", "--timestamp", _check_full_id(commit)).split()
         return datetime.fromtimestamp(int(seconds), UTC)
 
     def log(self, commit: str, most: int) -> bytes:
         """The log of the newest commits up to this one, for `app.repo.index.commit_history`; empty if unknown."""
-        status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_full(commit)))
+        status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_check_full_id(commit)))
         return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
 
     def keep_log(self, commit: str, log: bytes) -> None:
         """Store a commit's log that a store with the history produced."""
         blob = self._git("hash-object", "-w", "--no-filters", "--stdin", stdin=log).decode("ascii").strip()
-        self._git("update-ref", log_ref(_full(commit)), blob)
+        self._git("update-ref", log_ref(_check_full_id(commit)), blob)
 
     @property
     def history(self) -> "GitStore":
@@ -207,12 +211,12 @@ class GitStore:
         """
         plain = Git("-C", str(repository))
         check_branch(branch)
-        theirs = _as_owner(repository)
+        theirs = _git_as_owner(repository)
         for _ in range(8):  # another process may take the name between the check and the creation
             name, delivered = free_name(branch, commit, _branches(plain))
             if delivered:
                 return name
-            refused = self._transfer(_full(commit), theirs) or _create(theirs, name, commit)
+            refused = self._transfer(_check_full_id(commit), theirs) or _create_branch(theirs, name, commit)
             if not refused:
                 return name
         hint = "Fix that and run the same command again; it continues where it stopped."
@@ -225,10 +229,12 @@ class GitStore:
                 *("fetch", "-q", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules"),
                 *(f"--upload-pack={UPLOAD_PACK}", "--", str(source), f"+{commit}:{base_ref(commit)}"),
                 holding=held,
-                timeout=LONG,
+                timeout=LONG_TIMEOUT,
             )
         except GitError as error:
-            status, listing, _ = Git("-C", str(source)).attempt("ls-tree", "-r", "-l", "-z", commit, timeout=LONG)
+            status, listing, _ = Git("-C", str(source)).attempt(
+                "ls-tree", "-r", "-l", "-z", commit, timeout=LONG_TIMEOUT
+            )
             if status == 0 and not parse_listing(listing).missing:
                 raise
             raise RepositoryError(
@@ -237,7 +243,7 @@ class GitStore:
                 hint="Clone the repository again, without --filter. `git fsck` lists what is missing.",
             ) from error
 
-    def clear_up_after_the_dead(self, commit: str) -> None:
+    def remove_leftovers(self, commit: str) -> None:
         """Remove what a killed fetch left. The caller must hold the lock `fetch`."""
         for lock in ("shallow.lock", f"{base_ref(commit)}.lock"):
             (self.path / lock).unlink(missing_ok=True)
@@ -246,9 +252,9 @@ class GitStore:
 
     def parents(self, commit: str) -> list[str]:
         """The parents that a commit of the store names, whether or not they are in the store."""
-        return parents_of(self._git("cat-file", "commit", _full(commit)))
+        return parents_of(self._git("cat-file", "commit", _check_full_id(commit)))
 
-    def _cut_off(self, commit: str) -> None:
+    def _mark_shallow(self, commit: str) -> None:
         """Record in git's own `shallow` file that the commits before this one are missing."""
         before = self.parents(commit)
         shallow, fresh = self.path / "shallow", self.path / "shallow.lock"
@@ -274,27 +280,27 @@ class GitStore:
 
     def keeps(self, commit: str) -> bool:
         """True if the commit arrived with everything it needs, as our own ref shows; the object alone does not."""
-        status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", base_ref(_full(commit)))
+        status, output, _ = self._git.attempt("rev-parse", "-q", "--verify", base_ref(_check_full_id(commit)))
         return status == 0 and output.decode("ascii").strip() == commit
 
     def keep(self, commit: str) -> None:
         """Mark a commit as complete; call this only once everything it needs is here."""
-        self._git("update-ref", base_ref(_full(commit)), commit)
+        self._git("update-ref", base_ref(_check_full_id(commit)), commit)
 
     @contextmanager
     def _index(self, commit: str) -> Iterator[Mapping[str, str]]:
         """The environment of a temporary index that holds one commit."""
-        with scratch("index") as place:
-            env = {"GIT_INDEX_FILE": f"{place}/index"}
-            self._git("read-tree", _full(commit), env=env)
+        with scratch("index") as directory:
+            env = {"GIT_INDEX_FILE": f"{directory}/index"}
+            self._git("read-tree", _check_full_id(commit), env=env)
             yield env
 
     @contextmanager
     def _objects(self) -> Iterator[Mapping[str, str]]:
         """An environment in which new objects are discarded afterwards."""
-        with scratch("objects") as place:
+        with scratch("objects") as directory:
             yield {
-                "GIT_OBJECT_DIRECTORY": str(place),
+                "GIT_OBJECT_DIRECTORY": str(directory),
                 "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path.resolve() / "objects"),
             }
 
@@ -314,15 +320,17 @@ class GitStore:
         _, *parents = self._git.text("rev-list", "--no-walk", "--parents", commit).split()
         there = [parent for parent in parents if theirs.attempt("cat-file", "-e", f"{parent}^{{commit}}")[0] == 0]
         revisions = "\n".join([commit, *(f"^{parent}" for parent in there), ""]).encode("ascii")
-        pack = self._git("pack-objects", "-q", "--revs", "--stdout", stdin=revisions, timeout=LONG)
-        status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG)
+        pack = self._git("pack-objects", "-q", "--revs", "--stdout", stdin=revisions, timeout=LONG_TIMEOUT)
+        status, _, error = theirs.attempt("unpack-objects", "-q", "--strict", stdin=pack, timeout=LONG_TIMEOUT)
         return git_message(error) if status else ""
 
     def _diff_tree(
         self, base: str, head: str, *options: str, paths: Iterable[str] | None = None, into: BinaryIO | None = None
     ) -> bytes:
         fixed = ("-r", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--submodule=short")
-        return self._git("diff-tree", *fixed, *options, _full(base), _full(head), "--", *(paths or ()), into=into)
+        return self._git(
+            "diff-tree", *fixed, *options, _check_full_id(base), _check_full_id(head), "--", *(paths or ()), into=into
+        )
 
 
 def log(repository: Git, commit: str, most: int) -> bytes:
@@ -336,7 +344,7 @@ def log(repository: Git, commit: str, most: int) -> bytes:
     if status:
         return b""
     words = ("diff-tree", "--stdin", "-r", "-z", "--name-only", "--no-renames", "--format=%x01%s")
-    status, output, _ = repository.attempt(*words, stdin=commits, timeout=LONG)
+    status, output, _ = repository.attempt(*words, stdin=commits, timeout=LONG_TIMEOUT)
     return output if status == 0 else b""
 
 
@@ -346,7 +354,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
             yield piece
 
 
-def _full(commit: str) -> str:
+def _check_full_id(commit: str) -> str:
     if not is_full_id(commit):
         raise ValueError(f"{commit!r} is not a full commit id")
     return commit
@@ -357,14 +365,14 @@ def _branches(repository: Git) -> dict[str, str]:
     return dict(line.rsplit(" ", 1) for line in output.splitlines())
 
 
-def _create(repository: Git, branch: str, commit: str) -> str:
+def _create_branch(repository: Git, branch: str, commit: str) -> str:
     """Create a new branch, never move an existing one; returns why that failed."""
-    words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NOTHING)
+    words = ("update-ref", "-m", "agent-fix: new branch", f"refs/heads/{branch}", commit, NULL_OID)
     status, _, error = repository.attempt(*words)
     return git_message(error) if status else ""
 
 
-def _as_owner(repository: Path) -> Git:
+def _git_as_owner(repository: Path) -> Git:
     """Git as the user who owns the repository, so that files written by root stay changeable for that user."""
     plain = Git("-C", str(repository))
     shared = plain.text("rev-parse", "--path-format=absolute", "--git-common-dir")

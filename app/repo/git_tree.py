@@ -6,7 +6,7 @@ from app.core.errors import ExitCode, RepositoryError
 from app.core.tree import TreeEntry
 from app.repo.git_format import TreeListing, parse_batch, parse_listing, shown_path
 
-LONG = 1_800.0
+READ_TIMEOUT = 1_800.0
 """Seconds that reading many files may take."""
 
 
@@ -37,7 +37,7 @@ class GitTree:
         if not wanted:
             return {}
         request = "".join(f"{known[path].oid}\n" for path in wanted).encode("ascii")
-        output = self._run("cat-file", "--batch", stdin=request, timeout=LONG)
+        output = self._run("cat-file", "--batch", stdin=request, timeout=READ_TIMEOUT)
         return dict(zip(wanted, parse_batch(output), strict=True))
 
     def _list(self) -> TreeListing:

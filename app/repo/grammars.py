@@ -19,7 +19,7 @@ _CHUNK = 65_536
 
 _MAX_DEPTH = 64
 _MAX_ERRORS = 1_000
-_CROWD = 20_000
+_MAX_CHILDREN = 20_000
 """Matching is quadratic in the children of one node, and only errors have that many of unlike kinds."""
 
 _BY_SUFFIX = {
@@ -169,7 +169,7 @@ def with_tree(
 def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:
     """(kind, node, name node) of every definition."""
     cursor = _cursor(language, _DEFINITIONS[language])
-    found = [] if _crowded(tree) else cursor.matches(tree.root_node)
+    found = [] if _has_too_many_children(tree) else cursor.matches(tree.root_node)
     return [
         (kind, nodes[0], captures["name"][0])
         for _, captures in found
@@ -180,7 +180,7 @@ def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:
 
 def captured(language: str, pattern: str, tree: Tree) -> list[Node]:
     """Every node that the query captures, under any name."""
-    if _crowded(tree):
+    if _has_too_many_children(tree):
         return []
     found = _cursor(language, pattern).captures(tree.root_node)
     return [node for nodes in found.values() for node in nodes]
@@ -192,7 +192,7 @@ def _cursor(language: str, pattern: str) -> QueryCursor:
     return cursor
 
 
-def _crowded(tree: Tree) -> bool:
+def _has_too_many_children(tree: Tree) -> bool:
     """True if an error spans so many tokens (a megabyte of brackets) that matching would take minutes."""
     nodes = [tree.root_node]
     for _ in range(_MAX_ERRORS):
@@ -200,7 +200,7 @@ def _crowded(tree: Tree) -> bool:
             break
         node = nodes.pop()
         if node.has_error:
-            if node.child_count > _CROWD:
+            if node.child_count > _MAX_CHILDREN:
                 return True
             nodes += (child for child in node.children if child.has_error)
     return False

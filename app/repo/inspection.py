@@ -156,11 +156,11 @@ def _refuse_unusable_history(root: Path, git: Git) -> None:
 def _refuse_read_only(root: Path, git: Git) -> None:
     """Raise now if the repository is read-only, not after the money is spent."""
     shared = Path(git.text("rev-parse", "--path-format=absolute", "--git-common-dir"))
-    for place in (shared / "objects", shared / "refs" / "heads"):
-        if not os.access(place, os.W_OK):
+    for directory in (shared / "objects", shared / "refs" / "heads"):
+        if not os.access(directory, os.W_OK):
             raise _unsupported(
                 f"{root} is not writable, so no branch can be created in it.",
-                f"Make {place} writable, or work in a clone.",
+                f"Make {directory} writable, or work in a clone.",
             )
 
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from app.core.tree import Tree
 
-FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md")
+INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md")
 """In this order; a repository that has the first seldom needs the last, so earlier ones are served first."""
 
-_ALSO_AT = {"CONTRIBUTING.md": (".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md")}
-_FOR_PEOPLE = "CONTRIBUTING.md"
+_OTHER_PATHS = {"CONTRIBUTING.md": (".github/CONTRIBUTING.md", "docs/CONTRIBUTING.md")}
+_WRITTEN_FOR_PEOPLE = "CONTRIBUTING.md"
 _SYMLINK = "120000"
 _MAX_BYTES = 1_000_000
 _CHARACTERS_PER_TOKEN = 4
@@ -19,13 +19,13 @@ _MIN_CUT = 200
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.*)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]")
 _FENCE = re.compile(r"[ \t]*(?:```|~~~)")
-_OF_CODE = re.compile(
+_ABOUT_CODE = re.compile(
     r"\b(?:tests?|testing|pytest|unittest|tox|nox|coverage|regression|lint\w*|style|formatt\w*|types?|typing|mypy|ruff|black"
     r"|flake8|eslint|prettier|docstrings?|comments?|nam(?:e|ing)|imports?|changelog|change ?log|changes|news|fragments?"
     r"|towncrier|deprecat\w*|compatib\w*|convention\w*|indent\w*|line length)\b",
     re.IGNORECASE,
 )
-_OF_OTHER_THINGS = re.compile(
+_ABOUT_OTHER_THINGS = re.compile(
     r"\b(?:bugs?|issues?|report\w*|questions?|support|help|security|vulnerab\w*|conduct|communit\w*|licen[cs]\w*|donat\w*"
     r"|sponsor\w*|contact|chat|mailing|releas\w*|translat\w*|fork\w*|clon\w*|install\w*|set(?:ting)?[- ]?up|environment"
     r"|getting started|review\w*|merg\w*|maintainers?|governance|features? requests?|git|branch\w*|commit\w*"
@@ -33,7 +33,7 @@ _OF_OTHER_THINGS = re.compile(
     re.IGNORECASE,
 )
 """In a heading, unless it also names code."""
-_KNOWN_TO_ALL = re.compile(
+_COMMONLY_IGNORED = re.compile(
     r"\W*(?:\*\.(?:py[cod]|class|o|so|log|egg|swp|mo|bak|tmp|orig|rej|cover)|__pycache__|\.?v?env\w*|node_modules|dist|build"
     r"|\.(?:DS_Store|idea|vscode|tox|nox|eggs|cache|coverage|pytest_cache|mypy_cache|ruff_cache|hypothesis|project|pydevproject"
     r"|settings|ipynb_checkpoints|env)|htmlcov|target|coverage|\*?\.egg-info|\w*Thumbs\.db|eggs?|sdist|wheels|lib(?:64)?|parts|var"
@@ -62,7 +62,7 @@ def instructions(tree: Tree, budget_tokens: int) -> tuple[InstructionFile, ...]:
         if text in seen:
             continue
         seen.add(text)
-        fitting = _reduced(path, text, left)
+        fitting = _relevant_part(path, text, left)
         if not fitting:
             break
         instruction_files.append(InstructionFile(path, fitting))
@@ -75,33 +75,33 @@ def ignored_by_git(tree: Tree) -> str:
     entry = tree.entries().get(".gitignore")
     if entry is None or entry.mode == _SYMLINK or entry.size > _MAX_BYTES:
         return ""
-    told = ""
+    patterns = ""
     for line in tree.read(".gitignore").decode("utf-8", "replace").splitlines():
         pattern = line.strip()
-        if not pattern or pattern.startswith(("#", "!")) or _KNOWN_TO_ALL.fullmatch(pattern):
+        if not pattern or pattern.startswith(("#", "!")) or _COMMONLY_IGNORED.fullmatch(pattern):
             continue
-        if len(told) + len(pattern) > _MAX_IGNORED:
-            return f"{told} …" if told else ""
-        told = f"{told} {pattern}".strip()
-    return told
+        if len(patterns) + len(pattern) > _MAX_IGNORED:
+            return f"{patterns} …" if patterns else ""
+        patterns = f"{patterns} {pattern}".strip()
+    return patterns
 
 
-def _reduced(path: str, text: str, limit: int) -> str:
+def _relevant_part(path: str, text: str, limit: int) -> str:
     """What the text says of code and tests; of what was written for agents also the rest, where it fits."""
     pieces = list(_pieces(text))
-    people = path.rpartition("/")[2].casefold() == _FOR_PEOPLE.casefold()
+    people = path.rpartition("/")[2].casefold() == _WRITTEN_FOR_PEOPLE.casefold()
     headed = any(piece.headings for piece in pieces)
     wanted = [piece for piece in pieces if piece.worth is not None and (piece.worth > 0 or not (people and headed))]
     if not wanted:
         return ""
-    if len(whole := _joined(wanted)) <= limit or len(wanted) == 1:
+    if len(whole := _join_pieces(wanted)) <= limit or len(wanted) == 1:
         return _cut(path, whole, limit)
     note = f"\n[cut here: {path} goes on, {len(text):,} characters in all]"
     kept: list[_Piece] = []
     for piece in sorted(wanted, key=lambda each: -(each.worth or 0)):
-        if len(_joined([*kept, piece])) + len(note) <= limit:
+        if len(_join_pieces([*kept, piece])) + len(note) <= limit:
             kept = sorted([*kept, piece], key=lambda each: each.number)
-    return f"{_joined(kept)}{note}" if kept else _cut(path, whole, limit)
+    return f"{_join_pieces(kept)}{note}" if kept else _cut(path, whole, limit)
 
 
 class _Piece(NamedTuple):
@@ -114,10 +114,10 @@ class _Piece(NamedTuple):
     @property
     def worth(self) -> int | None:
         under = " / ".join(self.headings)
-        of_code = bool(_OF_CODE.search(under))
-        if _OF_OTHER_THINGS.search(under) and not of_code:
+        of_code = bool(_ABOUT_CODE.search(under))
+        if _ABOUT_OTHER_THINGS.search(under) and not of_code:
             return None
-        return 2 * of_code + bool(_OF_CODE.search(self.text))
+        return 2 * of_code + bool(_ABOUT_CODE.search(self.text))
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
@@ -142,23 +142,23 @@ def _pieces(text: str) -> Iterator[_Piece]:
         yield _Piece(number, tuple(title for _, title in headings[-2:]), "\n".join(lines))
 
 
-def _joined(pieces: Iterable[_Piece]) -> str:
+def _join_pieces(pieces: Iterable[_Piece]) -> str:
     """The pieces below their headings, each named once."""
-    told: list[str] = []
+    lines: list[str] = []
     under: tuple[str, ...] = ()
     for piece in pieces:
         if piece.headings and piece.headings != under:
             under = piece.headings
-            told.append(f"# {under[-1]}")
-        told.append(piece.text)
-    return "\n".join(told)
+            lines.append(f"# {under[-1]}")
+        lines.append(piece.text)
+    return "\n".join(lines)
 
 
 def _texts(tree: Tree) -> Iterable[tuple[str, str]]:
     entries = tree.entries()
     by_folded = {path.casefold(): path for path in entries if path.count("/") <= 1}
-    for name in FILES:
-        places = (by_folded.get(place.casefold()) for place in (name, *_ALSO_AT.get(name, ())))
+    for name in INSTRUCTION_FILES:
+        places = (by_folded.get(place.casefold()) for place in (name, *_OTHER_PATHS.get(name, ())))
         path = next((place for place in places if place), None)
         if path is None or entries[path].mode == _SYMLINK or entries[path].size > _MAX_BYTES:
             continue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from app.core.scratch import scratch
 from app.core.task import Person
-from app.repo.git_command import LONG, Git, GitError, git_message
+from app.repo.git_command import LONG_TIMEOUT, Git, GitError, git_message
 from app.repo.git_format import (
     IndexStage,
     MergeSides,
@@ -28,12 +28,12 @@ from app.repo.merge_rules import (
     KEEP_OURS_NOTE,
     MergeDecision,
     decide,
-    folders_in_the_way,
     follow_renames,
-    is_type_conflict,
+    paths_that_are_also_folders,
+    renamed_and_removed,
 )
 
-LARGEST = 10_000_000
+MAX_MERGED_SIZE = 10_000_000
 """Bytes of a file that is still merged line by line."""
 _MARKER = re.compile(rb"(?m)^(?:<{7}|\|{7}|>{7})(?: .*)?\r?$")
 
@@ -111,11 +111,11 @@ class _MergeRun:
         entries, unmerged = follow_renames(entries, unmerged, *removed)
         decided = {path: decide(sides) for path, sides in unmerged.items()}
         entries |= {path: each.entry for path, each in decided.items() if each.entry is not None}
-        reasons = is_type_conflict(*removed) | {path: each.reason for path, each in decided.items() if each.reason}
+        reasons = renamed_and_removed(*removed) | {path: each.reason for path, each in decided.items() if each.reason}
         contents = self._contents(decided, reasons)
         blobs = self._store.write_blobs(contents)
         entries |= {path: IndexStage(entries[path].mode, blob) for path, blob in blobs.items()}
-        for path in folders_in_the_way(entries, self._store.tree(ours).entries()):
+        for path in paths_that_are_also_folders(entries, self._store.tree(ours).entries()):
             del entries[path]
             reasons[path] = "left out: a folder on one side, a file on the other"
         return self._write(entries), reasons
@@ -124,19 +124,19 @@ class _MergeRun:
         """Split the paths into those that git can merge by comparing whole files, and the others."""
         with scratch("merge") as place:
             env = {"GIT_INDEX_FILE": f"{place}/index"}
-            self._git("read-tree", "-i", "-m", "--aggressive", base, ours, theirs, env=env, timeout=LONG)
+            self._git("read-tree", "-i", "-m", "--aggressive", base, ours, theirs, env=env, timeout=LONG_TIMEOUT)
             return parse_stages(self._git("ls-files", "-s", "-z", env=env))
 
     def _write(self, entries: Mapping[str, IndexStage]) -> str:
         lines = [f"{each.mode} {each.oid}\t".encode() + path_bytes(path) + b"\0" for path, each in entries.items()]
         with scratch("merge") as place:
             env = {"GIT_INDEX_FILE": f"{place}/index"}
-            self._git("update-index", "-z", "--index-info", stdin=b"".join(lines), env=env, timeout=LONG)
+            self._git("update-index", "-z", "--index-info", stdin=b"".join(lines), env=env, timeout=LONG_TIMEOUT)
             return self._git("write-tree", env=env).decode("ascii").strip()
 
     def _removed(self, base: str, side: str) -> RemovedPaths:
         words = ("-r", "-z", "-M", "--diff-filter=DR", "--name-status", "--no-ext-diff", "--no-textconv")
-        return parse_removed(self._git("diff-tree", *words, base, side, timeout=LONG))
+        return parse_removed(self._git("diff-tree", *words, base, side, timeout=LONG_TIMEOUT))
 
     def _contents(self, decided: Mapping[str, MergeDecision], reasons: dict[str, str]) -> dict[str, bytes]:
         """The merged contents of the files that both sides changed; adds a reason for each conflict."""
@@ -144,7 +144,7 @@ class _MergeRun:
         wanted_blobs = {path: each.blobs for path, each in decided.items() if each.blobs}
         sizes = self._sizes(blob for blobs in wanted_blobs.values() for blob in blobs)
         for path, blobs in wanted_blobs.items():
-            if max(sizes[blob] for blob in blobs) > LARGEST:
+            if max(sizes[blob] for blob in blobs) > MAX_MERGED_SIZE:
                 reasons[path] = f"too large to merge, and changed on both sides: {KEEP_OURS_NOTE}"
                 continue
             merged[path], reason = self._merge_file(*self._read_blobs(blobs))

@@ -72,7 +72,7 @@ def follow_renames(
     return merged, open_
 
 
-def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:
+def renamed_and_removed(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]:
     """New names of files that the other side deleted or renamed too: they are kept, with a reason to check them."""
     kept = "deleted on one side, renamed on the other: the renamed file is kept"
     reasons = {}
@@ -87,7 +87,7 @@ def is_type_conflict(ours: RemovedPaths, theirs: RemovedPaths) -> dict[str, str]
     return reasons
 
 
-def folders_in_the_way(entries: Collection[str], ours: Collection[str]) -> tuple[str, ...]:
+def paths_that_are_also_folders(entries: Collection[str], ours: Collection[str]) -> tuple[str, ...]:
     """Paths to leave out because a name is both a file and a folder; never one of ours."""
     folders = {folder for path in entries for folder in _folders(path)}
     files = {path for path in entries if path in folders}

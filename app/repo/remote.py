@@ -11,17 +11,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from app.repo.git_command import LONG, QUICK, Git, GitError, check_branch, git_message
+from app.repo.git_command import LONG_TIMEOUT, QUICK_TIMEOUT, Git, GitError, check_branch, git_message
 from app.repo.git_format import base_ref, is_full_id
 from app.repo.git_store import GitStore
 
-PUSH = 240.0
+PUSH_TIMEOUT = 240.0
 """Seconds; less than a publisher holds an intent for."""
-HISTORY = 120.0
-SPAN = timedelta(days=730)
+HISTORY_TIMEOUT = 120.0
+HISTORY_SPAN = timedelta(days=730)
 """Of history: with two years files are found as well as with all of it."""
-_NOT_THERE = re.compile(r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE)
-_QUIET_LINE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "http.followRedirects=false")
+_NOT_ON_REMOTE = re.compile(
+    r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE
+)
+_CONNECTION_OPTIONS = (
+    "-c",
+    "http.lowSpeedLimit=1000",
+    "-c",
+    "http.lowSpeedTime=60",
+    "-c",
+    "http.followRedirects=false",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +85,10 @@ def fetch(store: GitStore, remote: Remote, commit: str, *, ref: str = "") -> Non
     with store.lock("fetch") as held:
         if store.keeps(commit):
             return
-        store.clear_up_after_the_dead(commit)
-        refused = _fetch(store, remote, "--depth=1", f"+{commit}:{base_ref(commit)}", held=held, timeout=LONG)
-        if refused and ref and _NOT_THERE.search(refused):
-            refused = _fetch_shown(store, remote, commit, ref, held)
+        store.remove_leftovers(commit)
+        refused = _fetch(store, remote, "--depth=1", f"+{commit}:{base_ref(commit)}", held=held, timeout=LONG_TIMEOUT)
+        if refused and ref and _NOT_ON_REMOTE.search(refused):
+            refused = _fetch_ref(store, remote, commit, ref, held)
     if refused:
         raise RemoteError(refused)
 
@@ -94,11 +103,11 @@ def fetch_history(store: GitStore, remote: Remote, commit: str, *, since: dateti
     past.ensure()
     if past.keeps(commit):
         return True
-    since = since or store.date(commit) - SPAN
+    since = since or store.date(commit) - HISTORY_SPAN
     words = ("--filter=blob:none", f"--shallow-since={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
     with past.lock("fetch") as held:
-        past.clear_up_after_the_dead(commit)
-        return not _fetch(past, remote, *words, f"+{commit}:{base_ref(commit)}", held=held, timeout=HISTORY)
+        past.remove_leftovers(commit)
+        return not _fetch(past, remote, *words, f"+{commit}:{base_ref(commit)}", held=held, timeout=HISTORY_TIMEOUT)
 
 
 def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
@@ -108,7 +117,7 @@ def branch_tips(store: GitStore, remote: Remote, prefix: str) -> dict[str, str]:
         *_transport(remote),
         *("ls-remote", "--heads", "--", remote.url, f"refs/heads/{prefix}*"),
         secret=remote.secret,
-        timeout=QUICK,
+        timeout=QUICK_TIMEOUT,
     )
     if status:
         raise RemoteError(_last_line(error))
@@ -130,7 +139,7 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, ex
         *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no", "--no-signed"),
         *(f"--force-with-lease={ref}:{expected or ''}", "--", remote.url, f"{commit or ''}:{ref}"),
         secret=remote.secret,
-        timeout=PUSH,
+        timeout=PUSH_TIMEOUT,
     )
     if status == 0:
         return PushResult()
@@ -141,16 +150,16 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, ex
     return PushResult(refused=why or refused["who"], stale="stale info" in refused["why"])
 
 
-def _fetch_shown(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
+def _fetch_ref(store: GitStore, remote: Remote, commit: str, ref: str, held: int) -> str:
     """Fetch a ref under a temporary name and accept it only if it is the commit; returns why it failed."""
-    arrived = f"refs/agent-fix/arrived/{commit}"
-    if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{arrived}", held=held, timeout=LONG):
+    temporary_ref = f"refs/agent-fix/arrived/{commit}"
+    if refused := _fetch(store, remote, "--depth=1", f"+{ref}:{temporary_ref}", held=held, timeout=LONG_TIMEOUT):
         return refused
     git = Git(f"--git-dir={store.path}")
-    tip = git.text("rev-parse", arrived)
+    tip = git.text("rev-parse", temporary_ref)
     if tip == commit:
         store.keep(commit)
-    git("update-ref", "-d", arrived)
+    git("update-ref", "-d", temporary_ref)
     return "" if tip == commit else f"{ref} has moved to {tip}, and {commit} cannot be fetched by itself"
 
 
@@ -170,7 +179,7 @@ def _fetch(store: GitStore, remote: Remote, *words: str, held: int, timeout: flo
 def _transport(remote: Remote) -> tuple[str, ...]:
     if remote.scheme not in {"https", "http"}:
         raise ValueError(f"{remote.url!r} is not a supported repository URL")
-    return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_QUIET_LINE)
+    return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_CONNECTION_OPTIONS)
 
 
 def _remote_message(error: str) -> str:

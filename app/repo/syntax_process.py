@@ -22,7 +22,7 @@ from typing import IO, Any
 _TIMEOUT = 10.0
 """Seconds for one file; parsing gives up by itself after one second of processor time."""
 _IDLE = 60.0
-_PARTING = 2.0
+_EXIT_TIMEOUT = 2.0
 """Seconds between the end of its output and its own."""
 _MEMORY = 2 << 30
 _STACK = 256 << 20
@@ -72,7 +72,7 @@ class SyntaxProcess:
             answer = process.stdout.readline() if ended else b""
         if answer.endswith(b"\n"):
             return answer
-        self._stop(timeout=_PARTING if ended else 0.0)
+        self._stop(timeout=_EXIT_TIMEOUT if ended else 0.0)
         return None
 
     def _start(self) -> subprocess.Popen[bytes] | None:

@@ -234,7 +234,7 @@ class JobRunner(ABC):
     def _survey(self) -> RepositorySurvey:
         caches = self.inputs.settings.state / "caches"
         return RepositorySurvey(
-            self.inputs.tree, issue_text(self.inputs), cache=caches / "index", past=self.commit_history
+            self.inputs.tree, issue_text(self.inputs), cache=caches / "index", read_history=self.commit_history
         )
 
     def _totals(self) -> Totals:

@@ -13,7 +13,7 @@ MAX_COMMITS = 2_500
 
 LARGE_COMMIT = 15
 """Commits that touch more files are sweeps (formatting, renames) and say nothing of one file."""
-_NEIGHBOURS = 20
+_SIMILAR_COMMITS = 20
 _SHORT_SUBJECT = 3
 """Added to a subject's length, so that one shared word in a subject of two does not win."""
 
@@ -45,33 +45,33 @@ def subjects(history: Iterable[CommitChange], present: Collection[str]) -> list[
     return [
         CommitSubject(_terms(change.subject), [path for path in sources if path in present], len(sources))
         for change in history
-        if (sources := _sources(change.paths))
+        if (sources := _source_paths(change.paths))
     ]
 
 
-def rarity_of(past: Iterable[CommitSubject]) -> dict[int, float]:
-    return rarity([[(term, 1.0) for term in subject.terms] for subject in past])
+def rarity_of(commits: Iterable[CommitSubject]) -> dict[int, float]:
+    return rarity([[(term, 1.0) for term in subject.terms] for subject in commits])
 
 
-def resembling(
-    past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float]
+def similar_commit_scores(
+    commits: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float]
 ) -> dict[str, float]:
     """Files of the most similar commits, scored between 0 and 1 by how much the subjects share with the query."""
-    nearness = []
-    for subject in past:
+    ranked = []
+    for subject in commits:
         shared = sum(weights[term] * rare[term] for term in subject.terms if term in weights)
         if shared:
-            nearness.append((shared / sqrt(_SHORT_SUBJECT + len(subject.terms)), subject))
-    nearness.sort(key=lambda each: -each[0])
+            ranked.append((shared / sqrt(_SHORT_SUBJECT + len(subject.terms)), subject))
+    ranked.sort(key=lambda each: -each[0])
     found: dict[str, float] = {}
-    for similarity, subject in nearness[:_NEIGHBOURS]:
+    for similarity, subject in ranked[:_SIMILAR_COMMITS]:
         for path in subject.paths:
             found[path] = found.get(path, 0.0) + similarity * similarity / subject.number
-    return _of_the_best(found)
+    return _relative_to_best(found)
 
 
-def described(
-    past: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float], *, k1: float, b: float
+def subject_scores(
+    commits: Iterable[CommitSubject], weights: Mapping[int, float], rare: Mapping[int, float], *, k1: float, b: float
 ) -> dict[str, float]:
     """Files scored between 0 and 1 by BM25 over the subjects of all their commits, joined to one text each.
 
@@ -79,7 +79,7 @@ def described(
     """
     texts: dict[str, dict[int, float]] = {}
     lengths: dict[str, float] = {}
-    for subject in past:
+    for subject in commits:
         share = 1 / sqrt(subject.number)
         wanted = subject.terms & weights.keys()
         for path in subject.paths:
@@ -89,15 +89,15 @@ def described(
                 text[term] = text.get(term, 0.0) + share
     hits = [list(text.items()) for text in texts.values()]
     scores = bm25(hits, [lengths[path] for path in texts], weights, k1=k1, b=b, rare=rare)
-    return _of_the_best(dict(zip(texts, scores, strict=True)))
+    return _relative_to_best(dict(zip(texts, scores, strict=True)))
 
 
-def _of_the_best(found: Mapping[str, float]) -> dict[str, float]:
+def _relative_to_best(found: Mapping[str, float]) -> dict[str, float]:
     best = max(found.values(), default=0.0) or 1.0
     return {path: score / best for path, score in found.items() if score > 0}
 
 
-def _sources(paths: tuple[str, ...]) -> list[str]:
+def _source_paths(paths: tuple[str, ...]) -> list[str]:
     return [path for path in paths if is_source(path)] if len(paths) <= LARGE_COMMIT else []
 
 

@@ -9,7 +9,7 @@ from app.repo.index.features import VERSION, FileFeatures, pack, unpack
 
 _MAX_BYTES = 1 << 30
 """A cache that has grown beyond this is begun anew."""
-_AT_ONCE = 500
+_KEYS_PER_QUERY = 500
 
 
 class FeatureStore:
@@ -65,8 +65,8 @@ class FeatureStore:
 
 def _read(connection: sqlite3.Connection, keys: list[str]) -> dict[str, FileFeatures]:
     found = {}
-    for start in range(0, len(keys), _AT_ONCE):
-        some = keys[start : start + _AT_ONCE]
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        some = keys[start : start + _KEYS_PER_QUERY]
         marks = ",".join("?" * len(some))
         rows = connection.execute(f"SELECT key, record FROM blob WHERE key IN ({marks})", some)  # noqa: S608 - only marks
         for key, record in rows:

@@ -13,7 +13,7 @@ from app.repo.index.terms import count_terms, identifiers
 from app.repo.syntax import symbols
 
 VERSION = 1
-"""Raise it with any change to what is kept or how words become terms: older caches are then left aside."""
+"""Raise it with any change to what is kept or how words become terms: older caches are then ignored."""
 
 MAX_SOURCE_BYTES = 500_000
 MAX_PROSE_BYTES = 100_000

@@ -11,8 +11,8 @@ from app.repo.index.path_kinds import is_code
 from app.repo.syntax import language_of
 
 _REGULAR = {"100644", "100755"}
-_AT_ONCE = 200
-_MAX_READ = 20_000
+_FILES_PER_READ = 200
+_MAX_FILES_READ = 20_000
 """Files of which the content is read; in larger repositories the rest, source last of all, is known by path only."""
 
 
@@ -51,9 +51,9 @@ def _readable(entries: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
     readable = {
         path: entry for path, entry in entries.items() if entry.mode in _REGULAR and worth_reading(path, entry.size)
     }
-    if len(readable) <= _MAX_READ:
+    if len(readable) <= _MAX_FILES_READ:
         return readable
-    kept = sorted(readable, key=lambda path: not is_code(path))[:_MAX_READ]
+    kept = sorted(readable, key=lambda path: not is_code(path))[:_MAX_FILES_READ]
     return {path: readable[path] for path in kept}
 
 
@@ -63,5 +63,5 @@ def _key(path: str, entry: TreeEntry) -> str:
 
 
 def _contents(tree: Tree, paths: list[str]) -> Iterator[tuple[str, bytes]]:
-    for start in range(0, len(paths), _AT_ONCE):
-        yield from tree.read_many(paths[start : start + _AT_ONCE]).items()
+    for start in range(0, len(paths), _FILES_PER_READ):
+        yield from tree.read_many(paths[start : start + _FILES_PER_READ]).items()

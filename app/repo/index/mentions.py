@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.path_kinds import is_aside, is_test, module_names
+from app.repo.index.path_kinds import is_test, is_unlikely_place, module_names
 from app.repo.index.query import IssueQuery
 from app.repo.syntax import language_of
 
@@ -124,7 +124,7 @@ def _definitions(index: CodeIndex, query: IssueQuery, boosts: MentionWeights) ->
             for name in wanted.intersection(file.features.names):
                 definers[name].append(file.path)
     for name, paths in definers.items():
-        only = [path for path in paths if not is_aside(path)]
+        only = [path for path in paths if not is_unlikely_place(path)]
         if name in query.titled and len(only) == 1:
             yield Mention(only[0], "place", boosts.titled, f"alone defines {name}, which the title names")
         if name in query.names and len(paths) <= _MAX_DEFINERS:

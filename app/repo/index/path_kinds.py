@@ -13,12 +13,12 @@ _TEST_FOLDERS = frozenset(
 _TEST_NAME = re.compile(
     r"test_.*|conftest\.py|.*_tests?\.[a-z]+|.*[.-](test|spec)(-d)?\.[a-z]+|.*Tests?\.(java|kt|cs|scala)|.*_spec\.rb|tests?\.[a-z]+"
 )
-_ASIDE_FOLDERS = frozenset(
+_UNLIKELY_FOLDERS = frozenset(
     "doc docs documentation example examples tutorial tutorials gallery galleries sample samples demo demos"  # noqa: SIM905
     " benchmark benchmarks bench asv_bench script scripts tool tools vendor vendored _vendor third_party third-party"
     " thirdparty node_modules extern external externals dist build locale locales static".split()
 )
-_ASIDE_NAME = re.compile(
+_UNLIKELY_NAME = re.compile(
     r".*\.min\..*|.*\.d\.[cm]?ts|.*\.pyi|(setup|setupext|noxfile|versioneer|fabfile)\.py|.*\.config\.[cm]?[jt]s"
     r"|(gulp|grunt)file\.js|build\.rs"
 )
@@ -46,10 +46,10 @@ def is_test_name(path: str) -> bool:
 
 
 @lru_cache(maxsize=100_000)
-def is_aside(path: str) -> bool:
+def is_unlikely_place(path: str) -> bool:
     """True where a fix rarely goes: documentation, examples, tools, declarations, vendored or generated code."""
     *folders, name = path.lower().split("/")
-    return bool(_ASIDE_NAME.fullmatch(name)) or not (_ASIDE_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
+    return bool(_UNLIKELY_NAME.fullmatch(name)) or not (_UNLIKELY_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
 
 
 def is_code(path: str) -> bool:

@@ -14,17 +14,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from app.repo.index.bm25 import Hits, bm25, rarity
-from app.repo.index.commit_history import CommitChange, described, rarity_of, resembling, subjects
+from app.repo.index.commit_history import CommitChange, rarity_of, similar_commit_scores, subject_scores, subjects
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.mentions import Mention, MentionWeights, mentions
-from app.repo.index.path_kinds import is_aside, is_code, is_test, stem
+from app.repo.index.path_kinds import is_code, is_test, is_unlikely_place, stem
 from app.repo.index.query import IssueQuery, TermWeights, parse
 from app.repo.index.terms import identifiers, term_id, terms
 
-_EXPLAINED = 50
+_MAX_EXPLAINED = 50
 """Files whose words are named as reasons; the others are too far down for anyone to ask."""
 
-_MAX_REASONS = 0.03
+_MIN_HISTORY_REASON = 0.03
 """Less than this from the past is no reason."""
 
 
@@ -40,12 +40,12 @@ class RankingFormula:
     defined: float = 0.5
     folder: float = 0.4
     """A folder's name, relative to the file's own."""
-    resembling: float = 0.2
+    similar_commits: float = 0.2
     """For files changed by the commits with the most similar subjects."""
-    described: float = 0.1
+    commit_subjects: float = 0.1
     """For all subjects of the file's commits together."""
     test: float = 0.3
-    aside: float = 0.7
+    unlikely_place: float = 0.7
     no_source: float = 0.3
 
 
@@ -69,12 +69,12 @@ def locate(
     """
     query = parse(text, formula.emphasis)
     weights = {term_id(term): weight for term, weight in query.weights.items()}
-    words = _words(index, weights, formula)
+    words = _word_scores(index, weights, formula)
     reasons: dict[str, list[tuple[float, str]]] = defaultdict(list)
     added = _add_up(mentions(index, query, formula.boosts), formula.boosts, reasons)
-    for path, score, reason in _past(index, history, weights, formula):
+    for path, score, reason in _history_scores(index, history, weights, formula):
         added[path] += score
-        if score >= _MAX_REASONS:
+        if score >= _MIN_HISTORY_REASON:
             reasons[path].append((score, reason))
     most = max(words, default=0.0) or 1.0
     scored = [
@@ -82,23 +82,23 @@ def locate(
         for position, (file, word) in enumerate(zip(index.files, words, strict=True))
     ]
     best = sorted((each for each in scored if each[0] > 0), key=lambda each: (-each[0], each[1]))
-    explain = _Explainer(index, query, reasons, [position for _, position in best[:_EXPLAINED]])
+    explain = _Explainer(index, query, reasons, [position for _, position in best[:_MAX_EXPLAINED]])
     return tuple(RankedFile(index.files[position].path, score, explain(position)) for score, position in best)
 
 
-def _past(
+def _history_scores(
     index: CodeIndex, history: Iterable[CommitChange], weights: Mapping[int, float], formula: RankingFormula
 ) -> Iterator[tuple[str, float, str]]:
     """Yield (path, added score, reason)."""
-    past = subjects(history, frozenset(file.path for file in index.files))
-    rare = rarity_of(past)
-    for path, similarity in resembling(past, weights, rare).items():
-        yield path, formula.resembling * similarity, "changed by commits with similar subjects"
-    for path, similarity in described(past, weights, rare, k1=formula.k1, b=formula.b).items():
-        yield path, formula.described * similarity, "its commit messages use similar words"
+    commits = subjects(history, frozenset(file.path for file in index.files))
+    rare = rarity_of(commits)
+    for path, similarity in similar_commit_scores(commits, weights, rare).items():
+        yield path, formula.similar_commits * similarity, "changed by commits with similar subjects"
+    for path, similarity in subject_scores(commits, weights, rare, k1=formula.k1, b=formula.b).items():
+        yield path, formula.commit_subjects * similarity, "its commit messages use similar words"
 
 
-def _words(index: CodeIndex, weights: Mapping[int, float], formula: RankingFormula) -> list[float]:
+def _word_scores(index: CodeIndex, weights: Mapping[int, float], formula: RankingFormula) -> list[float]:
     """BM25 of each file over its text, the names it defines and its path, summed."""
     wanted = set(weights)
     text: list[Hits] = [list(file.features.text.among(wanted)) for file in index.files]
@@ -150,7 +150,7 @@ def kind_of(path: str, formula: RankingFormula = FORMULA) -> float:
     factor = 1.0 if is_code(path) else formula.no_source
     if is_test(path):
         return factor * formula.test
-    return factor * formula.aside if is_aside(path) else factor
+    return factor * formula.unlikely_place if is_unlikely_place(path) else factor
 
 
 class _Explainer:

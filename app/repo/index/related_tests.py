@@ -12,13 +12,13 @@ from app.repo.index.terms import term_id, terms
 from app.repo.syntax import language_of
 
 MAX_TESTS = 10
-_ENOUGH = 0.1
-_CHANGED_ITSELF = 1_000.0
-_MARK = re.compile(r"^(test|spec)s?[_-]?|[_-]?(test|spec)s?$", re.IGNORECASE)
-_SAME_NAME = 3.0
-_MENTIONS = 2.0
-_TOGETHER = 2.0
-_UNCERTAIN = 2
+_MIN_SCORE = 0.1
+_CHANGED_TEST_SCORE = 1_000.0
+_TEST_AFFIX = re.compile(r"^(test|spec)s?[_-]?|[_-]?(test|spec)s?$", re.IGNORECASE)
+_SAME_NAME_SCORE = 3.0
+_MENTIONS_SCORE = 2.0
+_CHANGED_TOGETHER_SCORE = 2.0
+_EXTRA_COMMITS = 2
 """Added to the number of a file's commits, so that one commit alone is no habit."""
 
 
@@ -31,16 +31,18 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
     tests = _tests(index)
     files = {file.path: file for file in index.files}
     wanted = [path for path in dict.fromkeys(paths) if path in files]
-    together = _together(history, frozenset(wanted))
+    changed_together = _changed_together(history, frozenset(wanted))
     rare = _rarity(tests)
     nearness: dict[str, float] = {}
     for path in wanted:
         if is_test(path):
-            nearness[path] = _CHANGED_ITSELF
+            nearness[path] = _CHANGED_TEST_SCORE
             continue
         for test in tests:
-            score = _nearness(files[path], test, rare) + _TOGETHER * together.get((path, test.path), 0.0)
-            if score >= _ENOUGH:
+            score = _nearness(files[path], test, rare) + _CHANGED_TOGETHER_SCORE * changed_together.get(
+                (path, test.path), 0.0
+            )
+            if score >= _MIN_SCORE:
                 nearness[test.path] = max(nearness.get(test.path, 0.0), score)
     return tuple(sorted(nearness, key=lambda path: (-round(nearness[path], 2), path))[:MAX_TESTS])
 
@@ -61,7 +63,7 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tuple[str, str], float]:
+def _changed_together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tuple[str, str], float]:
     """Map (path, test) to the share of the path's commits that changed the test as well."""
     changed: Counter[str] = Counter()
     both: Counter[tuple[str, str]] = Counter()
@@ -71,7 +73,7 @@ def _together(history: Iterable[CommitChange], paths: frozenset[str]) -> dict[tu
             continue
         changed.update(changed_paths)
         both.update((path, test) for test in change.paths if is_test(test) for path in changed_paths)
-    return {(path, test): number / (changed[path] + _UNCERTAIN) for (path, test), number in both.items()}
+    return {(path, test): number / (changed[path] + _EXTRA_COMMITS) for (path, test), number in both.items()}
 
 
 def _rarity(tests: list[IndexedFile]) -> dict[int, float]:
@@ -83,12 +85,12 @@ def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> f
     """Score by name and by the share of the file's names that the test mentions; 0 across languages."""
     if _family(file.path) != _family(test.path):
         return 0.0
-    own = _joined(stem(file.path))
-    same_name = _SAME_NAME if own and own == _joined(_MARK.sub("", stem(test.path))) else 0.0
-    defined = {term_id(_joined(name)) for name in file.features.names if len(name) > 3}
+    own = _as_one_term(stem(file.path))
+    same_name = _SAME_NAME_SCORE if own and own == _as_one_term(_TEST_AFFIX.sub("", stem(test.path))) else 0.0
+    defined = {term_id(_as_one_term(name)) for name in file.features.names if len(name) > 3}
     known = sum(rare.get(term, 0.0) for term in defined)
     shared = sum(rare[term] for term, _ in test.features.text.among(defined))
-    score = same_name + (_MENTIONS * shared / known if known else 0.0)
+    score = same_name + (_MENTIONS_SCORE * shared / known if known else 0.0)
     return score if is_test_name(test.path) else score / 2  # some of these are data and helpers
 
 
@@ -97,5 +99,5 @@ def _family(path: str) -> str:
     return {"tsx": "javascript", "typescript": "javascript", "c": "cpp"}.get(language, language)
 
 
-def _joined(name: str) -> str:
+def _as_one_term(name: str) -> str:
     return terms(name)[0] if terms(name) else name.lower()

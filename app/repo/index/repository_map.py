@@ -13,17 +13,17 @@ from app.repo.index.terms import term_id, terms
 from app.repo.syntax import Symbol, language_of, symbols
 
 _CHARACTERS_PER_TOKEN = 4
-_OUTLINED = 8
+_MAX_OUTLINED = 8
 """Files whose signatures are shown; the next ones only by path."""
-_NAMED = 20
+_MAX_NAMED = 20
 _SYMBOLS = (24, 16, 12, 10, 8, 8, 6, 6)
 """How many signatures of each, in a map of _LARGE tokens; fewer in a smaller one."""
-_LARGE = 2_500
-_LEAST = 2
-_PLANNED = 6
+_LARGE_MAP = 2_500
+_MIN_SYMBOLS = 2
+_SYMBOLS_OF_PLANNED = 6
 """Signatures of each of a plan's files."""
-_BESIDE = 4
-_SHARE = 0.2
+_MAX_NEIGHBOURS = 4
+_LIST_SHARE = 0.2
 """Share of the budget that each of the lists of further files, tests and folders may count on."""
 _INDENT = "  "
 _HEADING = "Files ranked by how well their words match the issue, best first (line: signature):"
@@ -39,21 +39,21 @@ def repository_map(
 ) -> str:
     """Plain text of at most `budget_tokens` (a token is four characters); names in `text` decide what is outlined."""
     limit = budget_tokens * _CHARACTERS_PER_TOKEN
-    share = int(limit * _SHARE)
-    likely = [each.path for each in ranked if not is_test(each.path)][:_NAMED]
-    most = [max(number * budget_tokens // _LARGE, _LEAST) for number in _SYMBOLS]
+    share = int(limit * _LIST_SHARE)
+    likely = [each.path for each in ranked if not is_test(each.path)][:_MAX_NAMED]
+    most = [max(number * budget_tokens // _LARGE_MAP, _MIN_SYMBOLS) for number in _SYMBOLS]
     tests = related_tests(index, likely[:3], history)[:6]
-    lists = [_listed("Tests near the first of these: ", tests, share), _folders(index, share)]
+    lists = [_list_line("Tests near the first of these: ", tests, share), _folders(index, share)]
     lines = [_HEADING] if likely else []
     space = limit - _size([*lines, *filter(None, lists)])
     outlined = 0
-    for block in _outlines(index, likely[:_OUTLINED], text, most):
+    for block in _outlines(index, likely[:_MAX_OUTLINED], text, most):
         if (size := _size(block)) > space - (share if len(likely) > outlined + 1 else 0):
             break
         lines += block
         space -= size
         outlined += 1
-    lists.insert(0, _listed("Also: ", likely[outlined:], space - 1))
+    lists.insert(0, _list_line("Also: ", likely[outlined:], space - 1))
     return "\n".join([*lines, *filter(None, lists)])[:limit]
 
 
@@ -63,21 +63,21 @@ def outline(index: CodeIndex, ranked: Sequence[RankedFile], paths: Sequence[str]
     present = {file.path for file in index.files}
     planned = [path for path in paths if path in present and not is_test(path)]
     lines: list[str] = []
-    for block in _outlines(index, planned, text, [_PLANNED] * len(planned)):
+    for block in _outlines(index, planned, text, [_SYMBOLS_OF_PLANNED] * len(planned)):
         if (size := _size(block)) <= space:
             lines += block
             space -= size
     folders = {path.rpartition("/")[0] for path in planned}
-    near = [each.path for each in ranked[:_NAMED] if each.path.rpartition("/")[0] in folders]
-    beside = [path for path in near if path not in planned and not is_test(path)][:_BESIDE]
-    return "\n".join([*lines, *filter(None, [_listed("Beside them: ", beside, space)])])
+    near = [each.path for each in ranked[:_MAX_NAMED] if each.path.rpartition("/")[0] in folders]
+    neighbours = [path for path in near if path not in planned and not is_test(path)][:_MAX_NEIGHBOURS]
+    return "\n".join([*lines, *filter(None, [_list_line("Beside them: ", neighbours, space)])])
 
 
 def _size(lines: Sequence[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def _listed(title: str, paths: Sequence[str], space: int) -> str:
+def _list_line(title: str, paths: Sequence[str], space: int) -> str:
     """As many of the paths as fit into one line; empty if none does."""
     fitting: list[str] = []
     for path in map(shown, paths):
@@ -124,11 +124,11 @@ def _folders(index: CodeIndex, space: int) -> str:
         parts = file.path.split("/")
         kinds["/".join(parts[:-1][:2]) + "/" if len(parts) > 1 else "./"][_kind(file.path)] += 1
     fullest = sorted(kinds.items(), key=lambda each: (-each[1].total(), each[0]))
-    told = [
+    folder_counts = [
         f"{folder} ({', '.join(f'{number} {kind}' for kind, number in counts.most_common(2))})"
         for folder, counts in fullest
     ]
-    return _listed(f"Folders ({len(index.files):,} files in all): ", told, space)
+    return _list_line(f"Folders ({len(index.files):,} files in all): ", folder_counts, space)
 
 
 def _kind(path: str) -> str:

@@ -15,12 +15,12 @@ from app.repo.index.repository_map import outline, repository_map
 class RepositorySurvey:
     """Each part is computed once, on first use; the same base and text give the same results."""
 
-    def __init__(self, tree: Tree, text: str, *, cache: Path | None, past: Callable[[], bytes] = bytes) -> None:
-        """`cache` is a directory that jobs share, or None; `past` returns the log of the commits up to the base."""
+    def __init__(self, tree: Tree, text: str, *, cache: Path | None, read_history: Callable[[], bytes] = bytes) -> None:
+        """`cache` is a directory that jobs share, or None; `read_history` returns the log of the base's commits."""
         self._tree = tree
         self._text = text
         self._cache = cache
-        self._past = past
+        self._read_history = read_history
 
     @cached_property
     def index(self) -> CodeIndex:
@@ -28,7 +28,7 @@ class RepositorySurvey:
 
     @cached_property
     def history(self) -> tuple[CommitChange, ...]:
-        return tuple(read_log(self._past()))
+        return tuple(read_log(self._read_history()))
 
     @cached_property
     def ranked(self) -> tuple[RankedFile, ...]:

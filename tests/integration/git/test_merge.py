@@ -11,7 +11,7 @@ import pytest
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
 from app.repo.git_store import GitError, GitStore
-from app.repo.merge import LARGEST, MergeResult, SideNames, markers_left, merge
+from app.repo.merge import MAX_MERGED_SIZE, MergeResult, SideNames, markers_left, merge
 from tests.support.repositories import commit_files, git, make_repository
 
 BOT = Person(name="agent-fix", email="agent-fix@users.noreply.example")
@@ -162,11 +162,11 @@ def test_binary_files_are_never_mixed(fake_github: DivergedRepository, content: 
 
 
 def test_a_huge_file_is_not_merged_line_by_line(fake_github: DivergedRepository) -> None:
-    ours = fake_github.side("ours", {"a.txt": "x\n" * (LARGEST // 2 + 1)})
+    ours = fake_github.side("ours", {"a.txt": "x\n" * (MAX_MERGED_SIZE // 2 + 1)})
     theirs = fake_github.side("theirs", {"a.txt": "theirs\n"})
     merged = fake_github.merge(ours, theirs)
     assert merged.conflicts == ("a.txt: too large to merge, and changed on both sides: the branch's version is kept",)
-    assert fake_github.store.tree(merged.commit).entries()["a.txt"].size > LARGEST
+    assert fake_github.store.tree(merged.commit).entries()["a.txt"].size > MAX_MERGED_SIZE
 
 
 def test_mode_and_content_are_merged_by_themselves(fake_github: DivergedRepository) -> None:

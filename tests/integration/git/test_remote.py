@@ -17,7 +17,7 @@ from app.repo.git_command import Git, GitError
 from app.repo.git_environment import identity_variables
 from app.repo.git_store import GitStore
 from app.repo.index.commit_history import CommitChange, read_log
-from app.repo.remote import SPAN, Remote, RemoteError, fetch, fetch_history, push
+from app.repo.remote import HISTORY_SPAN, Remote, RemoteError, fetch, fetch_history, push
 from tests.support.loopback import git_over_http, listening, serving
 from tests.support.repositories import commit_files, git, make_repository
 
@@ -232,11 +232,11 @@ def test_history_is_cut_by_its_date(forge: Forge, remote: Remote, store: GitStor
 
 def test_history_begins_two_years_before_the_commit(forge: Forge, remote: Remote, store: GitStore) -> None:
     *_, newest = past(forge, 3)
-    date = identity_variables(BOT, BEGAN + SPAN + timedelta(days=1))
+    date = identity_variables(BOT, BEGAN + HISTORY_SPAN + timedelta(days=1))
     words = ("commit-tree", f"{newest}^{{tree}}", "-p", newest, "-m", "Much later")
     later = forge.push("refs/heads/main", Git("-C", str(forge.work))(*words, env=date).decode().strip())
     fetch(store, remote, later)
-    assert store.date(later) == BEGAN + SPAN + timedelta(days=1)
+    assert store.date(later) == BEGAN + HISTORY_SPAN + timedelta(days=1)
     assert fetch_history(store, remote, later)
     assert git(store.history.path, "log", "--format=%s", later).splitlines() == [
         *("Much later", "Fix number 2", "Fix number 1")

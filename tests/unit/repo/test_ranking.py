@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.repo.index.commit_history import CommitChange, described, rarity_of, read_log, subjects
+from app.repo.index.commit_history import CommitChange, rarity_of, read_log, subject_scores, subjects
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.path_kinds import is_aside, is_test, module_names, stem
+from app.repo.index.path_kinds import is_test, is_unlikely_place, module_names, stem
 from app.repo.index.ranking import RankedFile, locate
 from app.repo.index.related_tests import related_tests
 from app.repo.index.terms import term_id
@@ -136,7 +136,7 @@ def test_equal_scores_keep_the_order_of_the_tree() -> None:
     ],
 )
 def test_kinds_of_files(path: str, test: bool, aside: bool) -> None:
-    assert (is_test(path), is_aside(path)) == (test, aside)
+    assert (is_test(path), is_unlikely_place(path)) == (test, aside)
 
 
 def test_code_without_a_grammar_comes_before_prose_and_has_a_past() -> None:
@@ -188,7 +188,7 @@ def test_all_subjects_of_a_file_together_say_what_it_is_about() -> None:
         CommitChange(f"Voucher {number} in the till of shop {number}", ("src/shop/util.py",)) for number in range(30)
     ]
     past = subjects([*often, *others, CommitChange("Bump version", ("src/shop/tax.py", "src/gone.py"))], SHOP)
-    found = described(past, {term_id("voucher"): 1.0, term_id("bump"): 0.1}, rarity_of(past), k1=3.0, b=0.75)
+    found = subject_scores(past, {term_id("voucher"): 1.0, term_id("bump"): 0.1}, rarity_of(past), k1=3.0, b=0.75)
     assert found["src/shop/util.py"] == 1.0
     assert 0 < found["src/shop/tax.py"] < 0.5
     assert set(found) == {"src/shop/util.py", "src/shop/tax.py"}
