@@ -100,7 +100,7 @@ class AgentLoop:
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
             try:
-                return await self.journal.step(f"{name}.answer", StoredAnswer, partial(self._query, name))
+                return await self.journal.step(f"{name}.answer", StoredAnswer, partial(self._query, name, number))
             except ModelError as error:
                 if error.kind != "shrink":
                     raise
@@ -110,7 +110,8 @@ class AgentLoop:
                 raise FailedOutcome(f"The work does not fit {name}: about {size:,} tokens, which cannot be reduced.")
         raise AssertionError("compactions are bounded")
 
-    async def _query(self, name: str) -> StoredAnswer:
+    async def _query(self, name: str, number: int) -> StoredAnswer:
+        self.progress.report("step", f"turn {number} of at most {self.budget.steps}")
         if self.begun is not None and not self.steps:
             return StoredAnswer(answer=self.begun)
         started = self.clock()
@@ -145,7 +146,6 @@ class AgentLoop:
 
     async def _carry_out(self, turn_input: "TurnInput") -> StoredTurn:
         """Run the calls in order and save the tree; after a crash, starting from the previous turn's tree."""
-        self.progress.report("step", f"turn {turn_input.number} of at most {self.budget.steps}")
         if turn_input.submission_result is not None:
             turn_input = await self._read_messages(turn_input)
         observations = [await self._observe(turn_input, index) for index in range(len(turn_input.calls))]

@@ -2,7 +2,8 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, TypeVar
 
@@ -173,15 +174,36 @@ ProgressKind = Literal[
     "warning",
     "cost",
     "output",
+    "started",
+    "finished",
 ]
+
+
+BASE_SUITE: Final = "the suite on the base"
+BASE_TESTS: Final = "the independent tests on the base"
+"""Of what a job waits for, the two by which a display knows that a part of the preparation is done."""
 
 
 class Progress(Protocol):
     """Receives a job's progress: the terminal, the log behind `jobs logs -f`, or a status comment."""
 
     def report(self, kind: ProgressKind, text: str) -> None:
-        """Report one line or block of plain text. `text` and `output` are streamed fragments and may be dropped."""
+        """Report one line or block of plain text.
+
+        Whoever does not show progress live may drop `text` and `output`, which are streamed fragments, and `started`
+        and `finished`, between which the job waits for what the text names.
+        """
         ...
+
+
+@contextmanager
+def waiting_for(progress: Progress, what: str) -> Iterator[None]:
+    """Report that the job waits for `what` until the block ends."""
+    progress.report("started", what)
+    try:
+        yield
+    finally:
+        progress.report("finished", what)
 
 
 class Blobs(Protocol):

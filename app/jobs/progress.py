@@ -8,7 +8,7 @@ from app.jobs.store import JobStore
 
 STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
 """What a job that is worked on says of itself; how it ended is decided elsewhere."""
-STREAMED: frozenset[ProgressKind] = frozenset({"text", "output"})
+STREAMED: frozenset[ProgressKind] = frozenset({"text", "output", "started", "finished"})
 
 
 class StoredProgress:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from app.core.failpoints import failpoint
-from app.core.job import Progress
+from app.core.job import Progress, waiting_for
 from app.core.model_names import WorkKind
 from app.core.money import Totals
 from app.llm.background import or_undone
@@ -169,7 +169,8 @@ class BudgetedModel:
         fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
         streamed = _StreamedText(self._progress)
         try:
-            answer = await model.complete(fitting, key=key, on_text=streamed.add)
+            with waiting_for(self._progress, f"{model.info.name} ({key})"):
+                answer = await model.complete(fitting, key=key, on_text=streamed.add)
             answer = answer.model_copy(update={"origin": origin})
         except ModelError as error:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
@@ -224,7 +225,10 @@ class BudgetedModel:
 
 @dataclass(slots=True)
 class _StreamedText:
-    """Passes the streamed text on and keeps it, to estimate the cost of a cancelled call."""
+    """Passes the streamed text on and keeps it, to estimate the cost of a cancelled call.
+
+    An answer in JSON, such as a plan, is not passed on: it is for the program, which shows what it reads from it.
+    """
 
     progress: Progress
     pieces: list[str] = field(default_factory=list)
@@ -235,7 +239,8 @@ class _StreamedText:
 
     def add(self, piece: str) -> None:
         self.pieces.append(piece)
-        self.progress.report("text", piece)
+        if not self.text.lstrip().startswith(("{", "```")):
+            self.progress.report("text", piece)
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.core.evidence import TestSelection
-from app.core.job import Progress
+from app.core.job import Progress, waiting_for
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Cap, CapRule, Reproduction, SourceText, Specification, SpecificationResult
@@ -85,7 +85,8 @@ class Prover:
             runs, sides, frozen.selection, red=red, new=new, name="specification", isolated=self.isolated
         )
         try:
-            done = await examination.examine()
+            with waiting_for(self.progress, "the independent tests on the head"):
+                done = await examination.examine()
         except ValueError:  # with the patch, the framework is another
             return result
         tests = tuple(
@@ -105,7 +106,8 @@ class Prover:
         selection = TestSelection(files=along.changes if along else (), ids=shown.ids)
         self.progress.report("verification", f"the fixer's tests by their ids: {len(shown.ids)}")
         try:
-            base = await runs.repeated("own-base", selection, sides.beneath)
+            with waiting_for(self.progress, "the fixer's tests on the base"):
+                base = await runs.repeated("own-base", selection, sides.beneath)
         except ValueError as error:
             return _hint(shown, str(error))
         if base.untrusted:

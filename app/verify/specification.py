@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from app.core.job import Progress
+from app.core.job import BASE_TESTS, Progress, waiting_for
 from app.core.patch import FileChange, Patch
 from app.core.text import one_line
 from app.core.tree import Tree
@@ -58,7 +58,8 @@ class Freezer:
             tests=tuple(SpecifiedTest(id=name, sentence=sentence(name, files), role="guards") for name in ids),
             outdated=tuple(name for name in dict.fromkeys(outdated) if name not in ids),
         )
-        repeats = await self.runs.repeated("specification-base", draft.selection, None)
+        with waiting_for(self.progress, BASE_TESTS):
+            repeats = await self.runs.repeated("specification-base", draft.selection, None)
         kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
         doubt = repeats.untrusted or repeats.codes_agree
         found = Specification(

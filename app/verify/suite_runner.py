@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from app.core.job import Progress
+from app.core.job import BASE_SUITE, Progress, waiting_for
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
@@ -57,6 +57,10 @@ class SuiteRunner:
 
     async def base(self, *, only: tuple[str, ...] | None = None) -> SuiteResult:
         self.progress.report("verification", f"suite on the base: `{self.command.command}`")
+        with waiting_for(self.progress, BASE_SUITE):
+            return await self._on_base(only)
+
+    async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
         if suite_launcher(self.command) is not None:
             control = await asyncio.to_thread(self._control)
             async with self.borrow("suite-base", _with(None, control)) as sandbox:
@@ -73,7 +77,8 @@ class SuiteRunner:
     ) -> SuiteResult:
         """Executed as the base was, with a test that has to fail where it was reported there."""
         self.progress.report("verification", f"suite on the head: `{self.command.command}`")
-        return await self._executed("suite-head", patch, limit, base, only)
+        with waiting_for(self.progress, "the suite on the head"):
+            return await self._executed("suite-head", patch, limit, base, only)
 
     async def _executed(
         self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
@@ -154,9 +159,10 @@ class SuiteRunner:
         if not ids:
             return found
         self.progress.report("verification", f"copies of {len(ids)} existing tests on the head")
-        wrong = await self._contradicted("suite-copies", ids, judged, judged.ruled, limit)
-        if not wrong or await self._contradicted("suite-base-copies", ids, judged, None, limit):
-            return found
+        with waiting_for(self.progress, "copies of existing tests"):
+            wrong = await self._contradicted("suite-copies", ids, judged, judged.ruled, limit)
+            if not wrong or await self._contradicted("suite-base-copies", ids, judged, None, limit):
+                return found
         doubted = SuiteResult(execution=head.execution, launched=True, untrusted=wrong)
         return found.model_copy(update={"head": doubted, "missing": (), "fixed": ()})
 
@@ -229,7 +235,8 @@ class SuiteRunner:
         elif not judged.changes_settings and not found.newly_failing:
             return None
         base = found.base or await self.base(only=only)
-        return await self._executed("suite-own-tests", judged.patch, limit, base, only)
+        with waiting_for(self.progress, "the patch's own tests"):
+            return await self._executed("suite-own-tests", judged.patch, limit, base, only)
 
     def _recheck(
         self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
@@ -247,6 +254,8 @@ class SuiteRunner:
             found = found.model_copy(update={"notes": (self.command.note,)})
         if found.newly_failing:
             self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
+            with waiting_for(self.progress, "newly failing tests, run again"):
+                return await second.of(found)
         return await second.of(found)
 
 

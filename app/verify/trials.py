@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from app.core.errors import SetupError
-from app.core.job import Progress
+from app.core.job import BASE_SUITE, Progress, waiting_for
 from app.core.text import one_line
 from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
@@ -105,7 +105,8 @@ async def _try(
         if candidate.suite is None:
             return Trial(candidate, monotonic() - started, reason="No test command was found in the repository.")
         progress.report("verification", f"suite on the base: `{candidate.suite.command}`")
-        result = await measure(sandbox, candidate.suite, timeout=limits.suite)
+        with waiting_for(progress, BASE_SUITE):
+            result = await measure(sandbox, candidate.suite, timeout=limits.suite)
         return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
 
 

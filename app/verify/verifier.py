@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
 from app.config.repository import GateConfig
-from app.core.job import Progress
+from app.core.job import Progress, waiting_for
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import (
@@ -302,6 +302,10 @@ class Verifier:
 
     async def _reproduce(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
         self._progress.report("verification", f"reproduction on head and base: {subject.command}")
+        with waiting_for(self._progress, "the reproduction on head and base"):
+            return await self._on_both(subject, patch, known)
+
+    async def _on_both(self, subject: ReproductionSubject, patch: Patch, known: BaselineResult) -> Reproduction:
         failing = frozenset((known.suite.failing or ()) if known.suite else ())
         timeout, borrow = self._limits.reproduction, self.borrow
         if self._guarded is not None:

@@ -10,7 +10,7 @@ from app.agent.native import RunnerContext
 from app.agent.registry import find_runner
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.core.job import Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages
+from app.core.job import Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
 from app.core.model_names import WorkKind
 from app.core.money import Totals
 from app.core.patch import Patch
@@ -271,7 +271,8 @@ class JobRunner(ABC):
         return ChosenSuite(chosen.suite, chosen.base)
 
     async def _set_up(self) -> None:
-        await self.setup.possible()
+        with waiting_for(self.progress, "the project's set-up"):
+            await self.setup.possible()
 
     def _project_setup(self) -> ProjectSetup:
         job, config, settings = self.inputs.job, self.inputs.config, self.inputs.settings
