@@ -10,11 +10,12 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WaitingForUser
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file, render_plan_file
+from app.server.terminal import TerminalProgress
 
 PLAN_FILE = "plan.md"
 
 
-async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
+async def ask_at_terminal(terminal: TerminalProgress, plan: Plan, *, out: Path, editor: str) -> Plan:
     """The accepted plan.
 
     Raises WaitingForUser if nobody can be asked or the answer is no; OUT keeps the plan.
@@ -26,6 +27,11 @@ async def ask_at_terminal(plan: Plan, *, out: Path, editor: str) -> Plan:
         raise WaitingForUser(
             "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint
         )
+    with terminal.paused():
+        return await _asked(plan, path, editor)
+
+
+async def _asked(plan: Plan, path: Path, editor: str) -> Plan:
     while True:
         answer = await asyncio.to_thread(_ask)
         if answer in {"y", "yes"}:

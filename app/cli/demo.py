@@ -29,18 +29,15 @@ def demo_command(arguments: argparse.Namespace) -> int:
     options = FixOptions(
         repo=repository, issue=sample / "issue.md", model=model, out=out, record=arguments.record, restart=True
     )
-    return fix(options, read_settings(out / "state"), afterwards=lambda: _show(out, recorded=arguments.model is None))
+    return fix(options, read_settings(out / "state"), afterwards=lambda: _show(recorded=arguments.model is None))
 
 
-def _show(out: Path, *, recorded: bool) -> None:
-    """The pull request as a reviewer will read it, and what to do next."""
-    body = out / "pull-request.md"
-    if body.is_file():
-        print(f"\n{'─' * 40} {body.name} {'─' * 40}\n\n{body.read_text('utf-8').rstrip()}\n\n{'─' * 98}\n")
-    print(f"The results are in {out}/: repo/ (with the branch), pull-request.md, job.json, trajectory.jsonl.")
+def _show(*, recorded: bool) -> None:
+    """What to do next."""
+    print()
     if recorded:
         print("The model's answers were recorded. To use a model: agent-fix demo --model NAME; on your own repository:")
-        print("agent-fix fix --repo PATH --issue FILE --model NAME")
+    print("agent-fix fix --repo PATH --issue FILE --model NAME")
 
 
 def _introduce(model: str | None) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from app.cli.local_context import LocalContext
+from app.cli.result_screen import local_state
 from app.config.settings import read_settings
 from app.core.errors import ExitCode
 from app.core.money import MicroUSD
@@ -133,7 +134,7 @@ def _is_over(row: JobRow) -> bool:
 def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     if row.final:
-        print(f"Job {row.job.id} has already ended: {row.state}.")
+        print(f"Job {row.job.id} has already ended: {local_state(row.state)}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
@@ -146,7 +147,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     local_context.store.stop(row.job.id, CANCELLED)
     local_context.sweep()
     row = local_context.store.find(row.job.id)
-    ended = "is stopped" if row.state == "stopped" else f"had already ended: {row.state}"
+    ended = "is stopped" if row.state == "stopped" else f"had already ended: {local_state(row.state)}"
     print(f"Job {row.job.id} {ended}.{perhaps}")
     return ExitCode.OK
 
@@ -177,10 +178,11 @@ def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
     """Marks jobs whose process died, as opposed to those in progress."""
     result = row.result or {}
     interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
+    state = local_state(row.state)
     return {
         "job": row.job.id,
         "title": row.job.task.issue.title,
-        "state": f"{row.state} (interrupted)" if interrupted else row.state,
+        "state": f"{state} (interrupted)" if interrupted else state,
         "reason": row.reason,
         "verdict": (result.get("verification") or {}).get("verdict"),
         "branch": result.get("branch") or None,

@@ -7,23 +7,19 @@ from typing import Any
 
 from app.cli.approval import PLAN_FILE
 from app.cli.local_context import LocalJob, LocalJobRunner
-from app.cli.verification_lines import proof_lines
+from app.cli.result_screen import CHANGE, local_state, result_screen
 from app.core.errors import AgentFixError
-from app.core.job import Job
+from app.core.job import PUBLISHED, Job
 from app.core.plan_text import render_plan_file
 from app.core.result import JobResult
 from app.core.task_kind import note_of
-from app.core.text import one_line, plain
+from app.core.text import plain
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
-from app.llm.ledger import price, usd
-from app.publish.attempts_text import describe_attempts
+from app.llm.ledger import usd
 from app.publish.pull_request_content import pull_request_content, shown_model
 from app.publish.pull_request_text import pull_request_body, pull_request_title
 from app.server.terminal import TerminalProgress
-
-PUBLISHED = ("pr_opened", "pr_updated")
-CHANGE = "change.patch"
 
 
 def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> None:
@@ -81,29 +77,8 @@ async def report(
 
 
 def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -> None:
-    if result.verification is not None:
-        for line in proof_lines(result.verification):
-            terminal.report("verification", line)
-    for attempt in result.attempts:
-        terminal.report("verification", f"attempt {attempt.number}     {one_line(describe_attempts(attempt))[:160]}")
-    if result.exit_status == "answered" and result.plan is not None:
-        terminal.report("note", f"nothing was changed; you can edit {order.out / PLAN_FILE} and pass it with --plan")
-    if result.branch:
-        terminal.report("note", f"branch {result.branch} ({result.commit[:10]}) in {order.job.task.repository}")
-    elif result.diff:
-        terminal.report("note", f"no branch was made; the change is in {order.out / CHANGE}, for `git apply`")
-    if result.exit_status == "no_change" and result.summary:
-        terminal.report("note", f"the agent says (unchecked): {one_line(result.summary)[:600]}")
-    usage = result.usage
-    if usage.calls:
-        cached = f", {usage.cached_share:.0%} cached" if usage.cached_tokens else ""
-        tokens = f"{usage.prompt_tokens:,} prompt tokens{cached}, {usage.completion_tokens:,} completion tokens"
-        terminal.report("cost", f"{price(usage)}, {usage.calls} model calls ({tokens})")
-    terminal.report("note", f"{order.out}/")
-    verdict = result.verification.verdict if result.verification else result.exit_status
-    reason = f": {result.reason}" if result.reason and result.exit_status not in PUBLISHED else ""
-    terminal.report("state", f"{verdict}{reason}")
-    terminal.report("note", result.hint)
+    for line in result_screen(order, result):
+        terminal.show(line.text, line.style)
 
 
 def pull_request(order: LocalJob, result: JobResult, verification: Verification) -> NewPullRequest:
@@ -118,7 +93,7 @@ def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
     job = order.job
     return {
         "job": job.id,
-        "exit_status": result.exit_status,
+        "exit_status": local_state(result.exit_status),
         "reason": result.reason,
         "hint": result.hint,
         "task": job.task.model_dump(mode="json"),

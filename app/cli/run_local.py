@@ -13,18 +13,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from app.cli.approval import ask_at_terminal
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.report import print_begin, print_refusal, report
+from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
-from app.core.job import JobState, Journal, WaitingForUser
+from app.core.job import JobState, Journal, WaitingForUser, waiting_for
 from app.core.result import JobResult
 from app.jobs.job_queries import WORKED_ON
 from app.server.shutdown import CANCELLED, InterruptHandler, end_process
-from app.server.terminal import TerminalProgress
+from app.server.terminal import TerminalProgress, is_screen, may_colour
 
 STOP_POLL_SECONDS = 0.4
 MIN_FREE = 256 * 1024
@@ -39,23 +40,36 @@ async def run_local(
     afterwards: Callable[[], None] | None = None,
 ) -> NoReturn:
     """Find the job, work on it, report, and end the process."""
-    terminal = TerminalProgress(sys.stderr if as_json else sys.stdout)
+    terminal = open_terminal(sys.stderr if as_json else sys.stdout)
     interruption = InterruptHandler(terminal)
     interruption.listen()
     try:
-        order = await asyncio.to_thread(find)
+        with waiting_for(terminal, "the issue and the repository"):
+            order = await asyncio.to_thread(find)
         interruption.job = order.job.id
         code = await LocalRun(local_context, order, terminal, as_json=as_json).run()
         if afterwards is not None:
             await asyncio.to_thread(afterwards)
     except AgentFixError as error:
+        terminal.finish()
         print_refusal(error)
         code = error.code
     except Exception as error:  # noqa: BLE001  # the boundary of the command line: one of the two in the house
+        terminal.finish()
         refusal = _unforeseen(local_context, error)
         print_refusal(refusal)
         code = refusal.code
     end_process(code)
+
+
+def open_terminal(stream: TextIO) -> TerminalProgress:
+    """A live view where somebody watches on a screen, otherwise plain lines."""
+    environment = process_environment()
+    if not is_screen(stream, environment):
+        return TerminalProgress(stream)
+    from app.cli.live_view import LiveView  # noqa: PLC0415  # Rich is imported where somebody watches
+
+    return LiveView(stream, colours=may_colour(environment))
 
 
 class LocalRun:
@@ -72,7 +86,7 @@ class LocalRun:
     @cached_property
     def runner(self) -> LocalJobRunner:
         """The job's runner. Raises AgentFixError if a chosen sandbox or recording is unavailable."""
-        approve = partial(ask_at_terminal, out=self.order.out, editor=self.local_context.settings.editor)
+        approve = partial(ask_at_terminal, self.terminal, out=self.order.out, editor=self.local_context.settings.editor)
         return self.local_context.runner(self.order, self.local_context.progress(self.order, self.terminal), approve)
 
     async def run(self) -> ExitCode:
@@ -82,9 +96,11 @@ class LocalRun:
             return await self._report(JobResult.model_validate(row.result))
         epoch = store.acquire(job.id)
         failpoint("acquired")
-        await self._make_sure(row.state if row else "queued")
+        with waiting_for(self.terminal, "the check of model and sandbox"):
+            await self._make_sure(row.state if row else "queued")
         store.replace(job)
         print_begin(self.order, self.terminal, epoch=epoch)
+        self.terminal.watch(job, self.runner.job_models.totals)
         watching = asyncio.ensure_future(self._obey_cancel())
         try:
             result = await self._work(resumed=epoch > 1)
@@ -158,6 +174,7 @@ class LocalRun:
         # No await between stopping the job and ending the process, so that no branch can be created in between.
         while not (await asyncio.to_thread(stop_requested) and store.stop(job, CANCELLED)):  # noqa: ASYNC110  # others say it
             await asyncio.sleep(STOP_POLL_SECONDS)
+        self.terminal.finish()
         self.terminal.report("warning", f"job {job} was cancelled; no branch was made")
         end_process(ExitCode.STOPPED)
 

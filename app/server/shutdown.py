@@ -29,6 +29,7 @@ class InterruptHandler:
         text = "interrupted; run the same command to continue"
         if self.job:
             text += f" with job {self.job}, or end it with `agent-fix jobs cancel {self.job}`"
+        self._terminal.finish()
         self._terminal.report("warning", text)
         end_process(ExitCode.INTERRUPTED)
 

@@ -3,9 +3,13 @@
 import shutil
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TextIO
 
-from app.core.job import ProgressKind
+from app.config.settings import process_environment
+from app.core.job import Job, ProgressKind
+from app.core.money import Totals
 from app.core.text import plain
 
 _LABEL: dict[ProgressKind, str] = {
@@ -34,19 +38,31 @@ WIDTH = 9
 _ONE_LINERS: frozenset[ProgressKind] = frozenset({"command", "observation"})
 
 
+def is_screen(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """True for a terminal that can move its cursor."""
+    return stream.isatty() and environment.get("TERM", "") not in ("", "dumb")
+
+
+def may_colour(environment: Mapping[str, str]) -> bool:
+    """False if the user wants no colours (https://no-color.org)."""
+    return not environment.get("NO_COLOR")
+
+
 class TerminalProgress:
     """Prints progress to a stream. Safe from several threads; colours only on a terminal."""
 
     def __init__(self, stream: TextIO | None = None, *, colours: bool | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._colours = self._stream.isatty() if colours is None else colours
+        environment = process_environment()
+        wanted = is_screen(self._stream, environment) and may_colour(environment)
+        self._colours = wanted if colours is None else colours
         self._lock = threading.Lock()
         self._in_text = False
         self.closed = False
 
     def report(self, kind: ProgressKind, text: str) -> None:
         fragment = kind in {"text", "output"}
-        if fragment and not self._colours:  # they make sense only where somebody watches
+        if kind in {"started", "finished"} or (fragment and not self._colours):  # for those who watch
             return
         text = plain(text)  # text from models, commands and repositories must not control this terminal
         if not text:
@@ -60,6 +76,23 @@ class TerminalProgress:
                 self._write("\n")
                 self._in_text = False
             self._write("".join(f"{line}\n" for line in self._lines(kind, text)))
+
+    def watch(self, job: Job, totals: Callable[[], Totals]) -> None:
+        """The job is known; `totals` reads what its model calls have cost so far."""
+
+    def show(self, text: str, style: str = "") -> None:
+        """Print one line as it is; `style` is an SGR code such as `1;32`."""
+        text = plain(text)
+        with self._lock:
+            self._write(f"\x1b[{style}m{text}\x1b[0m\n" if style and self._colours else f"{text}\n")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While a person is asked something, only the question is on the screen."""
+        yield
+
+    def finish(self) -> None:
+        """Leave the terminal as other programs expect it."""
 
     def _lines(self, kind: ProgressKind, text: str) -> list[str]:
         """The label, then the text; text that a model wrote is cut to the terminal's width."""

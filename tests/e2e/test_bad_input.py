@@ -296,7 +296,7 @@ def test_a_branch_that_exists_keeps_its_commit(console: Console, tmp_path: Path)
     finished = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     assert finished.code == 0, finished.said
     assert finished.job["branch"] == f"{wallet_project.BRANCH}-2"
-    assert f"branch {wallet_project.BRANCH}-2" in finished.stdout
+    assert f"branch   {wallet_project.BRANCH}-2" in finished.stdout
     assert branches(repository) == [wallet_project.BRANCH, f"{wallet_project.BRANCH}-2", "main"]
     assert git(repository, "rev-parse", wallet_project.BRANCH) == base
 

@@ -125,6 +125,6 @@ def test_out_that_fills_while_the_work_goes_on(tmp_path: Path, disk: SmallDisk) 
     assert "disk is full" in full.said
     assert again.code == 0, again.said
     assert "turn 1" not in again.said, "the work is not done again"
-    assert "\nproved\n" in again.said
+    assert "\nproved: " in again.said
     assert branches(repository) == [wallet_project.BRANCH, "main"]
     assert {path.name for path in console.out.iterdir()} >= {"job.json", "pull-request.md", "trajectory.jsonl"}

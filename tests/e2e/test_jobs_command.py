@@ -67,7 +67,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     assert "bash python3 -m unittest discover" in logged.text
     assert logged.text.rstrip().splitlines()[-2] == "publishing"
     assert "1 lesson learned" in logged.text.rstrip().splitlines()[-1]
-    assert cli_job.jobs("cancel", job).text.strip() == f"Job {job} has already ended: pr_opened."
+    assert cli_job.jobs("cancel", job).text.strip() == f"Job {job} has already ended: branch_made."
     assert len(cli_job.branches) == 1
 
 

@@ -67,7 +67,7 @@ def _refs(repository: Path) -> list[str]:
 def test_an_issue_becomes_a_proved_change(story: StoryResult) -> None:
     assert story.finished.code == 0, story.finished.said
     assert story.finished.stderr == ""
-    assert story.finished.job["exit_status"] == "pr_opened"
+    assert story.finished.job["exit_status"] == "branch_made"
     assert story.finished.verification["verdict"] == "proved"
 
 
@@ -89,16 +89,20 @@ def test_it_is_told_as_it_happens(story: StoryResult) -> None:
         "independent tests on the head",
         "proved: 3 tests that an independent author wrote from the issue before the work began",
         "publishing",
-        "base red (exit 1",
-        "head green (exit 0",
-        "base 2 passed → head 2 passed",
-        f"branch {wallet_project.BRANCH}",
-        "$0.0070, 7 model calls",
+        "proved: 3 tests that an independent author wrote from the issue before the work began",
+        "red    3 of 4 independent tests fail · suite 2 passed",
+        "green  4 of 4 independent tests pass · suite 2 passed",
+        "wallet/shares.py  ",
+        f"branch   {wallet_project.BRANCH}",
+        "$0.0070 of $5.00 · 7 model calls",
+        f"switch {wallet_project.BRANCH}",
     )
-    places = [told.find(moment) for moment in moments]
-    assert -1 not in places, moments[places.index(-1)]
-    assert places == sorted(places)
-    assert told.endswith("\nproved\n")
+    place = 0
+    for moment in moments:
+        found = told.find(moment, place)
+        assert found >= 0, moment
+        place = found + 1
+    assert '{"summary"' not in told, "a plan is shown as people read it"
 
 
 def test_the_plan_is_kept_and_can_be_edited(story: StoryResult) -> None:
@@ -205,5 +209,5 @@ def test_the_trajectory_has_every_step(story: StoryResult) -> None:
 def test_nothing_is_left_behind_but_the_state(story: StoryResult) -> None:
     assert list((story.console.state / "sandboxes").iterdir()) == []
     listed = story.console.execute("jobs", "list", "--state", story.console.state)
-    assert "pr_opened" in listed.stdout
+    assert "branch_made" in listed.stdout
     assert "proved" in listed.stdout

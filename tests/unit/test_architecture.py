@@ -52,6 +52,7 @@ HOMES = {
     "pydantic": {"app"},
     "pytest": {"app.verify.launcher.python_tests"},
     "pydantic_core": {"app"},
+    "rich": {"app.cli.live_view"},
     "sqlalchemy": {
         "app.server.wiring.context",
         "app.server.publisher",

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from app.cli.verification_lines import proof_lines
+from app.cli.verification_lines import finding_lines, green_line, red_line
 from app.core.errors import ExitCode
 from app.core.evidence import Control, Execution, Outcome
 from app.core.job import JobState
@@ -127,7 +127,9 @@ def texts() -> Iterator[tuple[str, str]]:
         facts = pull_request(verification=verified(verdict))
         yield f"pull-request-{verdict}.md", pull_request_body(facts)
         yield f"follow-up-{verdict}.md", follow_up_body(facts, "ada")
-        yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in proof_lines(facts.verification))
+        found = facts.verification
+        lines = (red_line(found), green_line(found), *finding_lines(found))
+        yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in lines)
     yield "commit.txt", f"{pull_request_title(task())}\n\n{commit_message(task(), 'Rounds half up.')}"
     yield "exit-codes.txt", "".join(f"{code.value:3} {code.name}\n" for code in ExitCode)
 

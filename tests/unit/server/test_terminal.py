@@ -30,7 +30,7 @@ class ClosedScreen(Screen):
 
 def test_one_labelled_line_for_each_fact() -> None:
     screen = Screen(terminal=False)
-    progress = TerminalProgress(screen)
+    progress = TerminalProgress(screen, colours=screen.isatty())
     progress.report("state", "working")
     progress.report("note", "first\nsecond")
     progress.report("command", "view money.py")
@@ -41,7 +41,7 @@ def test_one_labelled_line_for_each_fact() -> None:
 def test_fragments_are_shown_only_where_somebody_watches() -> None:
     watched, piped = Screen(terminal=True), Screen(terminal=False)
     for screen in (watched, piped):
-        progress = TerminalProgress(screen)
+        progress = TerminalProgress(screen, colours=screen.isatty())
         for piece in ("Let me ", "look."):
             progress.report("text", piece)
         progress.report("state", "working")
@@ -52,7 +52,7 @@ def test_fragments_are_shown_only_where_somebody_watches() -> None:
 def test_nobody_steers_the_terminal() -> None:
     hostile = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31mred\x1b[0m \x1b]0;title\x1b\\ \x08\x7f\u202e\x1b"
     screen = Screen(terminal=True)
-    progress = TerminalProgress(screen)
+    progress = TerminalProgress(screen, colours=screen.isatty())
     for kind in ("text", "output", "note", "state", "warning", "verification"):
         progress.report(kind, hostile)
     unpainted = screen.getvalue()
