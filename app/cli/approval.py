@@ -28,10 +28,10 @@ async def ask_at_terminal(terminal: TerminalProgress, plan: Plan, *, out: Path, 
             "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL, hint=hint
         )
     with terminal.paused():
-        return await _asked(plan, path, editor)
+        return await _ask_until_decided(plan, path, editor)
 
 
-async def _asked(plan: Plan, path: Path, editor: str) -> Plan:
+async def _ask_until_decided(plan: Plan, path: Path, editor: str) -> Plan:
     while True:
         answer = await asyncio.to_thread(_ask)
         if answer in {"y", "yes"}:

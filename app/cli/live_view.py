@@ -172,7 +172,7 @@ class LiveView(TerminalProgress):
         self.view = JobView(now, begun=now())
         self._totals: Callable[[], Totals] | None = None
         self._view_lock = threading.RLock()  # before Rich's own, always
-        self._spoken: list[str] = []
+        self._message: list[str] = []
         self._plan = ""
         self._console = Console(
             file=cast("IO[str]", _Forwarded(self._write)),
@@ -226,7 +226,7 @@ class LiveView(TerminalProgress):
         view = self.view
         match kind:
             case "text":
-                self._spoken.append(text)
+                self._message.append(text)
             case "output":
                 view.add_output(text)
             case "started":
@@ -234,7 +234,7 @@ class LiveView(TerminalProgress):
             case "finished":
                 view.finish(text)
             case "cost":
-                self._show_spoken()
+                self._print_message()
                 view.totals = self._totals() if self._totals else view.totals
             case "command":
                 view.begin(text)
@@ -263,10 +263,10 @@ class LiveView(TerminalProgress):
         for line in self._lines(kind, text):
             self._print(line, _STYLE.get(kind, ""))
 
-    def _show_spoken(self) -> None:
-        spoken = plain("".join(self._spoken)).strip()
-        self._spoken.clear()
-        for line in spoken.splitlines():
+    def _print_message(self) -> None:
+        message = plain("".join(self._message)).strip()
+        self._message.clear()
+        for line in message.splitlines():
             self._print(" " * WIDTH + line, "dim")
 
     def show(self, text: str, style: str = "") -> None:
