@@ -16,7 +16,7 @@ from app.core.record import Record
 from app.pipeline.wiring.agent_selftest import selftest_runner
 from app.pipeline.wiring.external_agent import find_python
 from app.sandbox.setup.clients.base import ask
-from app.sandbox.setup.plan import find_visible
+from app.sandbox.setup.plan import find_tool_for_sandbox
 
 TIMEOUT = 60.0
 """Seconds for a package client: it asks an index over the network."""
@@ -118,7 +118,7 @@ def _line(recipe: AgentRecipe, settings: Settings) -> RunnerRow:
 def lacking(recipe: AgentRecipe, settings: Settings) -> str:
     """What this machine lacks for the runner; checked without running it."""
     if recipe.client == "npm":
-        return ", ".join(tool for tool in ("node", "npm") if find_visible(tool) is None)
+        return ", ".join(tool for tool in ("node", "npm") if find_tool_for_sandbox(tool) is None)
     new_enough = find_python(recipe, settings, python_interpreter())
     return "" if new_enough else f"Python {recipe.least_python} or newer"
 

@@ -23,25 +23,25 @@ class ArchiveItem(NamedTuple):
     content: bytes
 
 
-async def read_files(sandbox: Sandbox, paths: Sequence[str], *, most: int) -> dict[str, ArchiveItem]:
+async def read_files(sandbox: Sandbox, paths: Sequence[str], *, max_bytes: int) -> dict[str, ArchiveItem]:
     """Files by path, without those that are gone, unreadable, or no longer a plain file or link.
 
-    Accepts at most `most` bytes in all; the caller knows the sizes.
+    Accepts at most `max_bytes` bytes in all; the caller knows the sizes.
     """
-    heard = bytearray()
-    space = most + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
+    received = bytearray()
+    space = max_bytes + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
 
-    def hear(chunk: bytes) -> None:
-        if len(heard) < space:
-            heard.extend(chunk)
+    def receive(chunk: bytes) -> None:
+        if len(received) < space:
+            received.extend(chunk)
 
     names = b"".join(_bytes(path) + b"\0" for path in paths)
     # Errors about single files must not get into the stream; those files are simply missing.
     script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
-    done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=hear)
-    if done.timed_out or len(heard) >= space:
+    done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=receive)
+    if done.timed_out or len(received) >= space:
         raise SandboxError("Files of the work tree changed while they were read.")
-    return {item.path: item for item in _unpack(bytes(heard))}
+    return {item.path: item for item in _unpack(bytes(received))}
 
 
 def _unpack(stream: bytes) -> Iterable[ArchiveItem]:

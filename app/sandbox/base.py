@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 WORKSPACE = "/workspace"
 ENV = "/env"
 HOME = "/home/agent"
-FILLED = "/run/filled"
-"""Inside, read-only: the output of LISTING right after `fill`, to find changes without reading files."""
-LISTING = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf", r"%i %C@ %m %s %y %P\0")
+BASE_LISTING = "/run/filled"
+"""Inside, read-only: the output of LIST_COMMAND right after `fill`, to find changes without reading files."""
+LIST_COMMAND = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-printf", r"%i %C@ %m %s %y %P\0")
 """The command that lists /workspace: inode, change time, mode (octal), size, kind, path, each ended by NUL."""
 
 TOOLS = "/opt/agent"

@@ -7,15 +7,17 @@ untouched file has the same line in both.
 import subprocess
 
 from app.core.errors import SandboxError
-from app.sandbox.base import LISTING
+from app.sandbox.base import LIST_COMMAND
 from app.sandbox.host_directories import HostDirectory
 
 
-def write_base_listing(place: HostDirectory, program: str = LISTING[0]) -> None:
+def write_base_listing(host_directory: HostDirectory, program: str = LIST_COMMAND[0]) -> None:
     """Blocking. `program` is GNU find."""
-    if place.filled.exists():
+    if host_directory.base_listing.exists():
         return
-    listed = subprocess.run((program, *LISTING[1:]), cwd=place.tree, env={}, capture_output=True, check=False)
+    listed = subprocess.run(
+        (program, *LIST_COMMAND[1:]), cwd=host_directory.tree, env={}, capture_output=True, check=False
+    )
     if listed.returncode:
         raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
-    place.mark(listed.stdout)
+    host_directory.mark(listed.stdout)

@@ -34,9 +34,9 @@ def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
 
 async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
     """The current changes of the work tree."""
-    seen = await find_changes(sandbox, prune=base.prune, besides=base.excluded)
-    if not seen.overflow:
-        return seen
+    changes = await find_changes(sandbox, prune=base.prune, besides=base.excluded)
+    if not changes.overflow:
+        return changes
     # A build may have filled an ignored directory with more names than can be read; skip such directories.
     tracked = tuple(base.tree.entries())
     ignored = [
@@ -47,12 +47,12 @@ async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
     return await find_changes(sandbox, prune=base.prune, besides=(*base.excluded, *ignored[:EXTRA_PRUNED]))
 
 
-def removed_paths(base: Baseline, seen: TreeChanges) -> Mapping[str, TreeEntry]:
+def removed_paths(base: Baseline, changes: TreeChanges) -> Mapping[str, TreeEntry]:
     """Tracked files that no longer exist, except in unreadable directories."""
-    unseen = (*base.excluded, *(record.path for record in seen.fresh if record.kind == "d"))
-    hidden = tuple(f"{path}/" for path in unseen)
+    not_listed = (*base.excluded, *(record.path for record in changes.fresh if record.kind == "d"))
+    hidden = tuple(f"{path}/" for path in not_listed)
     return {
         path: entry
         for path, entry in base.tree.entries().items()
-        if path not in seen.present and not path.startswith(hidden) and path not in base.excluded
+        if path not in changes.present and not path.startswith(hidden) and path not in base.excluded
     }

@@ -28,26 +28,26 @@ HASH_SECONDS = 300.0
 
 async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     """The patch of the work tree against the base. Files that were not written since are not read."""
-    seen = await changes_against(sandbox, base)
-    if seen.overflow:
+    changes_in_tree = await changes_against(sandbox, base)
+    if changes_in_tree.overflow:
         return _refused(base, "the work tree has too many files to list")
-    found = sort_files(seen.fresh, base.tree.entries(), base.ignored)
-    reason = _too_much(base, found)
+    found = sort_files(changes_in_tree.fresh, base.tree.entries(), base.ignored)
+    reason = _over_limits(base, found)
     if reason:
         return _refused(base, reason)
-    found = await _without_giants(sandbox, base, found)
+    found = await _without_large_files(sandbox, base, found)
     changes, refusals, total = await _changed(sandbox, base, found.files)
     if total > TOTAL_BYTES:
         return _refused(base, f"over {TOTAL_BYTES:,} bytes in changed files, which is the limit")
-    deleted, odd = _deleted(base, seen)
+    deleted, refused_deletions = _deleted(base, changes_in_tree)
     return Patch(
         base=base.tree.commit,
         changes=tuple(sorted([*changes, *deleted], key=lambda change: change.path)),
-        refusals=tuple(sorted([*found.refusals, *refusals, *odd], key=lambda refusal: refusal.path)),
+        refusals=tuple(sorted([*found.refusals, *refusals, *refused_deletions], key=lambda refusal: refusal.path)),
     )
 
 
-def _too_much(base: Baseline, found: SortedFiles) -> str:
+def _over_limits(base: Baseline, found: SortedFiles) -> str:
     entries = base.tree.entries()
     written = sum(record.size for record in found.files if record.size <= FILE_BYTES or _same_size(record, entries))
     if len(found.files) > MAX_CHANGES:
@@ -61,9 +61,9 @@ def _refused(base: Baseline, reason: str) -> Patch:
     return Patch(base=base.tree.commit, refusals=(RefusedFile(path=".", reason=reason),))
 
 
-def _deleted(base: Baseline, seen: TreeChanges) -> tuple[list[FileChange], list[RefusedFile]]:
+def _deleted(base: Baseline, changes_in_tree: TreeChanges) -> tuple[list[FileChange], list[RefusedFile]]:
     changes, refusals = [], []
-    for path, entry in removed_paths(base, seen).items():
+    for path, entry in removed_paths(base, changes_in_tree).items():
         problem = name_problem(path)
         if problem:
             refusals.append(RefusedFile(path=escaped(path), reason=problem))
@@ -72,7 +72,7 @@ def _deleted(base: Baseline, seen: TreeChanges) -> tuple[list[FileChange], list[
     return changes, refusals
 
 
-async def _without_giants(sandbox: Sandbox, base: Baseline, found: SortedFiles) -> SortedFiles:
+async def _without_large_files(sandbox: Sandbox, base: Baseline, found: SortedFiles) -> SortedFiles:
     """Drop files over the size limit: unchanged ones silently, others with a refusal, without reading them."""
     entries = base.tree.entries()
     refusals = list(found.refusals)
@@ -108,7 +108,7 @@ async def _changed(
     refusals = []
     total = 0
     for batch in _batches(records):
-        read = await read_files(sandbox, [one.path for one in batch], most=sum(one.size for one in batch))
+        read = await read_files(sandbox, [one.path for one in batch], max_bytes=sum(one.size for one in batch))
         for record in batch:
             item = read.get(record.path)
             if item is not None and _same(item, entries.get(record.path)):

@@ -17,7 +17,7 @@ from app.sandbox.output_capture import OutputCapture
 OUTPUT_CEILING = 1024**3
 """Bytes of output after which a command is ended: nobody reads more, and draining it costs a processor."""
 CHUNK = 256 * 1024
-SETTLE_SECONDS = 10.0
+EXIT_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
 
 
@@ -58,7 +58,7 @@ class ChildProcess:
     end: ProcessKiller
     _process: asyncio.subprocess.Process | None = None
     _over: asyncio.Event = field(default_factory=asyncio.Event)
-    _ended_for: bytes = b""
+    _limit_note: bytes = b""
     """A note on the limit for which the command was ended."""
 
     async def run(self) -> CompletedCommand:
@@ -68,9 +68,9 @@ class ChildProcess:
         err = OutputCapture(self.order.keep) if command.separate_stderr else out
         timed_out = False
         quota = self.order.quota
-        watching = asyncio.create_task(quota.watch(lambda: self._end_for(quota.note))) if quota else None
+        watching = asyncio.create_task(quota.watch(lambda: self._end_with_note(quota.note))) if quota else None
         try:
-            conversation = asyncio.create_task(self._converse(await self._start(), out, err))
+            conversation = asyncio.create_task(self._exchange_output(await self._start(), out, err))
             try:
                 done, _ = await asyncio.wait({conversation}, timeout=command.timeout)
                 timed_out = not done
@@ -79,7 +79,7 @@ class ChildProcess:
                     self.kill()
                 # Everything is dead now, so every pipe and its reader come to their end.
                 try:
-                    await asyncio.wait({conversation}, timeout=SETTLE_SECONDS)
+                    await asyncio.wait({conversation}, timeout=EXIT_SECONDS)
                 finally:
                     conversation.cancel()
             with suppress(asyncio.CancelledError):
@@ -90,7 +90,7 @@ class ChildProcess:
             self._over.set()
         return CompletedCommand(
             exit_code=self._exit_code(),
-            output=out.value() + self._ended_for,
+            output=out.value() + self._limit_note,
             stderr=err.value() if command.separate_stderr else b"",
             seconds=time.perf_counter() - started,
             timed_out=timed_out,
@@ -101,8 +101,8 @@ class ChildProcess:
         if self._process is not None:
             self.end.kill(self._process)
 
-    def _end_for(self, note: bytes) -> None:
-        self._ended_for = note
+    def _end_with_note(self, note: bytes) -> None:
+        self._limit_note = note
         self.kill()
 
     async def over(self) -> None:
@@ -133,7 +133,9 @@ class ChildProcess:
             ours.pop_all()  # it has started: the reading ends stay open for their readers
         return self._process, [reading for reading, _ in pipes]
 
-    async def _converse(self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: OutputCapture) -> None:
+    async def _exchange_output(
+        self, running: tuple[asyncio.subprocess.Process, list[int]], *captures: OutputCapture
+    ) -> None:
         process, readings = running
         pumps = [self._pump(reading, capture) for reading, capture in zip(readings, captures, strict=False)]
         tasks = [asyncio.create_task(part) for part in (self._feed(process), self._reap(process), *pumps)]
@@ -142,7 +144,7 @@ class ChildProcess:
         finally:
             if not all(task.done() for task in tasks):  # a listener to the output has failed
                 self.kill()
-                await asyncio.wait(tasks, timeout=SETTLE_SECONDS)
+                await asyncio.wait(tasks, timeout=EXIT_SECONDS)
 
     async def _feed(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is None:
@@ -166,8 +168,8 @@ class ChildProcess:
                 capture.add(chunk)
                 if self.order.command.on_output is not None:
                     self.order.command.on_output(chunk)
-                if capture.seen > OUTPUT_CEILING and not self._ended_for:
-                    self._end_for(_flood_note())
+                if capture.seen > OUTPUT_CEILING and not self._limit_note:
+                    self._end_with_note(_flood_note())
         finally:
             transport.close()
 

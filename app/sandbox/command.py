@@ -22,7 +22,7 @@ class SandboxCommand:
     separate_stderr: bool = False
     on_output: OnOutput | None = None
 
-    def beneath(self, variables: Mapping[str, str]) -> "SandboxCommand":
+    def with_defaults(self, variables: Mapping[str, str]) -> "SandboxCommand":
         """The same with these variables too, unless it sets them itself."""
         return replace(self, env={**variables, **self.env})
 

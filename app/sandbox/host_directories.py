@@ -41,7 +41,7 @@ class HostDirectory:
         return self.directory / "tree"
 
     @property
-    def filled(self) -> Path:
+    def base_listing(self) -> Path:
         return self.directory / "filled"
 
     def prepare(self, fill: Callable[[Path], None]) -> None:
@@ -62,10 +62,10 @@ class HostDirectory:
 
     def mark(self, listing: bytes) -> None:
         """Store the listing; after a crash it is made again, because nobody has written yet."""
-        partial = self.filled.with_suffix(".partial")
+        partial = self.base_listing.with_suffix(".partial")
         partial.write_bytes(listing)
         partial.chmod(0o644)
-        partial.rename(self.filled)
+        partial.rename(self.base_listing)
 
     def remove(self) -> None:
         """Blocking. Renames first, so that a crash never leaves half a tree to be opened again."""

@@ -17,26 +17,26 @@ ListenerTarget = tuple[str, str, object]
 @asynccontextmanager
 async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
     """The targets to try, and the names of those that were reached, updated while this is open."""
-    heard: list[str] = []
+    reached: list[str] = []
 
-    def hears(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+    def record(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard.append(name)
+            reached.append(name)
             writer.close()
 
         return accept
 
     class Datagrams(asyncio.DatagramProtocol):
         def datagram_received(self, data: bytes, addr: object) -> None:
-            heard.append("host udp")
+            reached.append("host udp")
 
     async with AsyncExitStack() as stack:
-        place = stack.enter_context(scratch("ears"))
-        place.chmod(0o711)  # anyone who knows its name may try
-        tcp = await stack.enter_async_context(await asyncio.start_server(hears("host tcp"), "127.0.0.1", 0))
-        path = str(place / "socket")
-        await stack.enter_async_context(await asyncio.start_unix_server(hears("host socket"), path))
-        (place / "socket").chmod(0o777)
+        directory = stack.enter_context(scratch("ears"))
+        directory.chmod(0o711)  # anyone who knows its name may try
+        tcp = await stack.enter_async_context(await asyncio.start_server(record("host tcp"), "127.0.0.1", 0))
+        path = str(directory / "socket")
+        await stack.enter_async_context(await asyncio.start_unix_server(record("host socket"), path))
+        (directory / "socket").chmod(0o777)
         udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
         )
@@ -49,6 +49,8 @@ async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
         ]
         if sys.platform == "linux":
             name = f"agent-fix-{secrets.token_hex(8)}"
-            await stack.enter_async_context(await asyncio.start_unix_server(hears("host abstract socket"), f"\0{name}"))
+            await stack.enter_async_context(
+                await asyncio.start_unix_server(record("host abstract socket"), f"\0{name}")
+            )
             targets.append(("abstract socket", "unix", name))
-        yield targets, heard
+        yield targets, reached

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.core.errors import SandboxError
-from app.sandbox.base import FILLED, LISTING, Sandbox
+from app.sandbox.base import BASE_LISTING, LIST_COMMAND, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
 SECONDS = 120.0
-FORMAT = LISTING[-1]
+FORMAT = LIST_COMMAND[-1]
 
 
 class ListedFile(NamedTuple):
@@ -37,16 +37,16 @@ class TreeChanges:
 
 async def find_changes(sandbox: Sandbox, *, prune: Sequence[str], besides: Sequence[str]) -> TreeChanges:
     """`prune` are directory names and `besides` paths that are not entered."""
-    find = [*LISTING[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LISTING[4:]]
+    find = [*LIST_COMMAND[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LIST_COMMAND[4:]]
     # The words before find's own are the shell's: the old listing, a line `=`, and the current listing.
-    script = f"exec 2> /dev/null; /bin/cat {FILLED}; printf '=\\0'; exec \"$@\""
-    heard = _CappedOutput()
-    done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=heard.add)
-    if heard.overflow:
+    script = f"exec 2> /dev/null; /bin/cat {BASE_LISTING}; printf '=\\0'; exec \"$@\""
+    output = _LimitedOutput()
+    done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=output.add)
+    if output.overflow:
         return TreeChanges((), frozenset(), overflow=True)
-    if done.timed_out or b"=\0" not in heard.content:
+    if done.timed_out or b"=\0" not in output.content:
         raise SandboxError(f"The work tree could not be listed (exit code {done.exit_code}).")
-    return compare(bytes(heard.content))
+    return compare(bytes(output.content))
 
 
 def compare(text: bytes) -> TreeChanges:
@@ -62,15 +62,26 @@ def compare(text: bytes) -> TreeChanges:
 
 async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
     """Every directory down to the fourth level, for trees that are too large to list."""
-    heard = _CappedOutput()
-    find = [*LISTING[:2], "-mindepth", "1", "-maxdepth", "4", *_pruned(prune, ()), "-type", "d", "-printf", r"%P\0"]
+    output = _LimitedOutput()
+    find = [
+        *LIST_COMMAND[:2],
+        "-mindepth",
+        "1",
+        "-maxdepth",
+        "4",
+        *_pruned(prune, ()),
+        "-type",
+        "d",
+        "-printf",
+        r"%P\0",
+    ]
     await sandbox.exec(
-        ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=heard.add
+        ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=output.add
     )
-    return [_text(path) for path in bytes(heard.content).split(b"\0")[:-1]]
+    return [_text(path) for path in bytes(output.content).split(b"\0")[:-1]]
 
 
-class _CappedOutput:
+class _LimitedOutput:
     """Collects output up to a size beyond the sandbox's own limit."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-GATHERED = 4096
+MAX_JOINED = 4096
 
 
 class OutputCapture:
@@ -11,7 +11,7 @@ class OutputCapture:
     def __init__(self, limit: int) -> None:
         self._head_limit = limit // 2
         self._tail_limit = limit - self._head_limit
-        self._gathered = min(GATHERED, self._tail_limit // 8)
+        self._gathered = min(MAX_JOINED, self._tail_limit // 8)
         self._head = bytearray()
         self._tail: deque[bytearray] = deque()
         self._tail_size = 0
@@ -35,7 +35,7 @@ class OutputCapture:
         tail = b"".join(self._tail)
         return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
 
-    def held(self) -> list[bytes]:
+    def all_kept(self) -> list[bytes]:
         """All bytes in memory, to be measured."""
         return [bytes(self._head), *map(bytes, self._tail)]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.base import ENV, FILLED, HOME, WORKSPACE, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
+from app.sandbox.base import BASE_LISTING, ENV, HOME, WORKSPACE, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
 from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
 from app.sandbox.command import CANNOT_EXECUTE, Executor, SandboxCommand, cannot_execute
 from app.sandbox.host_directories import HostDirectory
@@ -57,7 +57,7 @@ class PathMappedSandbox(Executor):
             ENV: directory / "env",
             HOME: directory / "home",
             "/tmp": directory / "tmp",  # noqa: S108 - a path in the sandbox
-            FILLED: place.filled,
+            BASE_LISTING: place.base_listing,
         }
         self._map = {**(programs or {}), **{inside: str(host) for inside, host in self.hosts.items()}}
         self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, self._map))})(?=$|[^\w.-])")
@@ -85,24 +85,24 @@ class PathMappedSandbox(Executor):
         return self._inside.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
 
     @abstractmethod
-    def launched(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
+    def launch_command(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
         """For a command whose arguments, variables and directory are already the host's, including the mark."""
         ...
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self.unrestrained(command.beneath(dict(WORK_ENVIRONMENT)))
+        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
 
-    async def unrestrained(self, command: SandboxCommand) -> CompletedCommand:
+    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
         """As `execute`, without the variables that keep package clients offline."""
         if self._closed:
             raise SandboxError("The sandbox is closed.")
         if command.unusable:
             return cannot_execute(command.unusable)
         mark = secrets.token_hex(16)
-        with self.launched(self._of_host(command, mark)) as launch:
-            completed = await self._carried_out(launch.order, mark)
+        with self.launch_command(self._on_host(command, mark)) as launch:
+            completed = await self._run_process(launch.order, mark)
             if launch.started_marker is not None and not launch.started_marker.exists():
-                _never_began(completed)
+                _raise_start_error(completed)
             return completed
 
     async def close(self) -> None:
@@ -121,7 +121,9 @@ class PathMappedSandbox(Executor):
             return
         left_out = await carry_out(
             setup,
-            lambda line: self.unrestrained(SandboxCommand(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)),
+            lambda line: self.execute_online(
+                SandboxCommand(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)
+            ),
             self.explanation,
         )
         write_left_out(done_before, left_out)
@@ -130,7 +132,7 @@ class PathMappedSandbox(Executor):
         """A further reason why a set-up command may have failed."""
         return ""
 
-    def _of_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
+    def _on_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
         given = {name: self.mapped(value) for name, value in command.env.items()}
         return SandboxCommand(
             argv=[self.mapped(part) for part in command.argv],
@@ -142,7 +144,7 @@ class PathMappedSandbox(Executor):
             on_output=command.on_output,
         )
 
-    async def _carried_out(self, order: ProcessSpec, mark: str) -> CompletedCommand:
+    async def _run_process(self, order: ProcessSpec, mark: str) -> CompletedCommand:
         child = ChildProcess(order, _MarkedProcesses(mark))
         self._running.add(child)
         try:
@@ -154,19 +156,19 @@ class PathMappedSandbox(Executor):
             self._running.discard(child)
 
 
-def end_left(place: HostDirectory) -> None:
+def end_leftover_processes(place: HostDirectory) -> None:
     """End processes that a killed process of ours left here."""
     if place.tree.exists():
         end_marked(PLACE, str(place.directory))
 
 
-def _never_began(completed: CompletedCommand) -> None:
+def _raise_start_error(completed: CompletedCommand) -> None:
     """Raises unless we ended it ourselves before it could start."""
     if completed.exit_code >= 128 or completed.timed_out:
         return
-    told = (completed.output + completed.stderr).decode(errors="replace").strip()
+    message = (completed.output + completed.stderr).decode(errors="replace").strip()
     raise SandboxError(
-        f"The sandbox could not be started: {told[-1_000:] or 'no message'}", hint="Run `agent-fix doctor`."
+        f"The sandbox could not be started: {message[-1_000:] or 'no message'}", hint="Run `agent-fix doctor`."
     )
 
 

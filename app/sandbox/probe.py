@@ -93,7 +93,7 @@ async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ..
 
 async def _reach(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, ...]:
     """One interpreter inside tries network, files and system calls; listeners outside wait for it."""
-    async with listeners() as (targets, heard):
+    async with listeners() as (targets, connections):
         order = {
             "reach": targets,
             "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *context.private],
@@ -114,7 +114,7 @@ async def _reach(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, 
         done = await sandbox.exec([context.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
     if not done.ok:
         return (check("attack", False, f"the attacking program failed: {last_line(done)}"),)
-    return judge_reach(json.loads(done.output), heard, VARIABLES | context.variables)
+    return judge_reach(json.loads(done.output), connections, VARIABLES | context.variables)
 
 
 FORK_BOMB = """
@@ -143,8 +143,8 @@ async def _processes(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorChe
 
 
 async def _memory(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, ...]:
-    hog = f"held = b'x' * {LIMITS.memory * 2}; print('held')"
-    done = await sandbox.exec([context.python, "-I", "-c", hog], timeout=20)
+    take_memory = f"held = b'x' * {LIMITS.memory * 2}; print('held')"
+    done = await sandbox.exec([context.python, "-I", "-c", take_memory], timeout=20)
     return (check("memory limit", b"held" not in done.output and not done.ok, f"exit code {done.exit_code}"),)
 
 
@@ -166,16 +166,16 @@ async def time_limit(sandbox: Sandbox) -> tuple[DoctorCheck, ...]:
 
     On a busy machine it may not even have started by then; that shows nothing, and it gets more time.
     """
-    beat = "while :; do echo x >> $HOME/beat; done"
-    apart = "$(command -v setsid)"  # a session of its own, if there is the program for it
-    command = ["/bin/sh", "-c", f"echo x > $HOME/beat; {apart} sh -c '{beat}' & exec sleep 60"]
+    write_forever = "while :; do echo x >> $HOME/beat; done"
+    new_session = "$(command -v setsid)"  # a session of its own, if there is the program for it
+    command = ["/bin/sh", "-c", f"echo x > $HOME/beat; {new_session} sh -c '{write_forever}' & exec sleep 60"]
     for seconds in TIME_LIMITS:
         done = await sandbox.exec(command, timeout=seconds)
         sizes = [(await sandbox.exec(["/bin/sh", "-c", "wc -c < $HOME/beat"])).output for _ in range(2)]
-        if begun := sizes[0].strip().isdigit():
+        if daemon_started := sizes[0].strip().isdigit():
             break
-    stopped = done.timed_out and begun and sizes[0] == sizes[1]
-    failure = f"its daemons {'went on' if begun else 'never began'}: {last_line(done)}"
+    stopped = done.timed_out and daemon_started and sizes[0] == sizes[1]
+    failure = f"its daemons {'went on' if daemon_started else 'never began'}: {last_line(done)}"
     return (check("time limit", stopped, "ended with its daemons" if stopped else failure),)
 
 

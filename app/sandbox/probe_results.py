@@ -18,16 +18,16 @@ def check(name: str, ok: bool, detail: str) -> DoctorCheck:
 def judge_essential(text: str) -> tuple[DoctorCheck, ...]:
     """From the script's output. A missing line counts against the property."""
     lines = [line.split(None, 1) for line in text.splitlines() if line.strip()]
-    told: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name, *value in lines:
-        told.setdefault(name.rstrip(":"), []).append(value[0] if value else "")
-    status = {name: values[0] for name, values in told.items()}
+        found.setdefault(name.rstrip(":"), []).append(value[0] if value else "")
+    status = {name: values[0] for name, values in found.items()}
     return (
         *judge_status(status, uid=int((status.get("Uid") or "0").split()[0])),
-        check("network", told.get("Interface") == ["lo"], f"interfaces: {', '.join(told.get('Interface', []))}"),
-        check("read-only system", "Written" not in told, f"written: {', '.join(told.get('Written', ['nothing']))}"),
-        check("host files", "Read" not in told, f"read: {', '.join(told.get('Read', ['nothing']))}"),
-        check("work tree", "Tree" in told, "writable" if "Tree" in told else "the work tree is not writable"),
+        check("network", found.get("Interface") == ["lo"], f"interfaces: {', '.join(found.get('Interface', []))}"),
+        check("read-only system", "Written" not in found, f"written: {', '.join(found.get('Written', ['nothing']))}"),
+        check("host files", "Read" not in found, f"read: {', '.join(found.get('Read', ['nothing']))}"),
+        check("work tree", "Tree" in found, "writable" if "Tree" in found else "the work tree is not writable"),
     )
 
 
@@ -43,9 +43,9 @@ def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, .
     )
 
 
-def judge_reach(facts: ProbeFacts, heard: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
+def judge_reach(facts: ProbeFacts, connections: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
     """From the attacking program's report and what the listeners outside received."""
-    reached = [*facts["reached"], *(f"{name}, as seen from outside" for name in heard)]
+    reached = [*facts["reached"], *(f"{name}, as seen from outside" for name in connections)]
     open_calls = [f"{name} ({answer})" for name, answer in facts["answers"].items() if answer not in REFUSALS]
     foreign = sorted(set(facts["environment"]) - variables)
     # The kernel accepts a datagram to its own loopback and sends it nowhere, so there the listener decides.
@@ -54,12 +54,12 @@ def judge_reach(facts: ProbeFacts, heard: Sequence[str], variables: frozenset[st
         *judge_status(facts["status"], uid=facts["uid"]),
         check("system calls", not open_calls, "refused" if not open_calls else f"answered: {', '.join(open_calls)}"),
         check("user namespaces", not facts["user_namespace"], "made" if facts["user_namespace"] else "refused"),
-        check("network", not connected and facts["interfaces"] == ["lo"], _said("reached", connected)),
-        check("host files", not facts["read"], _said("read", facts["read"])),
-        check("read-only system", not facts["written"], _said("written", facts["written"])),
-        check("environment", not foreign, _said("foreign variables", foreign)),
+        check("network", not connected and facts["interfaces"] == ["lo"], _list_names("reached", connected)),
+        check("host files", not facts["read"], _list_names("read", facts["read"])),
+        check("read-only system", not facts["written"], _list_names("written", facts["written"])),
+        check("environment", not foreign, _list_names("foreign variables", foreign)),
     )
 
 
-def _said(what: str, names: Sequence[str]) -> str:
+def _list_names(what: str, names: Sequence[str]) -> str:
     return f"{what}: {', '.join(names)}" if names else f"{what}: nothing"

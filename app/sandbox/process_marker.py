@@ -11,7 +11,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 SWEEPS = 40
-DOUBTS = 8
+MAX_RECHECKS = 8
 """How often processes without an environment are checked again, because they are just starting a program."""
 PAUSE_SECONDS = 0.002
 LISTED = ("/bin/ps", "-axwwE", "-o", "pid=,command=")
@@ -35,7 +35,7 @@ def _end_by_environment(word: bytes) -> None:
         killed, unclear = _sweep(word)
         if not killed:
             doubts += 1
-        if not killed and (not unclear or doubts > DOUBTS):
+        if not killed and (not unclear or doubts > MAX_RECHECKS):
             return
         time.sleep(PAUSE_SECONDS)
 

@@ -105,9 +105,9 @@ async def from_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 class _TunnelHost:
     """The connecting end: validates all input, and never waits because of it."""
 
-    def __init__(self, way: Path, ready: asyncio.Event) -> None:
+    def __init__(self, socket_path: Path, ready: asyncio.Event) -> None:
         self.outgoing = OutgoingBuffer()
-        self._way = way
+        self._socket_path = socket_path
         self._ready = ready
         self._lines: dict[int, TunnelConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -117,9 +117,9 @@ class _TunnelHost:
         frames = FrameParser()
         async for piece in incoming:
             for kind, number, payload in frames.feed(piece):
-                self._hear(kind, number, payload)
+                self._receive_frame(kind, number, payload)
 
-    def _hear(self, kind: int, number: int, payload: bytes) -> None:
+    def _receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         if kind == READY:
             self._ready.set()
         elif kind == OPENED:
@@ -155,7 +155,7 @@ class _TunnelHost:
             door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             door.setblocking(False)
             try:
-                door.connect(str(self._way))
+                door.connect(str(self._socket_path))
             except BlockingIOError:
                 door.close()
                 await asyncio.sleep(PAUSE)

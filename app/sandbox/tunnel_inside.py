@@ -102,12 +102,12 @@ class TunnelConnection:
         self.closed = asyncio.Event()
         self._outgoing = outgoing
         self._credit = WINDOW
-        self._unsaid = WINDOW
+        self._window_left = WINDOW
         self._arrived = bytearray()
         self._ended = self._aborted = False
         self._changed = asyncio.Event()
         self._space = asyncio.Event()
-        self._ways: list[asyncio.Future[None]] = []
+        self._directions: list[asyncio.Future[None]] = []
 
     @property
     def ended(self) -> bool:
@@ -127,12 +127,12 @@ class TunnelConnection:
 
     def abort(self) -> None:
         self._aborted = True
-        for way in self._ways:
+        for way in self._directions:
             way.cancel()
 
     def _take(self, content: bytes) -> None:
-        self._unsaid -= len(content)
-        if not content or self._unsaid < 0 or self._ended:
+        self._window_left -= len(content)
+        if not content or self._window_left < 0 or self._ended:
             raise BadFrameError("bytes that a connection has no room for")
         self._arrived += content
         self._changed.set()
@@ -146,19 +146,19 @@ class TunnelConnection:
 
     async def transfer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until both directions have ended, or one has failed (OSError), or it is aborted."""
-        self._ways = [asyncio.ensure_future(self._send(reader)), asyncio.ensure_future(self._receive(writer))]
+        self._directions = [asyncio.ensure_future(self._send(reader)), asyncio.ensure_future(self._receive(writer))]
         whole = False
         try:
             if self._aborted:
                 self.abort()
-            done, _ = await asyncio.wait(self._ways, return_when=asyncio.FIRST_EXCEPTION)
-            whole = len(done) == len(self._ways) and not any(way.cancelled() or way.exception() for way in done)
+            done, _ = await asyncio.wait(self._directions, return_when=asyncio.FIRST_EXCEPTION)
+            whole = len(done) == len(self._directions) and not any(way.cancelled() or way.exception() for way in done)
             for way in done:
                 _ = way.cancelled() or way.result()
         finally:
-            for way in self._ways:
+            for way in self._directions:
                 way.cancel()
-            await asyncio.gather(*self._ways, return_exceptions=True)
+            await asyncio.gather(*self._directions, return_exceptions=True)
             if whole:
                 writer.close()
             else:
@@ -190,7 +190,7 @@ class TunnelConnection:
             await writer.drain()
             passed += len(content)
             if passed >= WINDOW // 4 or not self._arrived:
-                self._unsaid += passed
+                self._window_left += passed
                 await self._outgoing.send(PASSED, self.number, _AMOUNT.pack(passed))
                 passed = 0
         if writer.can_write_eof():
@@ -277,13 +277,13 @@ async def main(place: str, lines: bool) -> int:
     reader, write = await standard_streams(lines)
     await inside.outgoing.send(READY)
     writing = asyncio.ensure_future(inside.outgoing.write_all(write))
-    hearing = asyncio.ensure_future(_hear(reader, inside))
+    hearing = asyncio.ensure_future(_read_frames(reader, inside))
     await asyncio.wait({writing, hearing}, return_when=asyncio.FIRST_COMPLETED)
     server.close()
     return 0
 
 
-async def _hear(reader: asyncio.StreamReader, inside: TunnelInside) -> None:
+async def _read_frames(reader: asyncio.StreamReader, inside: TunnelInside) -> None:
     frames = FrameParser()
     while True:
         piece = await reader.read(CHUNK)

@@ -11,7 +11,7 @@ from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.child_process import ProcessSpec
 from app.sandbox.command import SandboxCommand
 from app.sandbox.host_directories import HostDirectory
-from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_left
+from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_leftover_processes
 
 
 class Unsandboxed(PathMappedSandbox):
@@ -20,7 +20,7 @@ class Unsandboxed(PathMappedSandbox):
     isolated = False
 
     @contextmanager
-    def launched(self, command: SandboxCommand) -> Iterator[MappedLaunch]:
+    def launch_command(self, command: SandboxCommand) -> Iterator[MappedLaunch]:
         yield MappedLaunch(
             ProcessSpec(
                 command, argv=command.argv, env=command.env, cwd=Path(command.cwd), keep=self.spec.limits.output
@@ -48,7 +48,7 @@ class UnsandboxedProvider:
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         place = HostDirectory(self._root, spec.key)
-        await asyncio.to_thread(end_left, place)
+        await asyncio.to_thread(end_leftover_processes, place)
         await asyncio.to_thread(place.prepare, spec.begin_work)
         sandbox = Unsandboxed(place, spec, self._path)
         await asyncio.to_thread(write_base_listing, place)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from app.core.evidence import Execution
 from app.core.text import plain
-from app.sandbox.base import FILLED, HOME, WORKSPACE, CompletedCommand, Sandbox
+from app.sandbox.base import BASE_LISTING, HOME, WORKSPACE, CompletedCommand, Sandbox
 
 EXCERPT = 4_000
 GRACE = 10.0
@@ -17,7 +17,7 @@ _KINDLY = 'command -v timeout >/dev/null && exec timeout -s INT -k "$1" "$2" bas
 _OUR_REPORT = re.compile(r"^.*\breport-[0-9a-f]{16}\b.*\n?", re.MULTILINE)
 _MOUNTED = re.compile(rb"(?m)^(\d+ \d+ \d+:\d+ )/\S*( /\S* r[ow]\b)")
 """A line of /proc/self/mountinfo, whose fourth word is a path of this machine."""
-_PLACES = {b"tree": WORKSPACE.encode(), b"home": HOME.encode(), b"tmp": b"/tmp", b"filled": FILLED.encode()}
+_PLACES = {b"tree": WORKSPACE.encode(), b"home": HOME.encode(), b"tmp": b"/tmp", b"filled": BASE_LISTING.encode()}
 _DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
 
 

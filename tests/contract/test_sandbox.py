@@ -16,8 +16,8 @@ import pytest
 
 from app.core.errors import SandboxError, SetupError
 from app.sandbox.base import (
+    BASE_LISTING,
     ENV,
-    FILLED,
     HOME,
     WORKSPACE,
     Sandbox,
@@ -130,7 +130,7 @@ class TestOpening:
             assert await shell(second, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
 
     async def test_the_listing_names_every_file(self, sandbox: Sandbox) -> None:
-        listed = await shell(sandbox, f"tr '\\0' '\\n' < {FILLED}")
+        listed = await shell(sandbox, f"tr '\\0' '\\n' < {BASE_LISTING}")
         assert sorted(line.split(" ")[-1] for line in listed.splitlines()) == ["README.md", "src/a.py"]
 
     @pytest.mark.parametrize("key", ["", "../up", "a/b", ".hidden", "-x", "x" * 200, "new\nline"])

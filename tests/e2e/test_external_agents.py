@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.external.recipe import AgentRecipe, built_in
-from app.sandbox.setup.plan import find_visible
+from app.sandbox.setup.plan import find_tool_for_sandbox
 from app.sandbox.setup.toolchains import newer_pythons
 from tests.support.cli_job import FIXED, PLAN, TESTED, CliJob, ended
 from tests.support.secret_canaries import canary, find_canary
@@ -44,7 +44,7 @@ def _each() -> Iterator[object]:
 
 def _lacking(recipe: AgentRecipe, environment: Mapping[str, str]) -> str:
     if recipe.client == "npm":
-        return ", ".join(tool for tool in ("node", "npm") if find_visible(tool) is None)
+        return ", ".join(tool for tool in ("node", "npm") if find_tool_for_sandbox(tool) is None)
     least = int(recipe.least_python.partition(".")[2])
     return "" if sys.version_info.minor >= least or newer_pythons(environment) else f"Python {recipe.least_python}"
 

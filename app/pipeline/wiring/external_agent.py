@@ -20,7 +20,7 @@ from app.llm.price_file import read_prices
 from app.llm.replay import PREFIX
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.clients.base import PackageClients
-from app.sandbox.setup.plan import FindTool, find_visible, plan_tools
+from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
 from app.sandbox.setup.toolchains import newer_pythons
 
 SOCKET = "model.sock"
@@ -51,7 +51,10 @@ class ExternalAgent:
         return ModelSocket(self.socket, LiteLLMRawCall(name, settings.model_environment, price), ledger, until)
 
     async def tools(
-        self, python: Path, clients: Callable[[], Awaitable[PackageClients]], find_tool: FindTool = find_visible
+        self,
+        python: Path,
+        clients: Callable[[], Awaitable[PackageClients]],
+        find_tool: FindTool = find_tool_for_sandbox,
     ) -> SetupPlan:
         """The set-up that installs the agent. Raises AgentFixError if the sandbox lacks what that needs."""
         if self.recipe.client == "npm":

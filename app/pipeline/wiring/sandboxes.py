@@ -17,7 +17,7 @@ from app.sandbox.container.indexes import ask_for_containers
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
 from app.sandbox.setup.package_hosts import PackageClients, asked_once
-from app.sandbox.setup.plan import FindTool, find_visible
+from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox
 from app.sandbox.setup.toolchains import installed_pythons
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
@@ -92,4 +92,4 @@ async def setup_tools(name: str, settings: Settings) -> SetupTools:
         return SetupTools(PYTHON, clients, lambda tool: tool if tool in tools else None)
     found = await asyncio.to_thread(installed_pythons, settings.environment)
     pythons = {version: str(path) for version, path in found.items()}
-    return SetupTools(python, asked_once(settings.environment, python), find_visible, pythons)
+    return SetupTools(python, asked_once(settings.environment, python), find_tool_for_sandbox, pythons)

@@ -50,12 +50,12 @@ def _overlays(binary: Path, directory: Path) -> bool:
         for each in (lower, upper, work):
             each.mkdir()
         (lower / "below").touch()
-        apart = () if os.geteuid() == 0 else ("--unshare-user",)
+        namespace_options = () if os.geteuid() == 0 else ("--unshare-user",)
         binds = ("--ro-bind", "/", "/", "--overlay-src", lower, "--overlay", upper, work, lower)
         touch = ("/bin/sh", "-c", 'rm "$0/below" && : > "$0/above"', lower)
         try:
             done = subprocess.run(
-                [binary, *apart, *binds, *touch], env={}, capture_output=True, timeout=10, check=False
+                [binary, *namespace_options, *binds, *touch], env={}, capture_output=True, timeout=10, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return False
@@ -79,7 +79,7 @@ def _suitable(binary: Path) -> bool:
     if binary.stat().st_mode & stat.S_ISUID:
         return False
     try:
-        told = subprocess.run([binary, "--help"], env={}, capture_output=True, text=True, timeout=10, check=False)
+        help_text = subprocess.run([binary, "--help"], env={}, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return all(option in told.stdout for option in NEEDED)
+    return all(option in help_text.stdout for option in NEEDED)

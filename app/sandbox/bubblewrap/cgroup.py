@@ -80,7 +80,7 @@ def _candidates(limits: SandboxLimits, mount: Path, membership: str) -> list[tup
     return [([place], settings) for place in dict.fromkeys((here, here.parent, mount)) if place.is_relative_to(mount)]
 
 
-OPTIONAL = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
+OPTIONAL_FILES = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
 """Kernels without swap accounting do not have these."""
 
 
@@ -88,7 +88,7 @@ def _make(directories: list[Path], settings: Settings) -> Cgroup | None:
     made: list[Path] = []
     try:
         for directory in directories:
-            _hand_down(directory.parent)
+            _delegate_controllers(directory.parent)
             directory.mkdir()
             made.append(directory)
         for file, value in settings:
@@ -100,7 +100,7 @@ def _make(directories: list[Path], settings: Settings) -> Cgroup | None:
     return Cgroup(tuple(directories))
 
 
-def _hand_down(parent: Path) -> None:
+def _delegate_controllers(parent: Path) -> None:
     control = parent / "cgroup.subtree_control"
     if control.exists() and not {"memory", "pids"} <= set(control.read_text().split()):
         control.write_text("+memory +pids")
@@ -111,5 +111,5 @@ def _limit(directories: list[Path], file: str, value: str) -> None:
         if (directory / file).exists():
             (directory / file).write_text(value)
             return
-    if file not in OPTIONAL:
+    if file not in OPTIONAL_FILES:
         raise FileNotFoundError(file)

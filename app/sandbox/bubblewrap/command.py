@@ -35,7 +35,7 @@ class BubblewrapCommand(Executor):
     environment: Mapping[str, str]
     changes: Path | None = None
     _running: set[ChildProcess] = field(default_factory=set)
-    _left: list[Cgroup] = field(default_factory=list)
+    _groups_to_remove: list[Cgroup] = field(default_factory=list)
     _closed: bool = False
     _quota: DiskQuota = field(init=False)
 
@@ -57,7 +57,7 @@ class BubblewrapCommand(Executor):
         try:
             return await self._execute(command, options(self.machine, mounts, early), late)
         finally:
-            await asyncio.to_thread(_forget, [mount.changes for mount in mounts if mount.changes is not None])
+            await asyncio.to_thread(_remove_changes, [mount.changes for mount in mounts if mount.changes is not None])
 
     async def _execute(
         self, command: SandboxCommand, arguments: Sequence[str], late: Mapping[str, str]
@@ -82,10 +82,10 @@ class BubblewrapCommand(Executor):
         self._closed = True
         await end_all(self._running)
         for _ in range(REMOVAL_TRIES):
-            if not self._left:
+            if not self._groups_to_remove:
                 break
             await asyncio.sleep(0.01)
-            self._remove_left()
+            self._remove_groups()
 
     def _with_changes(self, mounts: Sequence[Mount]) -> list[Mount]:
         """The mounts, each restored one with its own new directory; without one it is read-only."""
@@ -129,8 +129,10 @@ class BubblewrapCommand(Executor):
         finally:
             self._running.discard(child)
         if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
-            told = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
-            raise SandboxError(f"The sandbox could not be started: {told or 'no message from bubblewrap'}", hint=REPAIR)
+            message = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
+            raise SandboxError(
+                f"The sandbox could not be started: {message or 'no message from bubblewrap'}", hint=REPAIR
+            )
         return completed
 
     @contextmanager
@@ -141,15 +143,15 @@ class BubblewrapCommand(Executor):
             yield group
         finally:
             if group is not None:
-                self._left.append(group)
-                self._remove_left()
+                self._groups_to_remove.append(group)
+                self._remove_groups()
 
-    def _remove_left(self) -> None:
+    def _remove_groups(self) -> None:
         """The kernel releases a group a moment after its last process, so removal is tried again later."""
-        self._left = [group for group in self._left if not group.remove()]
+        self._groups_to_remove = [group for group in self._groups_to_remove if not group.remove()]
 
 
-def _forget(changes: Sequence[Path]) -> None:
+def _remove_changes(changes: Sequence[Path]) -> None:
     """Blocking. What cannot be removed now is removed with the sandbox."""
     for directory in changes:
         with suppress(SandboxError):

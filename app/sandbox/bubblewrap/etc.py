@@ -9,8 +9,8 @@ from pathlib import Path
 from app.sandbox.bubblewrap.profile import Mount
 
 HOST_ETC = Path("/etc")
-COPIED = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types")
-SHOWN = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies")
+COPIED_FILES = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types")
+MOUNTED_DIRECTORIES = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies")
 """Directories that are mounted read-only if the host has them."""
 
 
@@ -19,11 +19,11 @@ def synthetic_etc(caches: Path, uid: int, host: Path = HOST_ETC) -> tuple[Mount,
     files = _files(uid, host)
     directories = _directories(host)
     digest = hashlib.sha256(repr((sorted(files.items()), directories)).encode()).hexdigest()[:16]
-    place = caches / f"etc-{digest}"
-    if not place.exists():
-        _write(place, files, [str(directory.relative_to(host)) for directory in directories])
+    etc_directory = caches / f"etc-{digest}"
+    if not etc_directory.exists():
+        _write(etc_directory, files, [str(directory.relative_to(host)) for directory in directories])
     shown = (Mount(directory, f"/etc/{directory.relative_to(host)}") for directory in directories)
-    return (Mount(place, "/etc"), *shown)
+    return (Mount(etc_directory, "/etc"), *shown)
 
 
 def _files(uid: int, host: Path) -> dict[str, bytes]:
@@ -38,7 +38,7 @@ def _files(uid: int, host: Path) -> dict[str, bytes]:
         "shells": "/bin/sh\n/bin/bash\n",
     }
     files = {name: text.encode() for name, text in made.items()}
-    for source in [*(host / name for name in COPIED), *(host / "ssl").glob("*")]:
+    for source in [*(host / name for name in COPIED_FILES), *(host / "ssl").glob("*")]:
         with suppress(OSError):  # unreadable is treated as absent
             if source.is_file():
                 files[str(source.relative_to(host))] = source.read_bytes()
@@ -47,14 +47,14 @@ def _files(uid: int, host: Path) -> dict[str, bytes]:
 
 def _directories(host: Path) -> list[Path]:
     """`ssl/private` holds the host's keys, so only the other directories of `ssl` are shown."""
-    known = [host / name for name in SHOWN]
+    known = [host / name for name in MOUNTED_DIRECTORIES]
     certificates = [path for path in sorted((host / "ssl").glob("*")) if path.name != "private"]
     return [path for path in (*known, *certificates) if path.is_dir()]
 
 
-def _write(place: Path, files: dict[str, bytes], directories: list[str]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".etc-", dir=place.parent))
+def _write(directory: Path, files: dict[str, bytes], directories: list[str]) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".etc-", dir=directory.parent))
     for name in directories:
         (partial / name).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -66,6 +66,6 @@ def _write(place: Path, files: dict[str, bytes], directories: list[str]) -> None
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() else 0o644)
     try:
-        partial.rename(place)
+        partial.rename(directory)
     except OSError:  # another process was faster
         shutil.rmtree(partial)

@@ -17,23 +17,23 @@ from app.sandbox.bubblewrap.profile import HostMachine
 from app.sandbox.bubblewrap.start import watch
 
 PROC = Path("/proc")
-PATIENCE = 60.0
+MAX_START_SECONDS = 60.0
 """Seconds. Opening a gate takes milliseconds."""
 
 
-def end_orphans(machine: HostMachine, *, patience: float = PATIENCE) -> int:
+def end_orphans(machine: HostMachine, *, max_start_seconds: float = MAX_START_SECONDS) -> int:
     """End them and return how many there were; only the caller's own, and only with our command line."""
     parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
     busy = frozenset(parents.values())
     ended = 0
     for pid in parents:
-        suspect = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
-        if not suspect.orphaned(patience):
+        candidate = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
+        if not candidate.is_orphaned(max_start_seconds):
             continue
         descriptor = watch(int(pid))
         if descriptor is None:
             continue
-        if suspect.orphaned(patience):  # still the same process, now that we hold a descriptor
+        if candidate.is_orphaned(max_start_seconds):  # still the same process, now that we hold a descriptor
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             ended += 1
@@ -47,9 +47,11 @@ class _OrphanCandidate:
     machine: HostMachine
     has_children: bool
 
-    def orphaned(self, patience: float) -> bool:
+    def is_orphaned(self, max_start_seconds: float) -> bool:
         try:
-            return self._is_ours() and (self._lost_its_bwrap() or (not self.has_children and self._age() > patience))
+            return self._is_ours() and (
+                self._has_no_bwrap() or (not self.has_children and self._age() > max_start_seconds)
+            )
         except OSError:
             return False  # gone
 
@@ -60,7 +62,7 @@ class _OrphanCandidate:
         ours = words[:2] == [programs.bwrap.name.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
         return ours and self.entry.stat().st_uid == os.geteuid()
 
-    def _lost_its_bwrap(self) -> bool:
+    def _has_no_bwrap(self) -> bool:
         return _name(PROC / _parent(self.entry)) != self.machine.programs.bwrap.name
 
     def _age(self) -> float:

@@ -21,7 +21,7 @@ INSIDE_UID = 1000
 ROOT_UID = 64321
 """The host user of the sandbox if the caller is root: outside the ranges that distributions assign."""
 
-EARLY = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
+SAFE_FOR_ROOT = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
 """Our own variables, which the loader and C library of a program that is still root ignore."""
 SHM_BYTES = 512 * 1024**2
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -104,7 +104,7 @@ def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[
 
 def split_variables(machine: HostMachine, variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Variables to set at once, and those, such as LD_PRELOAD, that must wait until root is given up."""
-    early = {name: value for name, value in variables.items() if not machine.privileged or name in EARLY}
+    early = {name: value for name, value in variables.items() if not machine.privileged or name in SAFE_FOR_ROOT}
     return early, {name: value for name, value in variables.items() if name not in early}
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from app.core.errors import SandboxError
 from app.sandbox.base import (
+    BASE_LISTING,
     ENV,
-    FILLED,
     FORWARDER,
     HOME,
     MODEL_SOCKET,
@@ -43,27 +43,29 @@ class BubblewrapSandbox(Executor):
 
     isolated = True
 
-    def __init__(self, place: HostDirectory, box: BubblewrapCommand, layers: Sequence[SetupLayer]) -> None:
-        self._place = place
-        self._box = box
+    def __init__(
+        self, host_directory: HostDirectory, commands: BubblewrapCommand, layers: Sequence[SetupLayer]
+    ) -> None:
+        self._host_directory = host_directory
+        self._commands = commands
         self._layers = layers
         self.left_out = tuple(chain.from_iterable(layer.left_out for layer in layers if layer.target == ENV))
 
     @property
     def key(self) -> str:
-        return self._place.key
+        return self._host_directory.key
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self._box.execute(command)
+        return await self._commands.execute(command)
 
     async def close(self) -> None:
-        await self._box.close()
+        await self._commands.close()
         for layer in self._layers:
             layer.lease.close()
 
     async def destroy(self) -> None:
         await self.close()
-        await asyncio.to_thread(self._place.remove)
+        await asyncio.to_thread(self._host_directory.remove)
 
 
 class BubblewrapProvider:
@@ -110,21 +112,21 @@ class BubblewrapProvider:
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the check of its properties; for the doctor."""
         machine = (await self.survey()).machine
-        place = HostDirectory(self._root, spec.key, machine.owner)
+        host_directory = HostDirectory(self._root, spec.key, machine.owner)
         upstream = machine_proxy(self._environment)
         ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
         layer = await ensure(spec)
-        tools = await ensure(replace(spec, setup=spec.tools, fill=_nothing), target=TOOLS) if spec.tools else None
-        await asyncio.to_thread(_prepare, place, spec, layer, overlays=machine.overlays)
+        tools = await ensure(replace(spec, setup=spec.tools, fill=_fill_nothing), target=TOOLS) if spec.tools else None
+        await asyncio.to_thread(_prepare, host_directory, spec, layer, overlays=machine.overlays)
         environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
-        box = BubblewrapCommand(
+        commands = BubblewrapCommand(
             machine,
-            lambda: [*_mounts(place, layer), *_agents(place, tools, spec.model_socket)],
+            lambda: [*_mounts(host_directory, layer), *_agent_mounts(host_directory, tools, spec.model_socket)],
             spec.limits,
             environment,
-            changes=place.directory / "changes",
+            changes=host_directory.directory / "changes",
         )
-        return BubblewrapSandbox(place, box, [one for one in (layer, tools) if one is not None])
+        return BubblewrapSandbox(host_directory, commands, [one for one in (layer, tools) if one is not None])
 
     async def survey(self) -> HostSurvey:
         """This machine's survey; made once."""
@@ -139,32 +141,34 @@ class BubblewrapProvider:
         return surveyed
 
 
-def _nothing(tree: Path) -> None:
+def _fill_nothing(tree: Path) -> None:
     """An agent's programs need no project."""
 
 
-def _prepare(place: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:
+def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:
     """The listing must be made before the set-up's directories cover the tree."""
-    place.prepare(spec.begin_work)
-    write_base_listing(place)
+    host_directory.prepare(spec.begin_work)
+    write_base_listing(host_directory)
     if layer is not None:
-        layer.place(place, overlays=overlays)
+        layer.place(host_directory, overlays=overlays)
 
 
-def _agents(place: HostDirectory, tools: SetupLayer | None, model_socket: Path | None) -> Iterator[Mount]:
+def _agent_mounts(
+    host_directory: HostDirectory, tools: SetupLayer | None, model_socket: Path | None
+) -> Iterator[Mount]:
     """Mounts for another coding agent: its programs, and its socket while that is open."""
     if tools is not None:
-        yield from tools.mounts(place)
+        yield from tools.mounts(host_directory)
     if model_socket is not None and model_socket.exists():
         yield from (Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER))
 
 
-def _mounts(place: HostDirectory, layer: SetupLayer | None) -> list[Mount]:
+def _mounts(host_directory: HostDirectory, layer: SetupLayer | None) -> list[Mount]:
     mounts = [
-        Mount(place.tree, WORKSPACE, writable=True),
-        Mount(place.directory / "home", HOME, writable=True),
-        Mount(place.directory / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
+        Mount(host_directory.tree, WORKSPACE, writable=True),
+        Mount(host_directory.directory / "home", HOME, writable=True),
+        Mount(host_directory.directory / "tmp", "/tmp", writable=True),  # noqa: S108 - a path inside the sandbox
     ]
-    if place.filled.exists():
-        mounts.append(Mount(place.filled, FILLED))
-    return [*mounts, *(layer.mounts(place) if layer else ())]
+    if host_directory.base_listing.exists():
+        mounts.append(Mount(host_directory.base_listing, BASE_LISTING))
+    return [*mounts, *(layer.mounts(host_directory) if layer else ())]

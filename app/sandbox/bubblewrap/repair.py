@@ -8,12 +8,12 @@ from app.core.errors import AgentFixError
 
 SYS_ADMIN_BIT = 21
 APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-DEBIAN = Path("/proc/sys/kernel/unprivileged_userns_clone")
-MAXIMUM = Path("/proc/sys/user/max_user_namespaces")
+DEBIAN_SETTING = Path("/proc/sys/kernel/unprivileged_userns_clone")
+MAX_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
-ELSEWHERE = "Or use another sandbox: --sandbox e2b, --sandbox docker."
-ORDINARY = "Run agent-fix as an ordinary user."
+OTHER_SANDBOXES = "Or use another sandbox: --sandbox e2b, --sandbox docker."
+AS_ORDINARY_USER = "Run agent-fix as an ordinary user."
 DOCKER = (
     "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined "
     "--security-opt systempaths=unconfined --user 1000 ..."
@@ -24,10 +24,11 @@ UBUNTU = (
     "(or install the package apparmor-profiles and load its profile bwrap-userns-restrict for /usr/bin/bwrap)"
 )
 PROPERTY_REPAIR = {
-    "": f"This kernel or container does not enforce it. {ELSEWHERE}",
-    "network": f"The kernel needs CONFIG_NET_NS; a container must be allowed to create network namespaces. {ELSEWHERE}",
-    "system call filter": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
-    "system calls": f"The kernel needs CONFIG_SECCOMP_FILTER. {ELSEWHERE}",
+    "": f"This kernel or container does not enforce it. {OTHER_SANDBOXES}",
+    "network": "The kernel needs CONFIG_NET_NS; a container must be allowed to create network namespaces. "
+    f"{OTHER_SANDBOXES}",
+    "system call filter": f"The kernel needs CONFIG_SECCOMP_FILTER. {OTHER_SANDBOXES}",
+    "system calls": f"The kernel needs CONFIG_SECCOMP_FILTER. {OTHER_SANDBOXES}",
     "process limit": "Start agent-fix where it may create control groups (systemd-run --user --scope -p Delegate=yes "
     "agent-fix ...), or on Linux 5.14 or newer, where the process limit counts per sandbox.",
     "memory limit": "Start agent-fix where it may create control groups: "
@@ -60,27 +61,30 @@ def host_conditions() -> HostConditions:
         sys_admin=bool(int(fields.get("CapEff", "0"), 16) >> SYS_ADMIN_BIT & 1),
         container=any(mark.exists() for mark in CONTAINER_MARKS),
         apparmor_restricts=_read(APPARMOR) == "1",
-        namespaces_off=_read(DEBIAN) == "0",
-        none_allowed=_read(MAXIMUM) == "0",
+        namespaces_off=_read(DEBIAN_SETTING) == "0",
+        none_allowed=_read(MAX_NAMESPACES) == "0",
     )
 
 
-def start_repair(about: HostConditions, error: AgentFixError) -> str:
+def start_repair(conditions: HostConditions, error: AgentFixError) -> str:
     """The repair that fits this machine best; `error` is why no sandbox started."""
-    own_words = bool(error.hint) and "doctor" not in error.hint
+    has_own_hint = bool(error.hint) and "doctor" not in error.hint
     rules = (
-        (not about.linux, "bubblewrap exists on Linux only. Use --sandbox docker or --sandbox e2b."),
-        (own_words, error.hint),
+        (not conditions.linux, "bubblewrap exists on Linux only. Use --sandbox docker or --sandbox e2b."),
+        (has_own_hint, error.hint),
         (
-            about.root and about.sys_admin,
-            f"This container does not let even root create namespaces. {ORDINARY} {ELSEWHERE}",
+            conditions.root and conditions.sys_admin,
+            f"This container does not let even root create namespaces. {AS_ORDINARY_USER} {OTHER_SANDBOXES}",
         ),
-        (about.root, f"This root user may not create namespaces. {ORDINARY} Or: {DOCKER_ROOT} {ELSEWHERE}"),
-        (about.apparmor_restricts, UBUNTU),
-        (about.namespaces_off, "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
-        (about.none_allowed, "sudo sysctl -w user.max_user_namespaces=15000"),
-        (about.container, f"{DOCKER} The sandbox has its own filter. {ELSEWHERE}"),
-        (True, f"The kernel needs CONFIG_USER_NS and user.max_user_namespaces above 0. {ELSEWHERE}"),
+        (
+            conditions.root,
+            f"This root user may not create namespaces. {AS_ORDINARY_USER} Or: {DOCKER_ROOT} {OTHER_SANDBOXES}",
+        ),
+        (conditions.apparmor_restricts, UBUNTU),
+        (conditions.namespaces_off, "sudo sysctl -w kernel.unprivileged_userns_clone=1"),
+        (conditions.none_allowed, "sudo sysctl -w user.max_user_namespaces=15000"),
+        (conditions.container, f"{DOCKER} The sandbox has its own filter. {OTHER_SANDBOXES}"),
+        (True, f"The kernel needs CONFIG_USER_NS and user.max_user_namespaces above 0. {OTHER_SANDBOXES}"),
     )
     return next(text for holds, text in rules if holds)
 

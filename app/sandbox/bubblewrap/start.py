@@ -19,7 +19,7 @@ from pathlib import Path
 from app.sandbox import seccomp
 from app.sandbox.bubblewrap.cgroup import Cgroup
 
-SETTLE_SECONDS = 10.0
+END_SECONDS = 10.0
 
 
 class BubblewrapStart:
@@ -28,27 +28,27 @@ class BubblewrapStart:
     def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
         self._group = group
         self._gate_inside, self._gate = os.pipe()
-        self._doomed = False
+        self._kill_requested = False
         self._joining: asyncio.Task[None] | None = None
         self._filter = _memory("seccomp", seccomp.program())
         self._status, self._status_inside = os.pipe()
         os.set_blocking(self._status, False)
-        numbered = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside)]
-        numbered += ["--block-fd", str(self._gate_inside), "--sync-fd", str(self._gate), *arguments]
-        self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in numbered))
-        self._told = b""
-        self._first: int | None = None
+        options = ["--seccomp", str(self._filter), "--json-status-fd", str(self._status_inside)]
+        options += ["--block-fd", str(self._gate_inside), "--sync-fd", str(self._gate), *arguments]
+        self._arguments = _memory("arguments", b"".join(os.fsencode(argument) + b"\0" for argument in options))
+        self._status_output = b""
+        self._process_1: int | None = None
         self.problem = ""
         """If not empty: why the command could not be limited, and so was never started."""
 
     def __enter__(self) -> "BubblewrapStart":
-        asyncio.get_running_loop().add_reader(self._status, self._listen)
+        asyncio.get_running_loop().add_reader(self._status, self._read_status)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in (self._status, *(() if self._first is None else (self._first,))):
+        for descriptor in (self._status, *(() if self._process_1 is None else (self._process_1,))):
             asyncio.get_running_loop().remove_reader(descriptor)
-        watched = () if self._first is None else (self._first,)
+        watched = () if self._process_1 is None else (self._process_1,)
         for descriptor in (*self.inherited, self._status, *watched):
             os.close(descriptor)
 
@@ -63,32 +63,32 @@ class BubblewrapStart:
 
     def began(self) -> bool:
         """bwrap reports an exit code only of a command that it started."""
-        self._listen()
+        self._read_status()
         return "exit-code" in self._report()
 
     def kill(self, process: asyncio.subprocess.Process) -> None:
         """Kill at once, or as soon as bwrap has named its process 1, which would otherwise survive bwrap."""
-        self._doomed = True
-        self._listen()
-        if self._first is not None:
-            _kill(self._first)
+        self._kill_requested = True
+        self._read_status()
+        if self._process_1 is not None:
+            _kill(self._process_1)
 
     async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
-        self._listen()
+        self._read_status()
         if self._joining is not None:
             await self._joining
-        if self._first is None:
+        if self._process_1 is None:
             return
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
-        loop.add_reader(self._first, ended.set)  # such a descriptor becomes readable when its process has ended
+        loop.add_reader(self._process_1, ended.set)  # such a descriptor becomes readable when its process has ended
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(SETTLE_SECONDS):
+                async with asyncio.timeout(END_SECONDS):
                     await ended.wait()
         finally:
-            loop.remove_reader(self._first)
-        self._reap(self._first)
+            loop.remove_reader(self._process_1)
+        self._reap(self._process_1)
 
     @staticmethod
     def _reap(first: int) -> None:
@@ -96,19 +96,19 @@ class BubblewrapStart:
         with suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
 
-    def _listen(self) -> None:
+    def _read_status(self) -> None:
         with suppress(BlockingIOError):
-            self._told += os.read(self._status, 65536)
-        if self._first is not None:
+            self._status_output += os.read(self._status, 65536)
+        if self._process_1 is not None:
             return
         pid = self._report().get("child-pid")
-        self._first = watch(pid) if isinstance(pid, int) else None
-        if self._first is None or not isinstance(pid, int):
+        self._process_1 = watch(pid) if isinstance(pid, int) else None
+        if self._process_1 is None or not isinstance(pid, int):
             return
-        if self._doomed:
-            _kill(self._first)
+        if self._kill_requested:
+            _kill(self._process_1)
         elif self._group is not None:
-            self._joining = asyncio.create_task(self._join(pid, self._first, self._group))
+            self._joining = asyncio.create_task(self._join(pid, self._process_1, self._group))
         else:
             os.write(self._gate, b"1")
 
@@ -125,10 +125,10 @@ class BubblewrapStart:
     def _report(self) -> dict[str, object]:
         """The complete lines so far; a later line never changes which process is watched."""
         report: dict[str, object] = {}
-        for line in self._told.split(b"\n")[:-1]:
+        for line in self._status_output.split(b"\n")[:-1]:
             with suppress(ValueError):
-                told = json.loads(line)
-                report |= told if isinstance(told, dict) else {}
+                entry = json.loads(line)
+                report |= entry if isinstance(entry, dict) else {}
         return report
 
 

@@ -90,7 +90,7 @@ class ContainerEngine:
             raise SandboxError(f"{self.title} was started without its streams.")
         return EngineClient(process, process.stdin, process.stdout, process.stderr)
 
-    async def run(self, *arguments: str, doing: str, seconds: float = 0.0) -> str:
+    async def run(self, *arguments: str, action: str, seconds: float = 0.0) -> str:
         """Its output. Raises SandboxError if it fails, MissingContainerError if the container or image does not
         exist."""
         process = (await self.start_client(*arguments)).process
@@ -99,29 +99,29 @@ class ContainerEngine:
             async with asyncio.timeout(limit):
                 out, err = await process.communicate()
         except TimeoutError as error:
-            raise SandboxError(f"{self.title} did not answer within {limit:.0f} s ({doing}).", hint=AGAIN) from error
+            raise SandboxError(f"{self.title} did not answer within {limit:.0f} s ({action}).", hint=AGAIN) from error
         finally:
             await stop_client(process)
         if process.returncode:
-            raise self.failure(doing, err.decode(errors="replace"))
+            raise self.failure(action, err.decode(errors="replace"))
         return out.decode(errors="replace").strip()
 
-    def failure(self, doing: str, said: str) -> SandboxError:
+    def failure(self, action: str, stderr: str) -> SandboxError:
         """Our own error, from what the command line wrote to stderr."""
-        told = said.strip()[-500:] or "no message"
-        low = told.lower()
+        message = stderr.strip()[-500:] or "no message"
+        low = message.lower()
         if "permission denied" in low and "sock" in low:
-            return SandboxError(f"{self.title} refuses this user ({doing}): {told}", hint=START[self.name])
+            return SandboxError(f"{self.title} refuses this user ({action}): {message}", hint=START[self.name])
         if "cannot connect" in low or "is the docker daemon running" in low or "unable to connect to podman" in low:
-            return SandboxError(f"{self.title} is not reachable ({doing}): {told}", hint=START[self.name])
+            return SandboxError(f"{self.title} is not reachable ({action}): {message}", hint=START[self.name])
         kind = MissingContainerError if any(words in low for words in _MISSING) else SandboxError
-        return kind(f"{self.title} failed ({doing}): {told}", hint=AGAIN)
+        return kind(f"{self.title} failed ({action}): {message}", hint=AGAIN)
 
     async def version(self) -> str:
         """The version of the engine itself. Raises SandboxError if it cannot be reached."""
-        told = json.loads(await self.run("version", "--format", "json", doing="asking for its version"))
+        versions = json.loads(await self.run("version", "--format", "json", action="asking for its version"))
         for part in ("Server", "Client"):  # Podman on the same machine has no server
-            version = (told.get(part) or {}).get("Version")
+            version = (versions.get(part) or {}).get("Version")
             if version:
                 return str(version)
         return "0"
@@ -129,63 +129,63 @@ class ContainerEngine:
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """The engine's description of a container; None if there is none."""
         try:
-            told = await self.run("container", "inspect", name, doing="looking for a sandbox")
+            output = await self.run("container", "inspect", name, action="looking for a sandbox")
         except MissingContainerError:
             return None
-        found: Mapping[str, Any] = json.loads(told)[0]
+        found: Mapping[str, Any] = json.loads(output)[0]
         return found
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
         try:
-            told = await self.run("image", "inspect", name, doing="looking for an image")
+            output = await self.run("image", "inspect", name, action="looking for an image")
         except MissingContainerError:
             return None
-        found: Mapping[str, Any] = json.loads(told)[0]
+        found: Mapping[str, Any] = json.loads(output)[0]
         return found
 
     async def create(self, arguments: Sequence[str]) -> None:
-        await self.run("create", *arguments, doing="making a sandbox")
+        await self.run("create", *arguments, action="making a sandbox")
 
     async def start(self, name: str) -> None:
-        await self.run("start", name, doing="starting a sandbox")
+        await self.run("start", name, action="starting a sandbox")
 
     async def stop(self, name: str) -> None:
         """End everything in it at once. Idempotent, also if it is gone."""
         try:
-            await self.run("kill", "--signal", "KILL", name, doing="ending a sandbox")
+            await self.run("kill", "--signal", "KILL", name, action="ending a sandbox")
         except SandboxError:
-            told = await self.container(name)
-            if told is not None and told["State"].get("Running"):
+            description = await self.container(name)
+            if description is not None and description["State"].get("Running"):
                 raise
 
     async def remove(self, name: str) -> None:
         """Remove it with its processes and volumes. Idempotent."""
         with suppress(MissingContainerError):
-            await self.run(*REMOVE[self.name], name, doing="removing a sandbox")
+            await self.run(*REMOVE[self.name], name, action="removing a sandbox")
 
     async def commit(self, name: str, image: str, changes: Sequence[str]) -> None:
         """Store its files as an image."""
         words = [word for change in changes for word in ("--change", change)]
-        await self.run("commit", *words, name, image, doing="keeping the set-up", seconds=COMMIT_SECONDS)
+        await self.run("commit", *words, name, image, action="keeping the set-up", seconds=COMMIT_SECONDS)
 
     async def remove_image(self, name: str) -> None:
         with suppress(MissingContainerError):
-            await self.run("rmi", name, doing="removing a kept set-up")
+            await self.run("rmi", name, action="removing a kept set-up")
 
     async def containers(self, label: str) -> list[str]:
         """Names of those with the label, running or not."""
-        told = await self.run(
-            "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}", doing="looking for sandboxes"
+        output = await self.run(
+            "ps", "--all", "--filter", f"label={label}", "--format", "{{.Names}}", action="looking for sandboxes"
         )
-        return told.split()
+        return output.split()
 
     async def images(self, label: str) -> list[str]:
         """REPOSITORY:TAG of those with the label."""
-        told = await self.run(
+        output = await self.run(
             *("images", "--filter", f"label={label}", "--format", "{{.Repository}}:{{.Tag}}"),
-            doing="looking for kept set-ups",
+            action="looking for kept set-ups",
         )
-        return told.split()
+        return output.split()
 
 
 async def stop_client(process: asyncio.subprocess.Process) -> None:

@@ -47,7 +47,7 @@ class ImageBuilder:
     upstream: Upstream
 
     @asynccontextmanager
-    async def made(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
+    async def new_container(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
         """A started and checked container, with nothing of the project yet; removed after an error."""
         machine = ContainerMachine(self.engine, wanted.name)
         finished = False
@@ -61,7 +61,7 @@ class ImageBuilder:
             if not finished:
                 await discard(self.engine, wanted.name)
 
-    async def prepared(
+    async def image_with(
         self,
         base: str,
         spec: SandboxSpec,
@@ -95,8 +95,8 @@ class ImageBuilder:
         """The name it is stored under: the second one, for this job alone, if a part failed."""
         setup = spec.setup or SetupPlan()
         wanted = ContainerSpec(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
-        async with packing_tree(spec.fill) as tree, self.made(wanted) as machine:
-            await fill(machine, FILL, arguments(number(wanted), tree.files), tree)
+        async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
+            await fill(machine, FILL, arguments(uid_of(wanted), tree.files), tree)
             await step(machine, OPEN, target)
             failed = await self._carry_out(machine, spec, setup, on_output)
             if target == ENV:
@@ -127,10 +127,12 @@ class ImageBuilder:
         with scratch("egress") as private:
             socket = private / "egress.sock"
             async with (
-                EgressProxy(socket, setup.hosts, upstream=self.upstream.url, no_proxy=self.upstream.no_proxy) as way,
+                EgressProxy(
+                    socket, setup.hosts, upstream=self.upstream.url, no_proxy=self.upstream.no_proxy
+                ) as proxy_server,
                 socket_tunnel(machine, str(PORT), socket),
             ):
-                return await carry_out(setup, execute, lambda: way.explanation)
+                return await carry_out(setup, execute, lambda: proxy_server.explanation)
 
 
 async def forget_unused(engine: ContainerEngine, scope: str, marks: Path) -> int:
@@ -169,8 +171,8 @@ async def fill(machine: ContainerMachine, script: str, words: Sequence[str], tre
 
 async def prove(engine: ContainerEngine, wanted: ContainerSpec) -> None:
     """Raises SandboxError if the engine created a container with other properties than requested."""
-    told = await engine.container(wanted.name)
-    difference = wanted.difference(told) if told is not None else "it is gone"
+    description = await engine.container(wanted.name)
+    difference = wanted.difference(description) if description is not None else "it is gone"
     if difference:
         raise SandboxError(
             f"{engine.title} created a container with other properties than requested: {difference}.",
@@ -178,7 +180,7 @@ async def prove(engine: ContainerEngine, wanted: ContainerSpec) -> None:
         )
 
 
-def number(wanted: ContainerSpec) -> int:
+def uid_of(wanted: ContainerSpec) -> int:
     """The uid of its commands: process limits count by uid over all containers, so each has its own."""
     digest = hashlib.sha256(f"{wanted.scope} {wanted.name}".encode()).digest()
     return MIN_NUMBER + int.from_bytes(digest[:4], "big") % NUMBERS

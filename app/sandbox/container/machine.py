@@ -12,10 +12,10 @@ from app.sandbox.machine.base import MachineProgram
 from app.sandbox.seccomp import ARCHITECTURES, program
 
 CHUNK = 128 * 1024
-TOLD = 4096
+MAX_STDERR = 4096
 """Bytes of stderr that are kept for an error."""
 FEED_SECONDS = 600.0
-MAX_SAID = 1024**2
+MAX_OUTPUT = 1024**2
 WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
 
 
@@ -25,8 +25,8 @@ class ContainerProgram:
     def __init__(self, engine: ContainerEngine, client: EngineClient) -> None:
         self._engine = engine
         self._client = client
-        self._told = bytearray()
-        self._telling = asyncio.create_task(self._keep())
+        self._stderr = bytearray()
+        self._reading_stderr = asyncio.create_task(self._read_stderr())
 
     async def read(self) -> bytes:
         return await self._client.stdout.read(CHUNK)
@@ -51,21 +51,21 @@ class ContainerProgram:
 
     async def ended(self) -> None:
         code = await self._client.process.wait()
-        await self._telling
+        await self._reading_stderr
         if code:
-            raise self._engine.failure("executing a command", self._told.decode(errors="replace"))
+            raise self._engine.failure("executing a command", self._stderr.decode(errors="replace"))
 
     async def kill(self) -> None:
         await stop_client(self._client.process)
 
     async def release(self) -> None:
         await stop_client(self._client.process)
-        self._telling.cancel()
-        await asyncio.wait({self._telling})
+        self._reading_stderr.cancel()
+        await asyncio.wait({self._reading_stderr})
 
-    async def _keep(self) -> None:
+    async def _read_stderr(self) -> None:
         while chunk := await self._client.stderr.read(CHUNK):
-            self._told = (self._told + chunk)[-TOLD:]
+            self._stderr = (self._stderr + chunk)[-MAX_STDERR:]
 
 
 class ContainerMachine:
@@ -81,7 +81,7 @@ class ContainerMachine:
         self.name = name
 
     @property
-    def patience(self) -> float:
+    def call_seconds(self) -> float:
         return self.engine.seconds
 
     async def start(self, argv: Sequence[str]) -> ContainerProgram:
@@ -93,12 +93,12 @@ class ContainerMachine:
 
     async def feed(self, argv: Sequence[str], content: bytes | BinaryIO) -> str:
         """The output of a program that reads `content`. Raises SandboxError if it fails or does not end in time."""
-        said = bytearray()
+        output = bytearray()
         clock = asyncio.timeout(FEED_SECONDS)
         program = await self.start(argv)
         try:
             async with clock:
-                reading = asyncio.create_task(drain(program, said))
+                reading = asyncio.create_task(drain(program, output))
                 try:
                     with suppress(SandboxError):  # its end reports the error
                         await program.feed(content)
@@ -112,9 +112,9 @@ class ContainerMachine:
             raise SandboxError(f"Sending files to the sandbox took longer than {FEED_SECONDS:.0f} s.") from error
         finally:
             await program.release()
-        return said.decode(errors="replace")
+        return output.decode(errors="replace")
 
 
-async def drain(program: MachineProgram, said: bytearray) -> None:
+async def drain(program: MachineProgram, output: bytearray) -> None:
     while chunk := await program.read():
-        said += chunk[: MAX_SAID - len(said)]
+        output += chunk[: MAX_OUTPUT - len(output)]

@@ -50,15 +50,17 @@ class ContainerSpec:
             *("--entrypoint", "sleep", self.image, "infinity"),
         ]
 
-    def difference(self, told: Mapping[str, Any]) -> str:
+    def difference(self, description: Mapping[str, Any]) -> str:
         """Properties of the container that were not requested; the engine's own settings may add some."""
-        host = told["HostConfig"]
-        labels = told["Config"].get("Labels") or {}
+        host = description["HostConfig"]
+        labels = description["Config"].get("Labels") or {}
         added = {str(name).upper().removeprefix("CAP_") for name in host.get("CapAdd") or ()}
-        effective = told.get("EffectiveCaps")
+        effective = description.get("EffectiveCaps")
         if effective is not None:  # Podman reports the result here
             added = {str(name).upper().removeprefix("CAP_") for name in effective}
-        mounts = [str(mount.get("Source")) for mount in told.get("Mounts") or () if mount.get("Type") != "volume"]
+        mounts = [
+            str(mount.get("Source")) for mount in description.get("Mounts") or () if mount.get("Type") != "volume"
+        ]
         wrong = {
             "its labels": (labels.get(SCOPE), labels.get(KEY)) != (self.scope, self.key),
             "its network": host.get("NetworkMode") != "none",

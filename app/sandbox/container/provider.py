@@ -12,7 +12,7 @@ from app.sandbox.container.certificates import CERTIFICATES
 from app.sandbox.container.checks import checks
 from app.sandbox.container.engine import ContainerEngine
 from app.sandbox.container.image import DEFAULT, ContainerImage, ask_image, find_image
-from app.sandbox.container.image_builder import ImageBuilder, fill, forget_unused, number
+from app.sandbox.container.image_builder import ImageBuilder, fill, forget_unused, uid_of
 from app.sandbox.container.machine import ContainerMachine
 from app.sandbox.container.profile import KEY, SCOPE, ContainerSpec
 from app.sandbox.container.sandbox import ContainerSandbox
@@ -69,34 +69,34 @@ class ContainerProvider:
         """Open without the check of its properties; for the doctor."""
         if not KEY_FORM.fullmatch(spec.key):
             raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {spec.key!r}.")
-        workshop = await self._workshop()
+        builder = await self._image_builder()
         machine = ContainerMachine(self._engine, self._wanted(spec).name)
-        left_out = await self._again(machine, spec)
+        left_out = await self._reopen(machine, spec)
         if left_out is None:
-            left_out = await self._new(workshop, spec, on_output)
+            left_out = await self._create(builder, spec, on_output)
         planned = dict(spec.setup.environment if spec.setup else ())
-        lasting = {name: value for name, value in planned.items() if name not in CERTIFICATES}
-        environment = {**workshop.image.variables(), **lasting}
+        usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATES}
+        environment = {**builder.image.variables(), **usable_variables}
         sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.model_socket)
         sandbox.left_out = notes(left_out)
         return sandbox
 
     async def tools(self) -> frozenset[str]:
         """Names of the programs that set-ups may use, of those that the image has."""
-        return await ask_image(self._engine, (await self._workshop()).image.name)
+        return await ask_image(self._engine, (await self._image_builder()).image.name)
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
         """Remove the containers of ended jobs, and unused set-ups; returns how many."""
         self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)
         removed = 0
         for name in await self._engine.containers(f"{SCOPE}={self._scope}"):
-            told = await self._engine.container(name)
-            if told is not None and ended((told["Config"].get("Labels") or {}).get(KEY, "")):
+            description = await self._engine.container(name)
+            if description is not None and ended((description["Config"].get("Labels") or {}).get(KEY, "")):
                 await self._engine.remove(name)
                 removed += 1
         return removed + await forget_unused(self._engine, self._scope, self._marks)
 
-    async def _workshop(self) -> ImageBuilder:
+    async def _image_builder(self) -> ImageBuilder:
         if self._found is None:
             self._found = await find_image(self._engine, self._image)
             self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also shows that there is something to sweep
@@ -106,40 +106,40 @@ class ContainerProvider:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
         return ContainerSpec(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
 
-    async def _again(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
+    async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
         """What failed in the set-up of this key's container, as JSON, if it was completed; an incomplete one is
         removed."""
         wanted = self._wanted(spec)
-        told = await self._engine.container(wanted.name)
-        if told is None:
+        description = await self._engine.container(wanted.name)
+        if description is None:
             return None
-        if told["State"].get("Running"):
+        if description["State"].get("Running"):
             await self._engine.stop(wanted.name)  # a process of ours died, and something of it may still run
-        if wanted.difference(told):
+        if wanted.difference(description):
             logger.warning("the container of %s has changed; it is created again", spec.key)
         else:
             await self._engine.start(wanted.name)
-            said = (await step(machine, REOPEN)).strip()
-            if said != UNREADY:
-                return said
+            answer = (await step(machine, REOPEN)).strip()
+            if answer != UNREADY:
+                return answer
             logger.warning("the sandbox %s was never finished; it is created again", spec.key)
         await self._engine.remove(wanted.name)
         return None
 
-    async def _new(self, workshop: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> str:
+    async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> str:
         """What failed in its set-up, as JSON."""
-        image = workshop.image.name
-        apart = replace(spec, fill=_nothing)
-        image = await workshop.prepared(image, apart, spec.tools, target=TOOLS, on_output=on_output)
-        image = await workshop.prepared(image, spec, spec.setup, on_output=on_output)
+        image = builder.image.name
+        without_project = replace(spec, fill=_fill_nothing)
+        image = await builder.image_with(image, without_project, spec.tools, target=TOOLS, on_output=on_output)
+        image = await builder.image_with(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
-        async with packing_tree(spec.begin_work) as tree, workshop.made(wanted) as machine:
-            words = arguments(number(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
+        async with packing_tree(spec.begin_work) as tree, builder.new_container(wanted) as machine:
+            words = arguments(uid_of(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
             left_out = await fill(machine, OPEN, words, tree)
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return left_out
 
 
-def _nothing(tree: Path) -> None:
+def _fill_nothing(tree: Path) -> None:
     """An agent's programs need no project."""

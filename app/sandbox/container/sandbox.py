@@ -38,7 +38,7 @@ class ContainerSandbox(Executor):
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
         if self._raw_call is not None:
             await self._raw_call.follow()
-        return await self.prepare(command.beneath(dict(WORK_ENVIRONMENT)))
+        return await self.prepare(command.with_defaults(dict(WORK_ENVIRONMENT)))
 
     async def prepare(self, command: SandboxCommand) -> CompletedCommand:
         """As `execute`, without the variables that keep package clients offline, and without a socket."""

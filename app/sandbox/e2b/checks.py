@@ -6,13 +6,13 @@ from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.e2b.cloud import E2BCloud
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.e2b.scripts import FURNISH, arguments
+from app.sandbox.e2b.scripts import PREPARE_MACHINE, arguments
 from app.sandbox.machine.execution import PLACE
 from app.sandbox.machine.steps import step
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
-REACH = (
+PRINT_REACHABLE = (
     "import socket\n"
     "for family, address in ((socket.AF_INET, '1.1.1.1'), (socket.AF_INET6, '2606:4700:4700::1111'),"
     " (socket.AF_INET, '169.254.169.254')):\n"
@@ -25,7 +25,7 @@ REACH = (
     "        pass\n"
 )
 """Prints each address that answers."""
-RIGHTS = f"""
+PRINT_RIGHTS = f"""
 id -u
 ls {PLACE} 2> /dev/null
 sudo -n id -u 2> /dev/null
@@ -35,10 +35,10 @@ for place in {" ".join(SYSTEM_PATH)} "$(realpath "$(command -v python3)")" "$lib
 done
 """
 """The account's number, and anything it may do that it should not."""
-TAKEN = 512 * 1024**2
-TAKE = f"print(len(b'x' * {TAKEN}))"
+MEMORY_TAKEN = 512 * 1024**2
+TAKE_MEMORY = f"print(len(b'x' * {MEMORY_TAKEN}))"
 """Written to, because a control group counts only used memory."""
-BY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
+HAS_MEMORY_GROUP = "[ ! -e /sys/fs/cgroup/cgroup.controllers ] || grep -cw memory /sys/fs/cgroup/cgroup.controllers"
 
 
 async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
@@ -56,10 +56,10 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
         repair = error.hint or "Check the limits of your E2B account."
         return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
     closed = DoctorCheck("network policy", ok=True, detail="as requested: nothing is reachable")
-    sandbox = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(memory=TAKEN // 4))
+    sandbox = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4))
     try:
-        await step(E2BMachine(cloud, machine), FURNISH, *arguments(0))
-        grouped = (await step(E2BMachine(cloud, machine), f"{BY_GROUP} || true")).strip() == "1"
+        await step(E2BMachine(cloud, machine), PREPARE_MACHINE, *arguments(0))
+        grouped = (await step(E2BMachine(cloud, machine), f"{HAS_MEMORY_GROUP} || true")).strip() == "1"
         open_wide = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(), network=True)
         return (account, closed, await _network(open_wide), await _account(sandbox), await _memory(sandbox, grouped))
     except SandboxError as error:
@@ -71,7 +71,7 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
 
 async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
     """The machine itself has a limit above this one, which E2B enforces."""
-    taken = await sandbox.exec(["python3", "-I", "-c", TAKE], timeout=60)
+    taken = await sandbox.exec(["python3", "-I", "-c", TAKE_MEMORY], timeout=60)
     how = "for its processes together, by a control group" if grouped else "for each of its processes"
     return DoctorCheck(
         "memory",
@@ -83,7 +83,7 @@ async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
 
 async def _network(sandbox: E2BSandbox) -> DoctorCheck:
     """The machine's own network; a job's commands have none, whatever this reaches."""
-    reached = await sandbox.exec(["python3", "-I", "-c", REACH], timeout=30)
+    reached = await sandbox.exec(["python3", "-I", "-c", PRINT_REACHABLE], timeout=30)
     answering = ", ".join(reached.output.decode(errors="replace").split())
     return DoctorCheck(
         "network",
@@ -94,12 +94,12 @@ async def _network(sandbox: E2BSandbox) -> DoctorCheck:
 
 
 async def _account(sandbox: E2BSandbox) -> DoctorCheck:
-    rights = await sandbox.exec(["/bin/sh", "-c", RIGHTS])
-    said = rights.output.decode(errors="replace").split()
+    rights = await sandbox.exec(["/bin/sh", "-c", PRINT_RIGHTS])
+    words = rights.output.decode(errors="replace").split()
     return DoctorCheck(
         "account inside",
-        ok=len(said) == 1 and said != ["0"],
-        detail=f"commands run as user {said[0] if said else '?'}, "
-        + (f"which may use or write {', '.join(said[1:])[:200]}" if said[1:] else "without more rights"),
+        ok=len(words) == 1 and words != ["0"],
+        detail=f"commands run as user {words[0] if words else '?'}, "
+        + (f"which may use or write {', '.join(words[1:])[:200]}" if words[1:] else "without more rights"),
         repair="Use E2B's base template, or --sandbox bubblewrap.",
     )

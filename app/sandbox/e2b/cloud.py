@@ -19,7 +19,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 TAG = "agent-fix"
 KEY = "agent-fix-key"
-ALIVE = 3600
+LIFETIME = 3600
 """Seconds that a machine lives after its last renewal; E2B then ends those that a dead process left."""
 RENEWAL = 600.0
 """Seconds between two renewals of a machine's time to live."""
@@ -90,7 +90,7 @@ class E2BCloud:
         """A new machine without network, checked; killed if the check fails."""
         making = AsyncSandbox.create(
             template or None,
-            timeout=ALIVE,
+            timeout=LIFETIME,
             metadata={TAG: self.scope, KEY: key},
             allow_internet_access=False,
             network=CLOSED.at_creation(),
@@ -103,7 +103,7 @@ class E2BCloud:
 
     async def connect(self, sandbox_id: str) -> AsyncSandbox:
         """Connect to a running or paused machine, which is resumed. Its policy must still be checked."""
-        connecting = AsyncSandbox.connect(sandbox_id, timeout=ALIVE, **self.account.parameters)
+        connecting = AsyncSandbox.connect(sandbox_id, timeout=LIFETIME, **self.account.parameters)
         return await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
 
     async def apply(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
@@ -119,7 +119,7 @@ class E2BCloud:
             refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
 
     async def extend_lifetime(self, machine: AsyncSandbox) -> None:
-        await bounded(machine.set_timeout(ALIVE), "prolonging its time", seconds=self.seconds)
+        await bounded(machine.set_timeout(LIFETIME), "prolonging its time", seconds=self.seconds)
 
     async def pause(self, machine: AsyncSandbox) -> None:
         """A paused machine costs nothing and keeps its files."""
@@ -170,10 +170,10 @@ class E2BCloud:
         removing = AsyncSandbox.delete_snapshot(snapshot_id, **self.account.parameters)
         await bounded(removing, "removing a kept set-up", seconds=self.seconds)
 
-    async def _all(self, pages: "E2BPages[T]", doing: str) -> list[T]:
+    async def _all(self, pages: "E2BPages[T]", action: str) -> list[T]:
         found: list[T] = []
         for _ in range(MAX_PAGES):
-            found += await bounded(pages.next_items(), doing, seconds=self.seconds)
+            found += await bounded(pages.next_items(), action, seconds=self.seconds)
             if not pages.has_next:
                 break
         return found

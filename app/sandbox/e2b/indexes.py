@@ -22,13 +22,13 @@ def find_in_template(name: str) -> str | None:
 async def ask_reachable(environment: Mapping[str, str], python: Path) -> PackageClients:
     """A cloud machine cannot reach a mirror on loopback or in a private network; clients are then asked without
     settings."""
-    asked = await ask_clients(environment, python)
-    if not asked.directories and not asked.problems and all(map(_public, asked.hosts)):
-        return asked
-    return await ask_clients(unsettled(environment), python)
+    clients = await ask_clients(environment, python)
+    if not clients.directories and not clients.problems and all(map(_public, clients.hosts)):
+        return clients
+    return await ask_clients(without_settings(environment), python)
 
 
-def unsettled(environment: Mapping[str, str]) -> dict[str, str]:
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment in which package clients find no settings."""
     kept = {name: environment[name] for name in _KEPT if name in environment}
     nowhere = {"PIP_CONFIG_FILE": os.devnull, "GOENV": "off", "HOME": NOWHERE}

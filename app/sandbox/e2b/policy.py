@@ -31,29 +31,29 @@ class NetworkPolicy:
 
     def difference(self, internet: bool | None, network: Mapping[str, object]) -> str:
         """How the cloud's report differs from the policy; empty if it does not."""
-        told = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
-        told.setdefault("allow_out", [])
+        reported = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
+        reported.setdefault("allow_out", [])
         wanted: dict[str, object] = {
             "allow_out": list(self.hosts),
             "deny_out": [EVERYTHING],
             "allow_public_traffic": False,
         }
-        if told.get("dns_servers") == _DEFAULT_DNS:
-            del told["dns_servers"]
+        if reported.get("dns_servers") == _DEFAULT_DNS:
+            del reported["dns_servers"]
         if internet and not self.hosts:
             return "the internet is allowed"
-        names = sorted(wanted.keys() | told.keys())
+        names = sorted(wanted.keys() | reported.keys())
         return "; ".join(
-            f"{name} is {told.get(name)!r}, not {wanted.get(name)!r}"
+            f"{name} is {reported.get(name)!r}, not {wanted.get(name)!r}"
             for name in names
-            if _canonical(told.get(name)) != _canonical(wanted.get(name))
+            if _canonical(reported.get(name)) != _canonical(wanted.get(name))
         )
 
 
 CLOSED = NetworkPolicy()
 
 
-def while_set_up(entries: Iterable[str]) -> NetworkPolicy:
+def during_setup(entries: Iterable[str]) -> NetworkPolicy:
     """The policy for these hosts, from SetupPlan.hosts. Raises SetupError for one that only this machine reaches."""
     hosts = []
     for entry in entries:

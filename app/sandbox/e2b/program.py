@@ -22,35 +22,35 @@ WAITING = 16
 class BufferedOutput:
     """Output that was not read yet; an empty chunk marks the end."""
 
-    words: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    chunks: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     space: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
 
     async def add(self, text: str) -> None:
         """Called by the library; waiting here makes the sandbox wait."""
         await self.space.acquire()
-        self.words.put_nowait(text)
+        self.chunks.put_nowait(text)
 
     async def read(self) -> str:
-        word = await self.words.get()
+        word = await self.chunks.get()
         if word:
             self.space.release()
         else:
-            self.words.put_nowait("")
+            self.chunks.put_nowait("")
         return word
 
 
 class E2BProgram:
     """An `app.sandbox.machine.base.MachineProgram`."""
 
-    def __init__(self, handle: "AsyncCommandHandle[None]", heard: BufferedOutput, seconds: float) -> None:
+    def __init__(self, handle: "AsyncCommandHandle[None]", output: BufferedOutput, seconds: float) -> None:
         self._handle = handle
-        self._heard = heard
+        self._output = output
         self._seconds = seconds
         self._end: asyncio.Future[Any] = asyncio.ensure_future(handle.wait())
-        self._end.add_done_callback(lambda _: heard.words.put_nowait(""))
+        self._end.add_done_callback(lambda _: output.chunks.put_nowait(""))
 
     async def read(self) -> bytes:
-        return (await self._heard.read()).encode("utf-8", "replace")
+        return (await self._output.read()).encode("utf-8", "replace")
 
     async def write(self, content: bytes) -> None:
         await bounded(self._handle.send_stdin(content), "writing to a command", seconds=self._seconds)
@@ -83,22 +83,22 @@ class E2BMachine:
     text: bool = True
 
     @property
-    def patience(self) -> float:
+    def call_seconds(self) -> float:
         return min(SECONDS, self.cloud.seconds)
 
     async def start(self, argv: Sequence[str]) -> E2BProgram:
-        heard = BufferedOutput()
+        output = BufferedOutput()
         starting = self.sandbox.commands.run(
             f"exec {shlex.join(argv)}",
             background=True,
             user="root",
             stdin=True,
             timeout=0,
-            on_stdout=heard.add,
+            on_stdout=output.add,
             retain_output=False,
         )
-        handle = await bounded(starting, "starting a command", seconds=self.patience)
-        return E2BProgram(handle, heard, self.patience)
+        handle = await bounded(starting, "starting a command", seconds=self.call_seconds)
+        return E2BProgram(handle, output, self.call_seconds)
 
     async def upload(self, path: str, content: bytes | BinaryIO) -> None:
         await self.cloud.upload(self.sandbox, path, content)

@@ -57,7 +57,7 @@ class E2BProvider:
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()
-        found = await self._again(spec.key)
+        found = await self._reopen(spec.key)
         machine, left_out = found or await MachineCreation(self._cloud, self._kept, spec, on_output).machine()
         if spec.model_socket is not None:
             await self._cloud.upload(machine, FORWARDER, FORWARDER_PROGRAM.read_bytes())
@@ -72,7 +72,7 @@ class E2BProvider:
             await self._cloud.kill(info.sandbox_id)
         return len(gone) + await self._kept.sweep()
 
-    async def _again(self, key: str) -> Found | None:
+    async def _reopen(self, key: str) -> Found | None:
         """The machine of that key, if it was completed; an incomplete one is killed."""
         found = None
         for info in await self._cloud.find(key):
@@ -85,11 +85,11 @@ class E2BProvider:
     async def _reach(self, sandbox_id: str, key: str) -> Found | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            said = await step(E2BMachine(self._cloud, machine), REOPEN)
+            answer = await step(E2BMachine(self._cloud, machine), REOPEN)
         except LostMachineError:
             return None
-        if said.strip() == UNREADY:
+        if answer.strip() == UNREADY:
             logger.warning("the sandbox %s was never finished; it is created again", key)
             return None  # its network may still be open, because its set-up was interrupted
         await self._cloud.prove(machine, CLOSED)
-        return machine, notes(said)
+        return machine, notes(answer)

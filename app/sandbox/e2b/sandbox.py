@@ -13,7 +13,7 @@ from app.sandbox.base import ENV, HOME, MODEL_SOCKET, CompletedCommand, SandboxL
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.command import Executor, SandboxCommand
 from app.sandbox.e2b.calls import LostMachineError
-from app.sandbox.e2b.cloud import ALIVE, E2BCloud
+from app.sandbox.e2b.cloud import LIFETIME, E2BCloud
 from app.sandbox.e2b.program import E2BMachine
 from app.sandbox.machine.commands import MachineCommands
 from app.sandbox.machine.socket_tunnel import SocketTunnel
@@ -56,16 +56,16 @@ class E2BSandbox(Executor):
         self._renewed = time.monotonic()
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self.unrestrained(command.beneath(dict(WORK_ENVIRONMENT)))
+        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
 
-    async def unrestrained(self, command: SandboxCommand) -> CompletedCommand:
+    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
         """As `execute`, without the variables that keep package clients offline."""
         if self._commands.closed or command.unusable:
             return await self._commands.execute(command)
-        await self._stay(command.timeout)
+        await self._ensure_lifetime(command.timeout)
         if self._raw_call is not None:
             await self._raw_call.follow()
-        staying = asyncio.create_task(self._keep_staying())
+        staying = asyncio.create_task(self._renew_lifetime())
         try:
             return await self._commands.execute(command)
         finally:
@@ -94,14 +94,14 @@ class E2BSandbox(Executor):
         if self._raw_call is not None:
             await self._raw_call.close()
 
-    async def _stay(self, timeout: float) -> None:
+    async def _ensure_lifetime(self, timeout: float) -> None:
         """Renew the machine's time to live, so that it outlasts the command."""
         age = time.monotonic() - self._renewed
-        if age > self._cloud.renewal or age + timeout > ALIVE:
+        if age > self._cloud.renewal or age + timeout > LIFETIME:
             await self._cloud.extend_lifetime(self._machine)
             self._renewed = time.monotonic()
 
-    async def _keep_staying(self) -> None:
+    async def _renew_lifetime(self) -> None:
         """Renew repeatedly, because other agents work for longer than the maximum time to live."""
         while True:
             await asyncio.sleep(self._cloud.renewal)

@@ -17,7 +17,7 @@ from app.sandbox.machine.steps import (
     UNPACK,
 )
 
-FURNISH = f"""
+PREPARE_MACHINE = f"""
 supervisor=$1 files=$2
 shift 2
 directories=("$@")
@@ -29,7 +29,7 @@ find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> 
 """
 """What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
 
-FILL = f"""{FURNISH}
+FILL = f"""{PREPARE_MACHINE}
 set -- "$files"
 {UNPACK}
 """
@@ -50,12 +50,12 @@ REOPEN = f"""
 
 UNREADY = "unready"
 
-FURNISH_TOOLS = f'{FURNISH}\nset -- "${{directories[0]}}"\n{OPEN}'
+OPEN_TOOLS = f'{PREPARE_MACHINE}\nset -- "${{directories[0]}}"\n{OPEN}'
 KEEP_TOOLS = f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}"
 KEEP_ENV = f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}"
 """Nothing that the set-up's code may write stays in the stored machine."""
 
 
 def arguments(files: int, *directories: str) -> list[str]:
-    """Arguments of FURNISH and everything that starts with it: the number of files, and the directories."""
+    """Arguments of PREPARE_MACHINE and everything that starts with it: the number of files, and the directories."""
     return [base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]

@@ -99,7 +99,7 @@ class EgressProxy:
                 await self._answer(reader, writer)
         except _ConnectionRefused as refusal:
             with contextlib.suppress(OSError, TimeoutError):
-                await _say(writer, refusal.status, str(refusal))
+                await _send_refusal(writer, refusal.status, str(refusal))
         except (_ConnectionLost, OSError):
             pass  # either side hung up: the other is closed below, and the client reports what it missed
         finally:
@@ -107,12 +107,12 @@ class EgressProxy:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await _read_head(reader)
-        rule = self._judge(head)
+        rule = self._find_rule(head)
         far = await self._connect(head, rule)
         try:
             if head.method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                far[1].write(await self._first_words(reader, head, rule))
+                far[1].write(await self._check_first_bytes(reader, head, rule))
                 await self._relay.relay((reader, writer), far, both=True)
             else:
                 chained = self._upstream.used_for(head.host)
@@ -122,12 +122,12 @@ class EgressProxy:
         finally:
             far[1].close()
 
-    def _judge(self, head: RequestHead) -> HostRule:
+    def _find_rule(self, head: RequestHead) -> HostRule:
         if self._relay.exhausted:
             raise _ConnectionRefused(HTTPStatus.FORBIDDEN, self._relay.exhausted)
         rule = self._allowed.find(head.host, head.port)
         if rule is None:
-            self._note(head)
+            self._note_refusal(head)
             raise _ConnectionRefused(
                 HTTPStatus.FORBIDDEN,
                 f"{head.authority} is not a host that this set-up may reach; "
@@ -139,7 +139,7 @@ class EgressProxy:
         try:
             return await self._upstream.open(head, rule)
         except AddressForbidden:
-            self._note(head)
+            self._note_refusal(head)
             raise _ConnectionRefused(
                 HTTPStatus.FORBIDDEN,
                 f"{head.host} resolves to a private address, and is not the index of a client on this machine; "
@@ -148,24 +148,24 @@ class EgressProxy:
         except HostUnreachable as error:
             raise _ConnectionRefused(HTTPStatus.BAD_GATEWAY, str(error)) from error
 
-    async def _first_words(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
+    async def _check_first_bytes(self, reader: asyncio.StreamReader, head: RequestHead, rule: HostRule) -> bytes:
         """The client's first bytes in a tunnel, after a check that they are meant for the allowed host."""
         async with asyncio.timeout(self._caps.idle):
-            said = await reader.read(1)
-            if not said or (said[0] != HANDSHAKE and head.port not in rule.tls_ports):
-                return said
+            first_bytes = await reader.read(1)
+            if not first_bytes or (first_bytes[0] != HANDSHAKE and head.port not in rule.tls_ports):
+                return first_bytes
             try:
-                said += await reader.readexactly(RECORD_HEADER - 1)
-                record = await reader.readexactly(record_length(said))
+                first_bytes += await reader.readexactly(RECORD_HEADER - 1)
+                record = await reader.readexactly(record_length(first_bytes))
                 name = server_name(record)
             except (ValueError, asyncio.IncompleteReadError) as error:
                 raise _ConnectionLost from error
         if name and name != head.host:
-            self._note(head, name)
+            self._note_refusal(head, name)
             raise _ConnectionLost
-        return said + record
+        return first_bytes + record
 
-    def _note(self, head: RequestHead, within: str = "") -> None:
+    def _note_refusal(self, head: RequestHead, within: str = "") -> None:
         name = within or (head.host if head.port in {80, 443} else head.authority)
         if name not in self.refused and len(self.refused) < 100:
             self.refused.append(name)
@@ -187,7 +187,7 @@ async def _read_head(reader: asyncio.StreamReader) -> RequestHead:
         raise _ConnectionRefused(HTTPStatus.REQUEST_TIMEOUT, "the request's head did not arrive in time") from None
 
 
-async def _say(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) -> None:
+async def _send_refusal(writer: asyncio.StreamWriter, status: HTTPStatus, sentence: str) -> None:
     """Refuse with one plain sentence, also as the reason phrase, since clients often show only that."""
     body = f"agent-fix: {sentence}\n".encode()
     reason = sentence.encode("ascii", "replace").decode("ascii")

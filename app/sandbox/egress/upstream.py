@@ -61,14 +61,14 @@ class Upstream:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if not self.used_for(head.host):
-                    return await _direct(head.host, head.port, rule, self.resolve)
-                return await self._through(head)
+                    return await _open_directly(head.host, head.port, rule, self.resolve)
+                return await self._open_through_proxy(head)
         except TimeoutError:
             raise HostUnreachable(f"{head.host} did not answer within {CONNECT_SECONDS:.0f} seconds") from None
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             raise HostUnreachable(f"{head.host} cannot be reached: {error}") from error
 
-    async def _through(self, head: RequestHead) -> Streams:
+    async def _open_through_proxy(self, head: RequestHead) -> Streams:
         url = urlsplit(self.url)
         secure = ssl.create_default_context() if url.scheme == "https" else None
         port = url.port or (443 if secure else 80)
@@ -82,12 +82,12 @@ class Upstream:
         status = answer.split(b"\r\n", 1)[0].split(b" ", 2)
         if len(status) < 2 or status[1] != b"200":
             writer.close()
-            said = b" ".join(status[1:]).decode("latin-1")
-            raise HostUnreachable(f"{head.host} cannot be reached: this machine's proxy answered {said}")
+            answer_line = b" ".join(status[1:]).decode("latin-1")
+            raise HostUnreachable(f"{head.host} cannot be reached: this machine's proxy answered {answer_line}")
         return reader, writer
 
 
-async def _direct(host: str, port: int, rule: HostRule, resolve: Resolve) -> Streams:
+async def _open_directly(host: str, port: int, rule: HostRule, resolve: Resolve) -> Streams:
     """Resolve once, check, and connect to exactly the checked addresses, so that no second look-up can differ."""
     addresses = await resolve(host, port)
     if not rule.configured and not all(is_public(ipaddress.ip_address(address)) for address in addresses):

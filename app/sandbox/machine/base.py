@@ -38,7 +38,7 @@ class Machine(Protocol):
     """Everything here runs as the machine's root."""
 
     @property
-    def patience(self) -> float:
+    def call_seconds(self) -> float:
         """Seconds that a small call may take."""
         ...
 

@@ -24,9 +24,9 @@ PROGRAM = f"{PLACE}/supervisor.py"
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 """The program that is uploaded as PROGRAM."""
 AGAIN = "Run the same command again to continue from the last checkpoint in a new sandbox."
-INLINE = 64 * 1024
+MAX_INLINE = 64 * 1024
 """Bytes of an order that fit on a command line; larger ones are sent as a file."""
-GRACE = 30.0
+EXTRA_SECONDS = 30.0
 """Seconds beyond a command's own time limit, which is enforced inside, before the machine is given up."""
 MAX_LINE_LENGTH = 128 * 1024
 KILL = b"k"
@@ -49,7 +49,7 @@ class ExecutionOrder:
 
     def as_json(self, stdin_file: str, machine: Machine) -> bytes:
         inline = b"" if stdin_file else self.stdin
-        told: dict[str, Any] = {
+        order: dict[str, Any] = {
             "argv": list(self.argv),
             "env": dict(self.env),
             "cwd": self.cwd,
@@ -68,7 +68,7 @@ class ExecutionOrder:
             "network": self.network,
             "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
         }
-        return json.dumps(told).encode()
+        return json.dumps(order).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +85,10 @@ class ExecutionEnd:
     def parsed(cls, content: bytes) -> "ExecutionEnd":
         """Raises ValueError if it is anything else."""
         try:
-            told = json.loads(content)
+            report = json.loads(content)
         except RecursionError as error:
             raise ValueError("too deep") from error
-        match told:
+        match report:
             case {
                 "code": int(code),
                 "seconds": float(seconds),
@@ -103,12 +103,12 @@ class ExecutionEnd:
 def parse_messages(lines: LineBuffer, piece: bytes) -> list[ExecutionEnd | tuple[bytes, bytes]]:
     """The supervisor's messages: output by its kind, or the end. Raises SandboxError for anything else."""
     try:
-        return [_understood(line) for line in lines.feed(piece)]
+        return [_parse_message(line) for line in lines.feed(piece)]
     except ValueError as error:
         raise LostSandboxError(f"The sandbox sent an invalid message: {error}.", hint=AGAIN) from error
 
 
-def _understood(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
+def _parse_message(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
     kind, content = line[:1], line[1:]
     if kind == b"x":
         return ExecutionEnd.parsed(content)
@@ -134,8 +134,8 @@ class MachineExecution:
         out = OutputCapture(order.limits.output)
         err = OutputCapture(order.limits.output) if order.separate_stderr else out
         try:
-            async with self._under_way() as program:
-                await self._converse(program, out, err)
+            async with self._running_program() as program:
+                await self._read_with_limit(program, out, err)
         finally:
             self._over.set()
         return self._completed(out, err)
@@ -143,23 +143,23 @@ class MachineExecution:
     async def kill(self) -> None:
         self._killed = True
         if self._program is not None and not self._over.is_set():
-            await self._say_kill(self._program)
+            await self._request_kill(self._program)
 
     async def over(self) -> None:
         await self._over.wait()
 
     @asynccontextmanager
-    async def _under_way(self) -> AsyncIterator[MachineProgram]:
+    async def _running_program(self) -> AsyncIterator[MachineProgram]:
         """However it is left, nothing that the command started still runs, as far as the machine can be reached."""
         program = await self._start(await self._send())
         self._program = program
         try:
             if self._killed:
-                await self._say_kill(program)
+                await self._request_kill(program)
             yield program
         finally:
             if self._end is None:
-                await asyncio.shield(self._put_down(program))
+                await asyncio.shield(self._end_and_wait(program))
             await program.release()
 
     async def _start(self, word: str) -> MachineProgram:
@@ -170,29 +170,29 @@ class MachineExecution:
         except asyncio.CancelledError:
             with suppress(SandboxError):
                 program = await starting
-                await self._put_down(program)
+                await self._end_and_wait(program)
                 await program.release()
             raise
 
     async def _send(self) -> str:
         """The word on the command line that refers to the order."""
         stdin_file = ""
-        if len(self.order.stdin) > INLINE // 2:
+        if len(self.order.stdin) > MAX_INLINE // 2:
             stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
             await self.machine.upload(stdin_file, self.order.stdin)
-        told = self.order.as_json(stdin_file, self.machine)
-        if len(told) <= INLINE:
-            return f"inline:{base64.b64encode(told).decode()}"
-        place = f"{PLACE}/orders/{secrets.token_hex(8)}"
-        await self.machine.upload(place, told)
-        return f"file:{place}"
+        order = self.order.as_json(stdin_file, self.machine)
+        if len(order) <= MAX_INLINE:
+            return f"inline:{base64.b64encode(order).decode()}"
+        path = f"{PLACE}/orders/{secrets.token_hex(8)}"
+        await self.machine.upload(path, order)
+        return f"file:{path}"
 
-    async def _converse(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
-        limit = self.order.timeout + GRACE
+    async def _read_with_limit(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
+        limit = self.order.timeout + EXTRA_SECONDS
         clock = asyncio.timeout(limit)
         try:
             async with clock:
-                await self._listen(program, out, err)
+                await self._read_messages(program, out, err)
         except TimeoutError as error:
             if not clock.expired():
                 raise
@@ -203,27 +203,27 @@ class MachineExecution:
             except SandboxError as error:
                 raise LostSandboxError(error.message, hint=error.hint or AGAIN) from error
 
-    async def _listen(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
+    async def _read_messages(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
         lines = LineBuffer(MAX_LINE_LENGTH)
         while chunk := await program.read():
-            for said in parse_messages(lines, chunk):
-                if isinstance(said, ExecutionEnd):
-                    self._end = said
+            for message in parse_messages(lines, chunk):
+                if isinstance(message, ExecutionEnd):
+                    self._end = message
                     return
-                kind, content = said
+                kind, content = message
                 (err if kind == b"e" else out).add(content)
                 if self.order.on_output is not None:
                     self.order.on_output(content)
 
-    async def _put_down(self, program: MachineProgram) -> None:
+    async def _end_and_wait(self, program: MachineProgram) -> None:
         """End the command and wait until everything that it started is gone."""
         with suppress(SandboxError, TimeoutError):  # a lost machine executes nothing, and our caller reports that
-            async with asyncio.timeout(self.machine.patience):
-                await self._say_kill(program)
+            async with asyncio.timeout(self.machine.call_seconds):
+                await self._request_kill(program)
                 while await program.read():
                     pass
 
-    async def _say_kill(self, program: MachineProgram) -> None:
+    async def _request_kill(self, program: MachineProgram) -> None:
         try:
             await program.write(KILL)
         except SandboxError:

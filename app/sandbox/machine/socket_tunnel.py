@@ -16,27 +16,27 @@ INSIDE = f"{PLACE}/tunnel.py"
 class SocketTunnel:
     """What connects to `place` inside (a port of 127.0.0.1, or a socket's path) reaches `socket`."""
 
-    def __init__(self, machine: Machine, place: str, socket: Path) -> None:
+    def __init__(self, machine: Machine, address: str, socket: Path) -> None:
         self._machine = machine
-        self._place = place
+        self._address = address
         self._socket = socket
         self._opened = AsyncExitStack()
-        self._carrying: asyncio.Task[str] | None = None
-        self._alone = asyncio.Lock()
+        self._tunnel_task: asyncio.Task[str] | None = None
+        self._lock = asyncio.Lock()
 
     async def ensure(self) -> None:
         """Raises SandboxError if it cannot be opened."""
-        async with self._alone:
-            if self._carrying is not None and not self._carrying.done():
+        async with self._lock:
+            if self._tunnel_task is not None and not self._tunnel_task.done():
                 return
             await self._opened.aclose()
             await self._machine.upload(INSIDE, PROGRAM.read_bytes())
             async with AsyncExitStack() as opening:
-                argv = ["python3", "-I", INSIDE, self._place, *(["lines"] if self._machine.text else [])]
+                argv = ["python3", "-I", INSIDE, self._address, *(["lines"] if self._machine.text else [])]
                 program = await opening.enter_async_context(started(self._machine, argv))
                 opening.push_async_callback(stop_program, program)
-                said = from_lines(output_lines(program)) if self._machine.text else output_lines(program)
-                self._carrying = await opening.enter_async_context(tunnel(said, program.write, self._socket))
+                output = from_lines(output_lines(program)) if self._machine.text else output_lines(program)
+                self._tunnel_task = await opening.enter_async_context(tunnel(output, program.write, self._socket))
                 self._opened = opening.pop_all()
 
     async def follow(self) -> None:
@@ -47,20 +47,20 @@ class SocketTunnel:
             await self.close()
 
     async def close(self) -> None:
-        async with self._alone:
-            self._carrying = None
+        async with self._lock:
+            self._tunnel_task = None
             await self._opened.aclose()
 
 
 @asynccontextmanager
-async def socket_tunnel(machine: Machine, place: str, socket: Path) -> AsyncIterator[None]:
+async def socket_tunnel(machine: Machine, address: str, socket: Path) -> AsyncIterator[None]:
     """Open while the context lasts."""
-    way = SocketTunnel(machine, place, socket)
+    tunnel_to_socket = SocketTunnel(machine, address, socket)
     try:
-        await way.ensure()
+        await tunnel_to_socket.ensure()
         yield
     finally:
-        await way.close()
+        await tunnel_to_socket.close()
 
 
 async def stop_program(program: MachineProgram) -> None:

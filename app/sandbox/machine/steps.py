@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from app.core.errors import LostSandboxError
-from app.sandbox.base import ENV, FILLED, HOME, LISTING, WORKSPACE
+from app.sandbox.base import BASE_LISTING, ENV, HOME, LIST_COMMAND, WORKSPACE
 from app.sandbox.machine.base import Machine, started
 from app.sandbox.machine.execution import ACCOUNT, PLACE
 from app.sandbox.machine.execution import AGAIN as GOES_ON
 
 SECONDS = 300.0
-MAX_SAID = 1024**2
+MAX_OUTPUT = 1024**2
 ARCHIVE = f"{PLACE}/tree.tar.gz"
 NUMBER = 1500
 """The uid of the agent's account in a machine with its own kernel."""
@@ -45,7 +45,7 @@ setpriv --reuid=$(id -u {ACCOUNT}) --regid=$(id -g {ACCOUNT}) --clear-groups --n
   tar --extract --gzip --preserve-permissions --no-same-owner --file=- < {ARCHIVE}
 found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
 [ "$found" = "$1" ] || {{ echo "$found of $1 files arrived" >&2; exit 3; }}
-{shlex.join(LISTING)} > {PLACE}/filled
+{shlex.join(LIST_COMMAND)} > {PLACE}/filled
 """
 """Complete or not at all: a missing file would look like a deletion."""
 
@@ -96,7 +96,7 @@ for path in "$@"; do
   touch -r {PLACE}/stamp "$parent"
 done
 rm -f {ARCHIVE} {PLACE}/stamp
-install -m 644 {PLACE}/filled {FILLED}
+install -m 644 {PLACE}/filled {BASE_LISTING}
 echo done > {PLACE}/ready
 """
 """The last step: only a machine that reached it is ever opened again.
@@ -105,35 +105,35 @@ What the set-up left in the tree is this machine's own copy, so commands may wri
 could be one of the system's.
 """
 
-AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {FILLED}"
+AGAIN = f"[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {BASE_LISTING}"
 
 
 async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
     """A script's output. Raises SandboxError if it fails or does not end in time."""
-    said = bytearray()
+    output = bytearray()
     clock = asyncio.timeout(seconds)
     try:
         async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
             while chunk := await program.read():
-                said += chunk
-                if len(said) > MAX_SAID:
+                output += chunk
+                if len(output) > MAX_OUTPUT:
                     raise LostSandboxError("The sandbox sent an invalid message: too much output.", hint=GOES_ON)
             await program.ended()
     except TimeoutError as error:
         if not clock.expired():
             raise
         raise LostSandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=GOES_ON) from error
-    return said.decode(errors="replace")
+    return output.decode(errors="replace")
 
 
 async def note_left_out(machine: Machine, sentences: Sequence[str]) -> None:
     await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(sentences)))
 
 
-def notes(said: str) -> tuple[str, ...]:
+def notes(output: str) -> tuple[str, ...]:
     """The contents of LEFT_OUT. Raises SandboxError if it is anything else."""
     with suppress(ValueError, RecursionError):
-        sentences = json.loads(said)
+        sentences = json.loads(output)
         if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
             return tuple(sentences)
     raise LostSandboxError(

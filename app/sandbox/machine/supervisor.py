@@ -124,7 +124,7 @@ def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
         raise SystemExit(f"there is no filter of system calls for the processor {machine}")
     program = ctypes.create_string_buffer(base64.b64decode(filters.get(machine, "")))
     length = (len(program) - 1) // FILTER_INSTRUCTION
-    told = struct.pack("HxxxxxxP", length, ctypes.addressof(program))
+    filter_program = struct.pack("HxxxxxxP", length, ctypes.addressof(program))
     libc = ctypes.CDLL(None, use_errno=True)
 
     def begin() -> None:
@@ -137,7 +137,8 @@ def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
                 fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP))
         if length and (
-            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, told, 0, 0)
+            libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            or libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter_program, 0, 0)
         ):
             raise OSError(ctypes.get_errno(), "no filter")
         _ = program  # held until here
@@ -202,7 +203,7 @@ def end_account(number: int) -> None:
         os.setresuid(0, 0, 0)
 
 
-def say(kind: str, chunk: bytes) -> None:
+def send_output(kind: str, chunk: bytes) -> None:
     for start in range(0, len(chunk), CHUNK):
         write(kind.encode() + base64.b64encode(chunk[start : start + CHUNK]) + b"\n")
 
@@ -237,7 +238,7 @@ class ControlChannel:
         kept = self.kept[kind]
         kept.add(chunk)
         if self.order["stream"]:
-            say(kind, chunk)
+            send_output(kind, chunk)
         if kept.seen > self.order["ceiling"] and not self.flooded:
             self.flooded = True
             self.kill()
@@ -251,14 +252,14 @@ class ControlChannel:
                 if source is not None:
                     selector.register(source, selectors.EVENT_READ, name)
             while any(key.data for key in selector.get_map().values()):
-                ready = selector.select(self.patience(deadline))
+                ready = selector.select(self.wait_seconds(deadline))
                 if not ready and self.over:
                     break
                 for key, _ in ready:
                     if not self.on_readable(key.data, key.fd):
                         selector.unregister(key.fileobj)
 
-    def patience(self, deadline: float) -> float | None:
+    def wait_seconds(self, deadline: float) -> float | None:
         """How long to wait for the next output; kills the command if its time is up."""
         left = deadline - time.monotonic()
         if left <= 0 and not self.timed_out:
@@ -299,34 +300,34 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
         become_subreaper()
     group = ProcessGroup(order["memory"])
     started = time.monotonic()
-    apart = subprocess.PIPE if order["apart"] else subprocess.STDOUT
+    stderr = subprocess.PIPE if order["apart"] else subprocess.STDOUT
     try:
         process = subprocess.Popen(
             command(order),
             stdin=source,
             stdout=subprocess.PIPE,
-            stderr=apart,
+            stderr=stderr,
             bufsize=0,
             env={},
             preexec_fn=start(order, group),  # noqa: PLW1509 - there is one thread
         )
     except OSError as error:
-        say("o", f"{error.strerror}\n".encode())
+        send_output("o", f"{error.strerror}\n".encode())
         return {"code": CANNOT_EXECUTE, "seconds": 0.0, "timed_out": False, "flooded": False, "dropped": 0}
-    talk = ControlChannel(order, process)
-    talk.listen()
+    channel = ControlChannel(order, process)
+    channel.listen()
     dropped = 0
     if not order["stream"]:
-        for kind, kept in talk.kept.items():
-            say(kind, kept.value())
+        for kind, kept in channel.kept.items():
+            send_output(kind, kept.value())
             dropped += kept.seen - len(kept.value())
-    code = talk.code()
+    code = channel.code()
     group.end()
     return {
         "code": code,
         "seconds": time.monotonic() - started,
-        "timed_out": talk.timed_out,
-        "flooded": talk.flooded,
+        "timed_out": channel.timed_out,
+        "flooded": channel.flooded,
         "dropped": dropped,
     }
 

@@ -66,14 +66,14 @@ def is_manifest(path: str) -> bool:
     return PurePosixPath(path).name in _MANIFESTS or _DECIDING.fullmatch(path) is not None
 
 
-def find_visible(name: str) -> str | None:
+def find_tool_for_sandbox(name: str) -> str | None:
     """A tool of this machine that a sandbox shows too: below /usr, or next to a toolchain's own programs."""
     found = shutil.which(name)
     if found is None or name not in {"yarn", "pnpm"}:
         return found
     node = shutil.which("node")
-    beside = node is not None and Path(found).parent == Path(node).parent
-    return found if beside or Path(found).resolve().is_relative_to("/usr") else None
+    next_to_node = node is not None and Path(found).parent == Path(node).parent
+    return found if next_to_node or Path(found).resolve().is_relative_to("/usr") else None
 
 
 async def plan_setup(
@@ -84,7 +84,7 @@ async def plan_setup(
     clients: Callable[[], Awaitable[PackageClients]],
     python: Path,
     scope: str = "",
-    find_tool: FindTool = find_visible,
+    find_tool: FindTool = find_tool_for_sandbox,
     choice: SetupChoice = DETECTED,
 ) -> SetupPlan:
     """Configured `commands`, or (None) what is detected. The clients are asked only if something is installed.
@@ -110,18 +110,18 @@ async def plan_setup(
         return SetupPlan(origin="none" if commands is None else origin, notes=notes)
     programs = {**tools, "python": choice.python or str(python)}
     owner = "" if all(need.neutral for need in needs if need.commands) else scope
-    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
-    left_out = _concerning(asked, needs)
-    if asked.cargo_config:
-        needs = [EcosystemNeeds("cargo", commands=(configure_cargo(asked.cargo_config),)), *needs]
-    environment = {**dict(asked.environment), **dict(_flat(need.environment for need in needs))}
+    indexes, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    left_out = _index_problems(indexes, needs)
+    if indexes.cargo_config:
+        needs = [EcosystemNeeds("cargo", commands=(configure_cargo(indexes.cargo_config),)), *needs]
+    environment = {**dict(indexes.environment), **dict(_flat(need.environment for need in needs))}
     return SetupPlan(
         commands=_commands(needs),
         key=_key(files, needs, versions, owner),
-        hosts=_flat([asked.hosts, hosts]),
+        hosts=_flat([indexes.hosts, hosts]),
         environment=tuple(sorted(environment.items())),
         directories=_flat(need.directories for need in needs),
-        readable=tuple(str(path) for path in asked.directories),
+        readable=tuple(str(path) for path in indexes.directories),
         notes=_flat([notes, left_out]),
         origin=origin,
         groups=_groups(needs),
@@ -141,15 +141,15 @@ async def plan_tools(
     SetupError if no index can be used.
     """
     needs = [EcosystemNeeds(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
-    asked, versions = await asyncio.gather(clients(), _versions(needs, programs))
-    _concerning(asked, needs)
+    indexes, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    _index_problems(indexes, needs)
     facts = {"format": FORMAT, "machine": platform.machine(), "commands": list(commands), "versions": versions}
     return SetupPlan(
         commands=tuple(commands),
         key=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest(),
-        hosts=asked.hosts,
-        environment=tuple(sorted({**dict(asked.environment), **dict(NODE_ENVIRONMENT)}.items())),
-        readable=tuple(str(path) for path in asked.directories),
+        hosts=indexes.hosts,
+        environment=tuple(sorted({**dict(indexes.environment), **dict(NODE_ENVIRONMENT)}.items())),
+        readable=tuple(str(path) for path in indexes.directories),
         origin="configuration",
     )
 
@@ -201,10 +201,10 @@ def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _concerning(asked: PackageClients, needs: Sequence[EcosystemNeeds]) -> list[str]:
+def _index_problems(indexes: PackageClients, needs: Sequence[EcosystemNeeds]) -> list[str]:
     """Sentences about indexes that are left out. Raises SetupError if nothing can be installed without one."""
     used = {need.client for need in needs if need.commands}
-    problems = [problem for problem in asked.problems if problem.client in used]
+    problems = [problem for problem in indexes.problems if problem.client in used]
     for problem in problems:
         if problem.fatal:
             raise SetupError(

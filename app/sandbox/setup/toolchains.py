@@ -60,16 +60,16 @@ def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
     python = Path(sys.base_prefix).resolve()
     if not python.is_relative_to("/usr"):
         yield _FoundToolchain("Python", python)
-    asked = [
+    programs = [
         *((f"Python 3.{minor}", f"python3.{minor}", _PREFIX) for minor in _newer()),
         ("Node", "node", ("-p", "process.execPath")),
         ("Rust", "rustc", ("--print", "sysroot")),
         ("Go", "go", ("env", "GOROOT")),
     ]
     # All at once: a version manager's shim takes half a second to report a missing version.
-    with ThreadPoolExecutor(len(asked)) as pool:
-        prefixes = list(pool.map(lambda one: _prefix(one[1], one[2], environment), asked))
-    for (name, _, _), prefix in zip(asked, prefixes, strict=True):
+    with ThreadPoolExecutor(len(programs)) as pool:
+        prefixes = list(pool.map(lambda one: _prefix(one[1], one[2], environment), programs))
+    for (name, _, _), prefix in zip(programs, prefixes, strict=True):
         if prefix is not None:
             yield _FoundToolchain(name, prefix)
     for version, program in installed_pythons(environment).items():
@@ -98,8 +98,8 @@ def installed_pythons(environment: Mapping[str, str]) -> dict[str, Path]:
 def newer_pythons(environment: Mapping[str, str]) -> dict[int, Path]:
     """Interpreters that a sandbox shows besides our own, by their minor version."""
     question = ("-I", "-c", "import sys; print(sys._base_executable)")
-    asked = {minor: _ask(f"python3.{minor}", question, environment) for minor in _newer()}
-    return {minor: told for minor, told in asked.items() if told is not None}
+    answers = {minor: _ask(f"python3.{minor}", question, environment) for minor in _newer()}
+    return {minor: path for minor, path in answers.items() if path is not None}
 
 
 def _newer() -> range:
@@ -108,10 +108,10 @@ def _newer() -> range:
 
 def _prefix(program: str, question: Sequence[str], environment: Mapping[str, str]) -> Path | None:
     """Where a program is installed that is in none of the system's own directories."""
-    told = _ask(program, question, environment)
-    if told is None:
+    path = _ask(program, question, environment)
+    if path is None:
         return None
-    answer = told.resolve()
+    answer = path.resolve()
     prefix = answer.parent.parent if answer.is_file() else answer
     return prefix if prefix.is_dir() and f"{prefix}/bin" not in SYSTEM_PATH else None
 
@@ -123,7 +123,7 @@ def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) 
     if at is None:
         return None
     try:
-        told = subprocess.run(
+        answer = subprocess.run(
             [at, *question],
             env=dict(environment),
             cwd="/",
@@ -134,7 +134,7 @@ def _ask(program: str, question: Sequence[str], environment: Mapping[str, str]) 
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return Path(told.stdout.strip()) if told.stdout.startswith("/") else None
+    return Path(answer.stdout.strip()) if answer.stdout.startswith("/") else None
 
 
 def _too_broad(prefix: Path, guarded: Sequence[Path]) -> str:

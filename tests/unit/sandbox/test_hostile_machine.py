@@ -51,7 +51,7 @@ class Machine:
     """It takes everything, and answers each program with `pieces`."""
 
     pieces: Iterator[bytes]
-    patience: float = 1.0
+    call_seconds: float = 1.0
     namespaces: bool = True
     limits_commands: bool = True
     text: bool = False
@@ -164,7 +164,7 @@ async def test_a_flood_ends_with_the_commands_time() -> None:
 
     @dataclass
     class EndlessMachine(Machine):
-        patience: float = 0.05
+        call_seconds: float = 0.05
 
         async def start(self, argv: Sequence[str]) -> ScriptedProgram:
             return EndlessProgram(self.pieces)

@@ -23,4 +23,4 @@ def test_memory_stays_within_limit_and_one_chunk() -> None:
     kept = OutputCapture(1000)
     for _ in range(1000):
         kept.add(b"x" * 700)
-    assert sum(map(len, kept.held())) <= 1000 + 700
+    assert sum(map(len, kept.all_kept())) <= 1000 + 700

@@ -23,22 +23,22 @@ path = "lib.rs"
 [dependencies]
 asked-for = "1"
 """
-_KNOCK = re.compile(rb"CONNECT ([A-Za-z0-9.-]+:[0-9]+) ")
+_CONNECT_REQUEST = re.compile(rb"CONNECT ([A-Za-z0-9.-]+:[0-9]+) ")
 _REFUSAL = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _PUBLIC = "crates-io"
-_KNOCK_SECONDS = 3.0
+_ASK_SECONDS = 3.0
 _FETCH_SECONDS = 1.0
 
 
 async def ask_cargo(environment: Mapping[str, str]) -> PackageClients:
     """Index and download hosts of an installed cargo."""
-    if await ask(["cargo", "--version"], environment, seconds=_KNOCK_SECONDS) is None:
+    if await ask(["cargo", "--version"], environment, seconds=_ASK_SECONDS) is None:
         return PackageClients()
     configuration = await asyncio.to_thread(_configuration, environment)
     found = read_cargo(configuration)
     indexes = [locate(url) for url in _index_urls(configuration)]
     if replacement(configuration) is None:
-        indexes.append(await _knock(environment))
+        indexes.append(await _find_requested_host(environment))
     proxy = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     remote = [index for index in indexes if index.origin and not index.credentials]
     downloads = await asyncio.gather(*(asyncio.to_thread(_downloads, index.url, proxy) for index in remote))
@@ -101,27 +101,27 @@ def _configuration(environment: Mapping[str, str]) -> dict[str, Any]:
     return {}
 
 
-async def _knock(environment: Mapping[str, str]) -> IndexLocation:
+async def _find_requested_host(environment: Mapping[str, str]) -> IndexLocation:
     """Let cargo fetch a crate through a proxy that refuses, and note the requested host. Needs no network."""
-    asked: list[IndexLocation] = []
+    requested: list[IndexLocation] = []
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = _KNOCK.match(await reader.read(4096))
+        found = _CONNECT_REQUEST.match(await reader.read(4096))
         if found:
-            asked.append(locate(f"https://{found[1].decode('ascii')}".removesuffix(":443")))
+            requested.append(locate(f"https://{found[1].decode('ascii')}".removesuffix(":443")))
         writer.write(_REFUSAL)
         writer.close()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    door = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    proxy_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     with scratch("cargo") as crate:
         (crate / "Cargo.toml").write_text(_CRATE, encoding="utf-8")
         (crate / "lib.rs").touch()
-        closed = {"CARGO_HOME": str(crate), "CARGO_HTTP_PROXY": door, "CARGO_NET_RETRY": "0"}
+        proxy_settings = {"CARGO_HOME": str(crate), "CARGO_HTTP_PROXY": proxy_url, "CARGO_NET_RETRY": "0"}
         command = ["cargo", "fetch", "--manifest-path", str(crate / "Cargo.toml")]
         async with server:
-            await ask(command, {**environment, **closed}, seconds=_KNOCK_SECONDS)
-    return asked[0] if asked else IndexLocation("")
+            await ask(command, {**environment, **proxy_settings}, seconds=_ASK_SECONDS)
+    return requested[0] if requested else IndexLocation("")
 
 
 def _downloads(index: str, proxy: str) -> IndexLocation:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from app.sandbox.setup.clients.base import IndexLocation, PackageClients, ask, credentials_problem, locate
 
-_ASKED = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE")
+_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE")
 
 
 async def ask_go(environment: Mapping[str, str]) -> PackageClients:
-    answer = await ask(["go", "env", "-json", *_ASKED], environment)
+    answer = await ask(["go", "env", "-json", *_VARIABLES], environment)
     return PackageClients() if answer is None else read_go(json.loads(answer))
 
 
@@ -22,7 +22,7 @@ def read_go(settings: dict[str, str]) -> PackageClients:
         return PackageClients(problems=tuple(problems))
     return PackageClients(
         hosts=tuple(location.origin for location in [*locations, *_checksums(settings)] if location.origin),
-        environment=tuple((name, settings[name]) for name in _ASKED if settings.get(name)),
+        environment=tuple((name, settings[name]) for name in _VARIABLES if settings.get(name)),
         directories=tuple(location.path for location in locations if location.path is not None),
     )
 

@@ -7,7 +7,7 @@ from app.config.settings import settings_from
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import ENV, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.changes import baseline, export, restore
-from app.sandbox.e2b.indexes import ask_reachable, find_in_template, unsettled
+from app.sandbox.e2b.indexes import ask_reachable, find_in_template, without_settings
 from app.sandbox.e2b.provider import E2BProvider
 from app.sandbox.setup.package_hosts import PackageClients
 from tests.support.e2b.server import LocalE2B
@@ -129,13 +129,13 @@ class TestIndexes:
         assert "PIP_INDEX_URL" not in dict(asked.environment)
 
     async def test_a_public_one_is(self) -> None:
-        home = {**unsettled(dict(os.environ)), "PIP_INDEX_URL": "https://index.example.com/simple"}
+        home = {**without_settings(dict(os.environ)), "PIP_INDEX_URL": "https://index.example.com/simple"}
         asked = await ask_reachable({**home, "PIP_CONFIG_FILE": os.devnull}, Path("/usr/bin/python3"))
         assert "https://index.example.com" in asked.hosts
         assert dict(asked.environment)["PIP_INDEX_URL"] == "https://index.example.com/simple"
 
     def test_nobodys_settings_are_taken_along(self) -> None:
-        asked = unsettled({"PATH": "/bin", "HOME": "/root", "PIP_INDEX_URL": "x", "NPM_TOKEN": CANARY})
+        asked = without_settings({"PATH": "/bin", "HOME": "/root", "PIP_INDEX_URL": "x", "NPM_TOKEN": CANARY})
         assert CANARY not in asked.values()
         assert asked["HOME"] != "/root"
         assert find_in_template("cargo") is None

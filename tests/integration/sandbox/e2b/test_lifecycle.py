@@ -8,7 +8,7 @@ import pytest
 
 from app.core.errors import SandboxError, SetupError
 from app.sandbox.base import ENV, SandboxSpec, SetupPlan
-from app.sandbox.e2b.cloud import ALIVE
+from app.sandbox.e2b.cloud import LIFETIME
 from app.sandbox.e2b.provider import E2BProvider
 from tests.support.e2b.server import LocalE2B
 from tests.support.sandboxes import filler, opened, shell
@@ -38,7 +38,7 @@ class TestParking:
     async def test_it_has_a_time_to_live_and_our_tag(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         async with opened(provider, SPEC):
             (machine,) = e2b.machines.values()
-            assert machine.alive == ALIVE
+            assert machine.alive == LIFETIME
             assert machine.metadata["agent-fix-key"] == SPEC.key
             assert len(machine.metadata["agent-fix"]) == 32
 
@@ -51,7 +51,7 @@ class TestParking:
                 await asyncio.sleep(0.01)
             (machine.root / "workspace/done").touch()
             assert (await running).ok
-            assert machine.alive == ALIVE
+            assert machine.alive == LIFETIME
 
 
 class TestLosing:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.setup.plan import find_visible
+from app.sandbox.setup.plan import find_tool_for_sandbox
 from tests.e2e.test_external_agents import FIX, HAND_IN, LOOK_AROUND, TIMEOUT
 from tests.support.cli_job import PLAN, CliJob, ended
 from tests.support.e2b.server import LocalE2B
@@ -18,7 +18,7 @@ from tests.support.shell_model import ShellModel
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("runner", ["kilo", "codex"])
 def test_it_fixes_the_project_to_proved(runner: str, e2b: LocalE2B, tmp_path: Path) -> None:
-    if find_visible("npm") is None:
+    if find_tool_for_sandbox("npm") is None:
         pytest.skip(f"{runner} was NOT TESTED: this machine lacks npm, which stands for that of E2B's template")
     secrets = {"model key": canary(), "E2B's key": e2b.account.key}
     with ShellModel(PLAN, [LOOK_AROUND, FIX, HAND_IN]) as model:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import SetupError
-from app.sandbox.e2b.policy import CLOSED, EVERYTHING, NetworkPolicy, while_set_up
+from app.sandbox.e2b.policy import CLOSED, EVERYTHING, NetworkPolicy, during_setup
 
 HOSTS = ("index.example.com", "files.example.com")
 CREATED: dict[str, Any] = {"allow_out": [], "deny_out": [EVERYTHING], "allow_public_traffic": False}
@@ -14,7 +14,7 @@ CREATED: dict[str, Any] = {"allow_out": [], "deny_out": [EVERYTHING], "allow_pub
 def test_nothing_is_allowed_but_what_a_set_up_names() -> None:
     assert CLOSED.at_creation() == CREATED
     assert CLOSED.as_update() == {"allow_out": [], "deny_out": [EVERYTHING], "rules": {}}
-    opened = while_set_up(["https://index.example.com", "files.example.com", "https://index.example.com:443"])
+    opened = during_setup(["https://index.example.com", "files.example.com", "https://index.example.com:443"])
     assert opened == NetworkPolicy(HOSTS)
     assert opened.as_update()["allow_out"] == list(HOSTS)
 
@@ -58,4 +58,4 @@ def test_the_internet_as_a_whole_and_nothing_at_all_are_differences() -> None:
 )
 def test_a_mirror_of_this_machine_is_refused(entry: str) -> None:
     with pytest.raises(SetupError, match="cloud sandbox cannot reach it"):
-        while_set_up([entry])
+        during_setup([entry])
