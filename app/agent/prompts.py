@@ -41,6 +41,7 @@ Name = Literal[
 _REQUEST = "What is wanted now, in the words of the person who asked, who may"
 _NO_REQUEST = "What is wrong with it stands below: put that right."
 _KIND = "Kind of task"
+_ASKED_PROMPT = "How the repository wants this to be done, as the person who asked chose"
 _GUARDS = "Existing tests near the plan's files, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
 _EXAMPLE = "One of the independent tests that your work has to pass; the others are held back"
@@ -115,7 +116,7 @@ def render_brief(
     request_first = name in {"follow_up", "question"}
     sections = [
         (_REQUEST, "" if request_first else task.request),
-        *(_guided(_KIND, job.kind, overrides, mark) if job.aim == "fix" and not tests else ()),
+        *(_kind_of_task(job, overrides, mark) if job.aim == "fix" and not tests else ()),
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         (_IMAGES, _data(mark, images)),
         ("Questions, and what people answered", render_answers(answers)),
@@ -196,6 +197,15 @@ def _opening(job: Job) -> Name:
     if job.conflicts:
         return "conflicts"
     return "follow_up" if job.task.follows_up else "brief"
+
+
+def _kind_of_task(job: Job, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
+    """The texts for the task's kind, then the repository's own prompt that was asked for."""
+    asked = overrides.of(job.task.prompt) if job.task.prompt else None
+    if asked is None:
+        return _guided(_KIND, job.kind, overrides, mark)
+    sections = [] if asked.replace else _guided(_KIND, job.kind, overrides, mark)
+    return [*sections, (f"{_ASKED_PROMPT} ({asked.path})", _data(mark, asked.text))]
 
 
 def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> list[tuple[str, str]]:

@@ -166,6 +166,12 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_work(fix: argparse.ArgumentParser) -> None:
     task = fix.add_argument_group("task")
     task.add_argument("--kind", choices=KINDS, help="the kind of task (default: detected from labels, title and words)")
+    task.add_argument(
+        "--prompt", metavar="NAME", help="work with the repository's prompt NAME (.github/agent-fix/prompts)"
+    )
+    task.add_argument(
+        "--allow", action="append", default=[], metavar="PATH", help="let this job change this protected path"
+    )
     task.add_argument("--fixed-by", metavar="COMMIT", help="only write tests for the fix in COMMIT")
     task.add_argument(
         "--attempts",

@@ -15,6 +15,7 @@ from app.agent.registry import find_recipe
 from app.cli.issue_images import images_beside
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
+from app.config.prompt_overrides import Override, asked_for, read_overrides
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.config.settings import Settings, read_settings
 from app.core import failpoints
@@ -25,12 +26,13 @@ from app.core.issue_file import IssueAddress, read_issue, where_issue
 from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
 from app.core.model_names import ModelNames, Reasoning
 from app.core.plan_text import parse_plan_file
-from app.core.task import MAX_ISSUE_BODY, Issue, Task, TaskKind
+from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, Task, TaskKind
 from app.core.task_kind import KindDecision, TaskSignals, kind_of
 from app.llm.ledger import parse_usd
 from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_store import GitStore
 from app.repo.inspection import RepositoryInspection, inspect, note_about, slug, top_level
+from app.verify.gates.protected import allowed_path
 
 PlanMode = Literal["auto", "approve", "only", "none"]
 MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
@@ -55,6 +57,8 @@ class FixOptions:
     max_steps: int | None = None
     max_minutes: float | None = None
     kind: TaskKind | None = None
+    prompt: str | None = None
+    allow: tuple[str, ...] = ()
     fixed_by: str | None = None
     attempts: int = 1
     images: bool = False
@@ -88,6 +92,8 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         max_steps=arguments.max_steps,
         max_minutes=arguments.max_minutes,
         kind=arguments.kind,
+        prompt=arguments.prompt,
+        allow=tuple(arguments.allow),
         fixed_by=arguments.fixed_by,
         attempts=arguments.attempts,
         images=arguments.images,
@@ -183,6 +189,8 @@ def work_key(job: Job) -> str:
     )  # also finds jobs from before this option existed
     more = [job.task.kind, job.task.fixed_by, job.attempts]
     chosen += [] if more == ["bug", "", 1] else [more]
+    asked = [job.task.prompt, *(each.path for each in job.task.allowed_paths)]
+    chosen += [] if asked == [""] else [asked]
     chosen += [[image.digest for image in job.task.images]] if job.task.images else []
     return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
 
@@ -217,7 +225,8 @@ class LocalJobDraft:
         )
 
     def _task(self) -> Task:
-        kind = self._kind()
+        prompt = asked_for(self.options.prompt, read_overrides(self.inspected.tree)) if self.options.prompt else None
+        kind = self._kind(prompt)
         return Task(
             repository=str(self.inspected.root),
             issue=self.issue,
@@ -226,15 +235,21 @@ class LocalJobDraft:
             slug=slug(self.issue.title),
             kind=kind.kind,
             kind_reason=kind.reason,
+            prompt=prompt.name if prompt else "",
+            allowed_paths=tuple(map(_allowed, self.options.allow)),
             fixed_by=self._fix() if kind.kind == "tests" else "",
             images=tuple(self.image_collection.images),
             images_left_out=self.image_collection.notes,
         )
 
-    def _kind(self) -> KindDecision:
+    def _kind(self, prompt: Override | None) -> KindDecision:
         options, issue = self.options, self.issue
         if options.fixed_by is None:
-            return kind_of(TaskSignals(issue.title, labels=issue.labels, requested_kind=options.kind))
+            name, kind = (prompt.name, prompt.kind) if prompt else ("", None)
+            signals = TaskSignals(
+                issue.title, labels=issue.labels, requested_kind=options.kind, prompt=name, prompt_kind=kind
+            )
+            return kind_of(signals)
         if options.kind not in (None, "tests"):
             raise AgentFixError(f"--fixed-by is for tests of a fix and cannot be combined with --kind {options.kind}.")
         return KindDecision("tests", "the fix was named with `--fixed-by`")
@@ -260,6 +275,13 @@ class LocalJobDraft:
         if self.config.model is None:
             raise AgentFixError("No model is set.", hint=MODEL_HINT, code=ExitCode.MODEL)
         return self.config.model.models
+
+
+def _allowed(path: str) -> AllowedPath:
+    try:
+        return AllowedPath(path=allowed_path(path))
+    except ValueError as error:
+        raise AgentFixError(f"--allow {error}.") from None
 
 
 def _attempts(number: int) -> int:

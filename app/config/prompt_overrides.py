@@ -1,14 +1,16 @@
-"""Reads a repository's prompt files, which extend or replace the prompt of a kind of work or of planning.
+"""Reads a repository's prompt files: for a kind of work, for planning, or with a name of their own to ask for.
 
 They are read from the base commit if it is on the default branch, never from a pull request's branch. They are shown
 like the repository's other rules, and cannot change the rules for all jobs.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Final, Literal, get_args
 
+from app.core.errors import ConfigError
 from app.core.record import Record
 from app.core.strict_yaml import read_yaml
 from app.core.task import TaskKind
@@ -21,19 +23,27 @@ MAX_BYTES: Final = 4_000
 MAX_NOTES: Final = 5
 
 OverrideName = Literal[TaskKind, "plan"]
-NAMES: Final[tuple[OverrideName, ...]] = (*get_args(TaskKind), "plan")
+KINDS: Final[tuple[TaskKind, ...]] = get_args(TaskKind)
+NAMES: Final[tuple[OverrideName, ...]] = (*KINDS, "plan")
+RESERVED: Final = frozenset({"system", "ask", "default", "with"})
+"""Names that would suggest that a file changes what no file can change."""
+_OWN_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_FRONT_MATTER = "`replace: true` or `replace: false`"
 
 
 class Override(Record):
     """One file, which extends our prompt or replaces it."""
 
-    name: OverrideName
+    name: str
+    """One of `NAMES`, or another: then it is used only where it is asked for."""
     text: str
     replace: bool = False
+    kind: TaskKind | None = None
+    """Of a prompt with a name of its own: the kind of the tasks that it is used for."""
 
     @property
     def path(self) -> str:
-        return f"{DIRECTORY}/{self.name}.md"
+        return path_of(self.name)
 
 
 class Overrides(Record):
@@ -42,8 +52,11 @@ class Overrides(Record):
     files: tuple[Override, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def of(self, name: OverrideName) -> Override | None:
+    def of(self, name: str) -> Override | None:
         return next((each for each in self.files if each.name == name), None)
+
+    def with_file(self, file: Override) -> "Overrides":
+        return self.model_copy(update={"files": (*self.files, file)})
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -51,6 +64,17 @@ class Overrides(Record):
 
 
 NO_OVERRIDES: Final = Overrides()
+
+
+def asked_for(name: str, overrides: Overrides) -> Override:
+    """The prompt of that name. Raises ConfigError that names similar ones."""
+    if (found := overrides.of(name)) is not None and name not in NAMES:
+        return found
+    own = sorted(each.name for each in overrides.files if each.name not in NAMES)
+    similar = get_close_matches(name, own, n=1, cutoff=0.6)
+    meant = f" Did you mean `{similar[0]}`?" if similar else f" There are {', '.join(own)}." if own else ""
+    why = next((note for note in overrides.notes if path_of(name) in note), "")
+    raise ConfigError(f"There is no usable prompt `{path_of(name)}`.{meant} {why}".strip())
 
 
 def read_overrides(tree: Tree) -> Overrides:
@@ -83,20 +107,24 @@ def _read(path: str, content: bytes) -> Override | str:
         front_matter, body = _parts(content.decode())
     except UnicodeDecodeError:
         return f"`{path}` is ignored: it is not UTF-8 text."
-    replace, text = _replaces(front_matter), visible(body).text.strip()
-    if replace is None:
-        return f"`{path}` is ignored: its front matter may only contain `replace: true` or `replace: false`."
-    return Override(name=name, text=text, replace=replace) if text else f"`{path}` is ignored: it is empty."
+    override, text = _settings(name, front_matter), visible(body).text.strip()
+    if override is None:
+        also = "" if name in NAMES else f", and `kind:` with one of {', '.join(KINDS)}"
+        return f"`{path}` is ignored: its front matter may only contain {_FRONT_MATTER}{also}."
+    return override.model_copy(update={"text": text}) if text else f"`{path}` is ignored: it is empty."
 
 
-def _replaces(front_matter: str) -> bool | None:
-    """The value of `replace`, False without front matter; None if the front matter is invalid."""
+def _settings(name: str, front_matter: str) -> Override | None:
+    """The override without its text; None if the front matter is invalid."""
     document = read_yaml(front_matter.encode())
     settings = document.value if document.value is not None else {}
-    if document.problems or not isinstance(settings, dict) or settings.keys() - {"replace"}:
+    known = {"replace"} if name in NAMES else {"replace", "kind"}
+    if document.problems or not isinstance(settings, dict) or settings.keys() - known:
         return None
-    replace = settings.get("replace", False)
-    return replace if isinstance(replace, bool) else None
+    replace, kind = settings.get("replace", False), settings.get("kind")
+    if not isinstance(replace, bool) or (kind is not None and kind not in KINDS):
+        return None
+    return Override.model_validate({"name": name, "text": "", "replace": replace, "kind": kind})
 
 
 def _parts(text: str) -> tuple[str, str]:
@@ -108,16 +136,30 @@ def _parts(text: str) -> tuple[str, str]:
     return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
 
 
-def _name(path: str) -> OverrideName | None:
-    place = PurePosixPath(path)
-    return next((name for name in NAMES if place == PurePosixPath(DIRECTORY, f"{name}.md")), None)
+def path_of(name: str) -> str:
+    return f"{DIRECTORY}/{name}.md"
+
+
+def is_own_name(name: str) -> bool:
+    """True for the name that a repository may give to a prompt of its own."""
+    return bool(_OWN_NAME.fullmatch(name)) and name not in NAMES and name not in RESERVED and not _slip(name)
+
+
+def _slip(name: str) -> str:
+    """The known name that was probably meant: `bugs` is no prompt of its own."""
+    return next(iter(get_close_matches(name, NAMES, n=1, cutoff=0.8)), "")
+
+
+def _name(path: str) -> str | None:
+    stem = PurePosixPath(path).stem
+    return stem if path == path_of(stem) and (stem in NAMES or is_own_name(stem)) else None
 
 
 def _unknown(path: str) -> str:
-    stem = PurePosixPath(path).stem
-    similar = get_close_matches(stem, NAMES, n=1, cutoff=0.6)
-    meant = f" Did you mean `{similar[0]}.md`?" if similar else ""
-    return f"`{one_line(path)[:120]}` is ignored: prompts are {', '.join(f'`{name}.md`' for name in NAMES)}.{meant}"
+    meant = f" Did you mean `{similar}.md`?" if (similar := _slip(PurePosixPath(path).stem)) else ""
+    names = ", ".join(f"`{name}.md`" for name in NAMES)
+    how = f"prompts are {names}, and names of your own in small letters, digits and `-`"
+    return f"`{one_line(path)[:120]}` is ignored: {how}.{meant}"
 
 
 def _too_large(path: str, size: int) -> str:

@@ -72,6 +72,15 @@ def command(value: str) -> str:
     return value
 
 
+def allowed_path(value: str) -> str:
+    """A file's path, or a directory's with a slash at its end: never a pattern."""
+    parts = value.rstrip("/").split("/")
+    plain = value.isprintable() and len(value) <= 300 and not set(value) & set("*?[]!\\`")
+    if not plain or not all(parts) or {".", ".."} & set(parts):
+        raise ValueError("needs one path as in the repository, such as infra/main.tf or infra/, and no pattern")
+    return value
+
+
 def gate_name(value: str) -> str:
     if not _GATE_NAME.fullmatch(value):
         raise ValueError("must be a short name such as coverage")

@@ -67,6 +67,17 @@ class TaskOrigin(Record):
     """The person who asked; their permission is checked again before anything is published."""
 
 
+class AllowedPath(Record):
+    """A path that the configuration protects and that a person let one job change; a directory ends with `/`."""
+
+    path: str
+    by: str = ""
+    """The person's login; empty if it was allowed on the command line."""
+
+    def covers(self, path: str) -> bool:
+        return path.startswith(self.path) if self.path.endswith("/") else path == self.path
+
+
 class Task(Record):
     """One thing to do in one repository.
 
@@ -89,6 +100,10 @@ class Task(Record):
     kind: TaskKind = "bug"
     kind_reason: str = ""
     """Why the task is of that kind, as the end of a sentence; empty if no rule applied."""
+    prompt: str = ""
+    """The repository's own prompt that was asked for (`app.config.prompt_overrides`); empty if none was."""
+    allowed_paths: tuple[AllowedPath, ...] = ()
+    """Protected paths that this job may change."""
     images: tuple[TaskImage, ...] = ()
     """Images to describe, if the repository or the command enabled that (`app.pipeline.image_descriptions`)."""
     images_left_out: tuple[str, ...] = ()

@@ -20,6 +20,9 @@ class TaskSignals:
     labels: tuple[str, ...] = ()
     work: WorkType = "issue"
     requested_kind: TaskKind | None = None
+    prompt: str = ""
+    """The repository's prompt that was asked for, and the kind of tasks that it is for, if it names one."""
+    prompt_kind: TaskKind | None = None
 
 
 ASKABLE: Final[tuple[TaskKind, ...]] = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
@@ -48,6 +51,12 @@ def _requested_kind(signals: TaskSignals) -> KindDecision | None:
         if signals.requested_kind
         else None
     )
+
+
+def _prompt(signals: TaskSignals) -> KindDecision | None:
+    if signals.prompt_kind is None:
+        return None
+    return KindDecision(signals.prompt_kind, f"the prompt `{signals.prompt}` is for such tasks")
 
 
 _THAT_WAS_ASKED = "that was asked for"
@@ -100,6 +109,7 @@ def _words(signals: TaskSignals) -> KindDecision | None:
 RULES: Final[tuple[Callable[[TaskSignals], KindDecision | None], ...]] = (
     _merge,
     _requested_kind,
+    _prompt,
     _place,
     _labels,
     _prefix,

@@ -82,7 +82,7 @@ def live_refusal(request: PublishRequest, now: LiveState) -> PublishRefused | No
 
 def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> PublishRefused | None:
     """Reasons in the resulting tree, checked independently of earlier checks."""
-    found = list(_blocked(candidate, config)) if not request.empty else []
+    found = list(_blocked(request, candidate, config)) if not request.empty else []
     conflicts = request.where.job.conflicts
     left = {change.path: change.content for change in request.patch.changes}
     contents = {**candidate.base.read_many(conflicts), **{path: left[path] for path in conflicts if path in left}}
@@ -94,8 +94,8 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
     return PublishRefused(f"The change may not be published: {'; '.join(found[:_MAX_FINDINGS])}{more}.")
 
 
-def _blocked(candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
-    gates = publisher_gates(candidate, config.protected_paths)
+def _blocked(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
+    gates = publisher_gates(candidate, config.protected_paths, request.where.job.task.allowed_paths)
     return (detail for gate in gates if gate.outcome == "blocked" for detail in gate.details)
 
 

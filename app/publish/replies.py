@@ -10,12 +10,14 @@ from app.publish.plaintext import count
 
 COMMANDS: Final = (
     ("/agent fix [what]", "start; on a pull request: change it"),
+    ("/agent fix with NAME", "start with the repository's prompt `.github/agent-fix/prompts/NAME.md`"),
     ("/agent plan", "plan only, and wait"),
     ("/agent approve", "continue with the plan in the status comment"),
     ("/agent ask …", "answer a question without changing anything"),
     ("/agent stop", "stop the job"),
     ("/agent status", "show the job's state"),
     ("/agent retry", "start again from scratch"),
+    ("/agent allow PATH", "start again, and let that job change this protected path"),
     ("/agent continue --budget +3", "resume a paused job"),
     ("/agent rebase", "bring the pull request's branch up to its base"),
     ("/agent ci", "let CI start on the pull request"),

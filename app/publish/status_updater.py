@@ -162,13 +162,13 @@ def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
         return
     yield from _check(view)
     if view.job.aim != "ask":
-        yield labels("awaiting_approval" if view.planned_only else view.state)
+        yield labels("awaiting_approval" if view.planned_only else view.state, view.job.task.prompt)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
 
 
-def labels(state: JobState) -> ChangeLabels:
-    """The labels for a state; all other labels stay."""
+def labels(state: JobState, prompt: str = "") -> ChangeLabels:
+    """The labels for a state; all other labels stay. `prompt` is the job's, whose label is taken off too."""
     if state in GOOD:
         there = "agent-done"
     elif state in {"stopped", "no_change"}:
@@ -178,7 +178,8 @@ def labels(state: JobState) -> ChangeLabels:
     else:
         there = "agent-in-progress"
     ours = ("agent-fix", "agent-in-progress", "agent-done", "agent-needs-human")
-    return ChangeLabels(add=(there,) if there else (), remove=tuple(name for name in ours if name != there))
+    asked = (f"agent-fix:{prompt}",) if prompt else ()
+    return ChangeLabels(add=(there,) if there else (), remove=(*(name for name in ours if name != there), *asked))
 
 
 def end_reaction(state: JobState) -> Reaction | None:

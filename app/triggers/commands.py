@@ -18,6 +18,7 @@ from app.core.record import Record
 from app.core.task import TaskKind
 from app.core.task_kind import ASKABLE
 from app.core.text import visible
+from app.verify.gates.protected import allowed_path
 
 CommandName = Literal[
     "fix",
@@ -32,11 +33,12 @@ CommandName = Literal[
     "ci",
     "remember",
     "forget",
+    "allow",
 ]
 """What people may write after `/agent`."""
 Verb = Literal[CommandName, "steer", "revise", "help"]
 VERBS: Final = get_args(CommandName)
-STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "steer"})
+STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "allow", "steer"})
 """Verbs that start a job."""
 ALWAYS_POSSIBLE: Final[frozenset[Verb]] = frozenset({"stop", "status"})
 """Verbs that also work with a broken configuration, and on a question that is being answered."""
@@ -45,6 +47,9 @@ HIGHEST_BUDGET: Final = 10_000
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
+_WITH_PROMPT: Final = frozenset({"fix", "plan", "retry"})
+_CHOSEN = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
+"""Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
 _OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
 _REFUSED: Final = ("--draft", "--no-draft")
 _MEANT: Final = {
@@ -73,6 +78,10 @@ class CommandOptions(Record):
     extra: MicroUSD | None = None
     kind: TaskKind | None = None
     attempts: int | None = None
+    prompt: str | None = None
+    """The repository's own prompt: `/agent fix with NAME`, or the label `agent-fix:NAME`."""
+    allow: str | None = None
+    """For `allow`: the protected path that the job may change."""
 
 
 class AgentCommand(Record):
@@ -126,6 +135,11 @@ def _command(line: str, below: str) -> AgentCommand:
     if verb not in VERBS:
         return _other(line, below, word)
     rest, options = _options(rest)
+    if verb == "allow":
+        path, rest = _split(rest)
+        options = options.model_copy(update={"allow": _allowed_path(path)})
+    if verb in _WITH_PROMPT and (chosen := _CHOSEN.fullmatch(rest)):
+        options, rest = options.model_copy(update={"prompt": chosen[1].casefold()}), ""
     text = "\n\n".join(part for part in (rest, below) if part)
     _refuse_more_money(options, verb)
     if verb == "forget":
@@ -235,6 +249,13 @@ def _valid(name: str, rule: Callable[[str], str], found: dict[str, str]) -> str 
         return rule(found[name]) if name in found else None
     except ValueError as error:
         raise _CommandError(f"`{name}` {error}.") from None
+
+
+def _allowed_path(value: str) -> str:
+    try:
+        return allowed_path(value)
+    except ValueError as error:
+        raise _CommandError(f"`/agent allow` {error}.", "/agent allow PATH") from None
 
 
 def _amount(value: str) -> tuple[bool, MicroUSD]:

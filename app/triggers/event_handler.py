@@ -176,7 +176,7 @@ class EventHandler:
         match job_request.aim:
             case "fix" | "plan" | "ask" | "mend" | "revise":
                 return await self._job_creator.start(job_request, trigger_context)
-            case "retry":
+            case "retry" | "allow":
                 return await self._job_creator.restart(job_request, trigger_context)
             case "rebase" | "ci":
                 return await self._job_creator.move(job_request, trigger_context)

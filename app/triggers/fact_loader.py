@@ -142,7 +142,7 @@ class FactLoader:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
         job = self._job(repository, number, or_question=command.verb in ALWAYS_POSSIBLE)
         known = {
-            "labels": (LABEL,),
+            "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
             "asked_at": identity.asked_at,
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
             "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),

@@ -4,9 +4,17 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
-from app.config.prompt_overrides import DIRECTORY, NO_OVERRIDES, parse_overrides
-from app.core.errors import AgentFixError, ExitCode
-from app.core.job import Job
+from app.config.prompt_overrides import (
+    NO_OVERRIDES,
+    Override,
+    asked_for,
+    is_own_name,
+    parse_overrides,
+    path_of,
+)
+from app.core.errors import AgentFixError, ConfigError, ExitCode
+from app.core.job import PUBLISHED, Job
+from app.core.task import AllowedPath
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction
 from app.jobs.context import JobContext
@@ -48,7 +56,13 @@ class JobCreator:
         self._reply_poster = reply_poster
 
     async def start(
-        self, job_request: JobRequest, trigger_context: TriggerContext, *, request: str = "", plan_file: str = ""
+        self,
+        job_request: JobRequest,
+        trigger_context: TriggerContext,
+        *,
+        request: str = "",
+        plan_file: str = "",
+        formerly_allowed: tuple[AllowedPath, ...] = (),
     ) -> str:
         """Create a job for a comment, a label, a question, or failing checks."""
         runner = job_request.options.runner
@@ -56,6 +70,11 @@ class JobCreator:
             words = replies.unknown_runner(runner, self._defaults.runners)
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_runner", words)
         pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
+        try:
+            prompt = await _asked_prompt(job_request, repo_context)
+        except ConfigError as error:
+            words = replies.refused(error.message)
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_prompt", words)
         base = pull.head if pull else await _tip(repo_context)
         if base is None or not is_full_id(base):
             words = (
@@ -69,6 +88,7 @@ class JobCreator:
                 f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Fix the cause."
             )
         draft = self._draft(job_request, trigger_context, base, shown, request=request, plan_file=plan_file)
+        draft = replace(draft, prompt=prompt, formerly_allowed=formerly_allowed)
         return await self._admit(await _with_prompts(draft), trigger_context)
 
     async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
@@ -83,7 +103,13 @@ class JobCreator:
         if former is None:
             return await self.start(job_request, trigger_context, request=job_request.text)
         request = job_request.text or former.job.task.request
-        return await self.start(as_before(job_request, former.job), trigger_context, request=request)
+        published = former.row.state in PUBLISHED
+        return await self.start(
+            as_before(job_request, former.job),
+            trigger_context,
+            request=request,
+            formerly_allowed=() if published else former.job.task.allowed_paths,
+        )
 
     async def move(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Create a job that updates our branch to its base, or adds an empty commit so that CI can start.
@@ -169,10 +195,21 @@ async def _with_prompts(draft: JobDraft) -> JobDraft:
     """Use the default branch's prompts for a pull request: its own branch cannot change them."""
     if draft.pull is None or draft.job_request.aim == "ask":
         return draft
-    kind = kind_of_order(draft.job_request, draft.request, on_pull=True).kind
-    path = f"{DIRECTORY}/{kind}.md"
+    kind = kind_of_order(draft.job_request, draft.request, draft.prompt, on_pull=True).kind
+    path = path_of(kind)
     content = await draft.repo_context.readers.facts.file(path)
-    return replace(draft, overrides=NO_OVERRIDES if content is None else parse_overrides({path: content}))
+    found = NO_OVERRIDES if content is None else parse_overrides({path: content})
+    return replace(draft, overrides=found if draft.prompt is None else found.with_file(draft.prompt))
+
+
+async def _asked_prompt(job_request: JobRequest, repo_context: RepositoryContext) -> Override | None:
+    """The prompt that was asked for, from the default branch. Raises ConfigError if there is none of that name."""
+    name = job_request.options.prompt
+    if not name or job_request.aim == "ask":
+        return None
+    path = path_of(name)
+    content = await repo_context.readers.facts.file(path) if is_own_name(name) else None
+    return asked_for(name, NO_OVERRIDES if content is None else parse_overrides({path: content}))
 
 
 async def _tip(repo_context: RepositoryContext) -> str | None:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from app.config.prompt_overrides import Overrides
+from app.config.prompt_overrides import Override, Overrides
 from app.config.repository import RepoConfig
 from app.core.issue_file import issue_of
 from app.core.job import Budget, Job, new_job_id
 from app.core.model_names import ModelNames
-from app.core.task import Person, Task
+from app.core.task import AllowedPath, Person, Task
 from app.core.task_kind import KindDecision, TaskSignals, WorkType, asked_before, kind_of
 from app.core.text import one_line, visible
 from app.github.models import PullRequest
@@ -45,6 +45,10 @@ class JobDraft:
     plan_file: str = ""
     parents: tuple[str, ...] = ()
     overrides: Overrides | None = None
+    prompt: Override | None = None
+    """The repository's own prompt that was asked for."""
+    formerly_allowed: tuple[AllowedPath, ...] = ()
+    """What people allowed the same job before, which changed nothing on GitHub."""
 
     def job(self) -> Job:
         job_request, options, config = self.job_request, self.job_request.options, self.config
@@ -92,7 +96,7 @@ class JobDraft:
         job_request, repository = self.job_request, self.repo_context.repository
         subject, number = job_request.subject, job_request.origin.number
         issue = issue_of(subject.title, subject.body.text, number=number, labels=subject.labels)
-        kind = kind_of_order(job_request, self.request, on_pull=self.pull is not None)
+        kind = kind_of_order(job_request, self.request, self.prompt, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.repo_context),
             issue=issue,
@@ -105,7 +109,14 @@ class JobDraft:
             sections=tuple(self.material.sections.all),
             kind=kind.kind,
             kind_reason=kind.reason,
+            prompt=self.prompt.name if self.prompt else "",
+            allowed_paths=self._allowed(),
         )
+
+    def _allowed(self) -> tuple[AllowedPath, ...]:
+        path = self.job_request.options.allow
+        added = (AllowedPath(path=path, by=self.login),) if path else ()
+        return (*(each for each in self.formerly_allowed if each.path != path), *added)
 
     def _unsaid(self) -> str:
         """The default text if nothing was written."""
@@ -165,7 +176,9 @@ class JobDraft:
         return [*notes, *sections.notes]
 
 
-def kind_of_order(job_request: JobRequest, request: str, *, on_pull: bool) -> KindDecision:
+def kind_of_order(
+    job_request: JobRequest, request: str, prompt: Override | None = None, *, on_pull: bool
+) -> KindDecision:
     """The kind of task requested; `request` replaces the request's own text."""
     places: dict[RequestAim, WorkType] = {"mend": "checks", "rebase": "merge"}
     return kind_of(
@@ -175,6 +188,8 @@ def kind_of_order(job_request: JobRequest, request: str, *, on_pull: bool) -> Ki
             labels=job_request.subject.labels,
             work=places.get(job_request.aim, "pull request" if on_pull else "issue"),
             requested_kind=job_request.options.kind,
+            prompt=prompt.name if prompt else "",
+            prompt_kind=prompt.kind if prompt else None,
         )
     )
 
@@ -183,7 +198,8 @@ def as_before(job_request: JobRequest, former: Job) -> JobRequest:
     """Repeat a former job or plan, with its settings unless the request sets others."""
     options = job_request.options
     attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
-    kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts}
+    prompt = options.prompt or former.task.prompt or None
+    kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts, "prompt": prompt}
     return job_request.model_copy(update={"options": options.model_copy(update=kept)})
 
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from app.config.prompt_overrides import is_own_name
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
-from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand, parse
+from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
     ChecksFailed,
@@ -23,8 +24,10 @@ from app.triggers.events import (
 )
 from app.triggers.notifications import decide_notification
 from app.triggers.permission import RequesterStatus, refusal
+from app.verify.gates.protected import is_configured
 
 LABEL: Final = "agent-fix"
+PROMPT_LABEL: Final = "agent-fix:"
 MAX_AGE: Final = timedelta(days=7)
 """A comment older than this is not acted on; the inbox remembers what it has seen for longer."""
 PER_HOUR: Final = 30
@@ -59,7 +62,7 @@ class RuleContext:
 def command_of(event: TriggerEvent) -> AgentCommand | None:
     """The command in a trigger; None for another label, or text that is not addressed to the bot."""
     if isinstance(event, LabelAdded):
-        return AgentCommand(verb="fix") if event.label.casefold() == LABEL else None
+        return _command_of_label(event)
     command = parse(event.words.text)
     if (
         command is None
@@ -69,6 +72,21 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
     ):
         return AgentCommand(verb="revise", text=without_quotes(visible(event.words.text).text).strip())
     return command
+
+
+def _command_of_label(event: LabelAdded) -> AgentCommand | None:
+    """`agent-fix:NAME` starts a job with the repository's prompt NAME; so does `agent-fix` where it is there too."""
+    if event.label.casefold() == LABEL:
+        chosen = [name for label in event.subject.labels if (name := prompt_of_label(label))]
+        return AgentCommand(verb="fix", options=CommandOptions(prompt=chosen[0] if len(chosen) == 1 else None))
+    name = prompt_of_label(event.label)
+    return AgentCommand(verb="fix", options=CommandOptions(prompt=name)) if name else None
+
+
+def prompt_of_label(label: str) -> str:
+    """The prompt that a label names; empty for other labels."""
+    name = label.casefold().removeprefix(PROMPT_LABEL)
+    return name if label.casefold().startswith(PROMPT_LABEL) and is_own_name(name) else ""
 
 
 def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
@@ -114,7 +132,8 @@ def foreign_installation(context: RuleContext) -> Decision | None:
 
 def withdrawn(context: RuleContext) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
-    if isinstance(context.event, LabelAdded) and LABEL not in {label.casefold() for label in context.state.labels}:
+    there = {label.casefold() for label in context.state.labels}
+    if isinstance(context.event, LabelAdded) and context.event.label.casefold() not in there:
         return Ignored(rule="taken_back", reason="the label was removed again")
     if context.state.text_deleted:
         reviewed = isinstance(context.event, ReviewSubmitted)
@@ -226,6 +245,9 @@ def busy(context: RuleContext) -> Decision | None:
         return None
     if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
         return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
+    if context.command.verb == "allow":
+        text = "A job is working on it; what it may change was decided when it began. Stop it first."
+        return Reply(rule="busy", text=text, suggestion="/agent stop")
     if isinstance(context.event, LabelAdded) or context.command.verb == "plan":
         return _visible("busy", "A job is already working on it.")
     return None
@@ -238,6 +260,10 @@ def nothing_to_act_on(context: RuleContext) -> Decision | None:
         return Reply(rule="nothing_to_act_on", text="No plan is waiting for approval.", suggestion="/agent plan")
     if verb == "continue" and state.job_state != "paused":
         return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
+    path, config = context.command.options.allow, context.config
+    if path is not None and isinstance(config, RepoConfig) and not is_configured(path, config.protected_paths):
+        text = f"`{path}` is not protected here, so nothing has to be allowed."
+        return Reply(rule="nothing_to_act_on", text=text, suggestion="/agent retry")
     if verb == "stop" and not state.working:
         return Reply(rule="nothing_to_act_on", text="No job is running.", suggestion="/agent status")
     return None

@@ -12,6 +12,7 @@ from app.agent.base import Submission
 from app.config.repository import GateConfig
 from app.core.job import Progress, waiting_for
 from app.core.patch import Patch
+from app.core.task import AllowedPath
 from app.core.tree import Tree
 from app.core.verification import (
     BaselineResult,
@@ -109,6 +110,7 @@ class Verifier:
         lint: str | None = None,
         gates: tuple[GateConfig, ...] = (),
         protected_paths: tuple[str, ...] = (),
+        allowed_paths: tuple[AllowedPath, ...] = (),
         conflicts: tuple[str, ...] = (),
         before: Callable[[], Patch] | None = None,
         guarded: FixUnderTest | None = None,
@@ -127,6 +129,7 @@ class Verifier:
         self._test = test
         self._lint = lint
         self._protected = protected_paths
+        self._allowed = allowed_paths
         self._conflicts = conflicts
         self._find_before = before
         self._guarded = guarded
@@ -250,7 +253,7 @@ class Verifier:
         candidate = CandidatePatch(self._tree, patch)
         only_tests = self._guarded is not None
         gates = await asyncio.to_thread(
-            static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests
+            static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests, allowed=self._allowed
         )
         if any(gate.outcome == "blocked" for gate in gates):
             return gates

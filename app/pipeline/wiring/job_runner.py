@@ -174,6 +174,7 @@ class JobRunner(ABC):
             lint=config.lint,
             gates=tuple(gate for gate in config.gates if gate.applies(job.kind)),
             protected_paths=config.protected_paths,
+            allowed_paths=job.task.allowed_paths,
             conflicts=job.conflicts,
             before=self.before if job.conflicts else None,
             guarded=self.kind.guarded,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from app.config.prompt_overrides import NO_OVERRIDES, Overrides, read_overrides
+from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
 from app.core.job import Job
 from app.core.task import TaskSection
 from app.core.task_kind import note_of
@@ -36,8 +36,15 @@ class TaskKindSetup:
     @property
     def notes(self) -> tuple[str, ...]:
         """For everyone who reads the result."""
-        note = note_of(self.job.task) if self.job.aim == "fix" else ""
-        return (*((note,) if note else ()), *self.overrides.notes)
+        task = self.job.task
+        notes = [note_of(task) if self.job.aim == "fix" else ""]
+        if task.prompt and self.overrides.of(task.prompt) is None:
+            notes.append(
+                f"The prompt `{path_of(task.prompt)}` that was asked for is not in the commit, and was not used."
+            )
+        elif task.prompt:
+            notes.append(f"Worked on with the repository's prompt `{task.prompt}`.")
+        return (*filter(None, notes), *self.overrides.notes)
 
     @property
     def guarded(self) -> FixUnderTest | None:

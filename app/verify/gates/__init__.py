@@ -1,7 +1,8 @@
 """The gates: properties that a patch must not have, checked without executing any of it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
 from app.verify.gates.conflicts import conflicts
@@ -27,13 +28,16 @@ def static_gates(
     *,
     only_tests: bool = False,
     installed: Collection[str] = (),
+    allowed: Sequence[AllowedPath] = (),
 ) -> tuple[GateResult, ...]:
     """All gates that need nothing but the bytes; those that read contents run only if the size allows it.
 
     `conflicting` are the base's paths with conflicts to resolve. `only_tests`: the patch may only touch tests.
-    `installed` are the top-level Python modules of the sandbox's environment.
+    `installed` are the top-level Python modules of the sandbox's environment. A person let the job change the
+    protected paths that are `allowed`.
     """
-    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected), file_kinds(candidate))
+    guarded = protected_paths(candidate, protected, allowed)
+    first = (size(candidate), refused_files(candidate), guarded, file_kinds(candidate))
     alone = (tests_alone(candidate),) if only_tests else ()
     if first[0].outcome == "blocked":
         return (*first, *alone)
@@ -43,9 +47,11 @@ def static_gates(
     return (*first, *alone, *resolved, shadows, *(examine(candidate) for examine in rest))
 
 
-def publisher_gates(candidate: CandidatePatch, protected: Iterable[str] = ()) -> tuple[GateResult, ...]:
+def publisher_gates(
+    candidate: CandidatePatch, protected: Iterable[str] = (), allowed: Sequence[AllowedPath] = ()
+) -> tuple[GateResult, ...]:
     """The gates that the publisher checks again right before the push, whatever the worker reported."""
-    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected))
+    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected, allowed))
     if first[0].outcome == "blocked":  # contents that are too large are not even read
         return first
     return (*first, *(examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)))

@@ -6,16 +6,19 @@ Unicode nor a symlink in place of a directory evades a rule.
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pathspec
 
+from app.config import value_rules
+from app.core.task import AllowedPath
 from app.core.tree import Tree
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch, displayed_path, gate
 from app.verify.gates.path_names import components, has_empty_part
 
 MAX_PATH = 4_000
+_CONFIGURED = "protected by the configuration"
 _CI_DIRECTORIES = frozenset({".circleci", ".buildkite", ".woodpecker", ".tekton", ".semaphore", ".teamcity"})
 _CI_FILES = frozenset(
     {".travis.yml", ".drone.yml", ".appveyor.yml", "appveyor.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml"}
@@ -31,21 +34,50 @@ _REVIEWED = frozenset(
 )
 
 
-def protected_paths(candidate: CandidatePatch, configured: Iterable[str] = ()) -> GateResult:
-    """Blocks what no agent may touch; warns of what people should read first."""
+def protected_paths(
+    candidate: CandidatePatch, configured: Iterable[str] = (), allowed: Sequence[AllowedPath] = ()
+) -> GateResult:
+    """Blocks what no agent may touch; warns of what people should read first, and of what a person has allowed.
+
+    Only what the configuration protects can be `allowed`, never what is on the fixed list.
+    """
     local_actions = _local_actions(candidate.base)
     patterns = _patterns(configured)
     blocked, warned = [], []
     for delta in candidate.deltas:
         parts = components(delta.path)
         reason = is_unusual_path(delta.path) or always_protected(parts) or local_actions(parts)
+        permit = next((each for each in allowed if each.covers(delta.path)), None)
         if not reason and _matches(patterns, delta.path):
-            reason = "protected by the configuration"
+            if permit is not None:
+                warned.append(f"{displayed_path(delta.path)}: {_CONFIGURED}; {_allowed_by(permit)}")
+                continue
+            reason = _CONFIGURED
         if reason:
             blocked.append(f"{displayed_path(delta.path)}: {reason}")
         elif note := _to_review(parts):
             warned.append(f"{displayed_path(delta.path)}: {note}")
     return gate("protected paths", blocked=blocked, warned=warned)
+
+
+def is_configured(path: str, configured: Iterable[str]) -> bool:
+    """True if these patterns protect this path, or something below this directory."""
+    lines = list(configured)
+    if not path.endswith("/"):
+        return _matches(_patterns(lines), path)
+    return _matches(_patterns(lines), f"{path}x") or any(line.lstrip("/").startswith(path) for line in lines)
+
+
+def allowed_path(value: str) -> str:
+    """A path that a person lets a job change. Raises ValueError if it is none, or if nobody can allow it."""
+    path = value_rules.allowed_path(value)
+    if reason := always_protected(components(path)):
+        raise ValueError(f"cannot allow {path}, which is always protected: {reason}")
+    return path
+
+
+def _allowed_by(permit: AllowedPath) -> str:
+    return f"{permit.by} allowed this change" if permit.by else "this change was allowed with `--allow`"
 
 
 def is_unusual_path(path: str) -> str:

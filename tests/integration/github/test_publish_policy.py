@@ -8,6 +8,7 @@ import pytest
 
 from app.config.repository import RepoConfig
 from app.core.patch import Patch
+from app.core.task import AllowedPath
 from app.publish.effects import UpdateStatusComment
 from app.publish.policy_rules import PublishRefused
 from app.publish.secret_scan import HELD_BACK
@@ -264,6 +265,23 @@ async def test_protected_paths_are_looked_at_again(
     key = await harness.work(await harness.admit(config=config), {path: PROTECTED[path]})
     error = await refused(harness, key)
     assert "may not be published" in error.message
+
+
+INFRA = RepoConfig(protected_paths=("infra/",))
+PERMIT = (AllowedPath(path="infra/main.tf", by="octocat"),)
+
+
+async def test_a_person_lets_a_job_change_a_protected_path(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    await harness.work(await harness.admit(config=INFRA, allowed=PERMIT), {"infra/main.tf": "x\n"})
+    await harness.publish()
+    assert [pull.title for pull in fake_github.repo.pulls] == ["Totals are a cent too low"]
+
+
+async def test_what_a_person_allowed_is_that_path_and_no_other(harness: PublisherHarness) -> None:
+    key = await harness.work(await harness.admit(config=INFRA, allowed=PERMIT), {"infra/other.tf": "x\n"})
+    assert "infra/other.tf" in (await refused(harness, key)).message
 
 
 async def test_a_broken_configuration_does_not_open_anything(

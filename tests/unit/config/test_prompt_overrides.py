@@ -1,9 +1,21 @@
 """A repository's own prompts: what is used, what is refused, and that people are told."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from app.agent.prompts import guidance, render, render_brief, render_planning
-from app.config.prompt_overrides import DIRECTORY, MAX_BYTES, MAX_NOTES, Override, parse_overrides, read_overrides
+from app.config.prompt_overrides import (
+    DIRECTORY,
+    MAX_BYTES,
+    MAX_NOTES,
+    Override,
+    asked_for,
+    parse_overrides,
+    read_overrides,
+)
+from app.core.errors import ConfigError
 from tests.support.memory_tree import MemoryTree
 from tests.unit.agent.test_prompts import job, mark_of
 
@@ -37,6 +49,10 @@ def test_front_matter_says_whether_it_replaces(front: str, replace: bool) -> Non
         ("bug.md", b"---\nreplace: yes\n---\nx", "only contain `replace: true`"),
         ("bug.md", b"---\nmodel: x\n---\nx", "only contain `replace: true`"),
         ("bug.md", b"---\na: [\n---\nx", "only contain `replace: true`"),
+        ("with.md", b"x", "and names of your own in small letters"),
+        ("Speed.md", b"x", "and names of your own in small letters"),
+        ("bug.md", b"---\nkind: tests\n---\nx", "only contain `replace: true`"),
+        ("speed.md", b"---\nkind: bugs\n---\nx", "`kind:` with one of bug, feature"),
         ("bug.md", b"<!-- nothing to see -->\n", "is empty"),
     ],
 )
@@ -68,7 +84,7 @@ def test_a_commit_is_read_without_its_large_files_and_links() -> None:
 
 
 def test_many_useless_files_are_told_in_few_words() -> None:
-    found = parse_overrides({f"{DIRECTORY}/x{number}.md": b"x" for number in range(200)})
+    found = parse_overrides({f"{DIRECTORY}/X{number}.md": b"x" for number in range(200)})
     assert len(found.notes) == MAX_NOTES + 1
     assert "195 more files" in found.notes[-1]
 
@@ -81,6 +97,41 @@ def test_an_addition_stands_below_ours_as_data_and_a_replacement_in_its_place() 
     instead = render_brief(job(), overrides=replaced)
     assert guidance("bug") not in instead
     assert f"<{mark_of(instead)}>\nUse the table." in instead
+
+
+SPEED = b"---\nkind: refactoring\n---\nMeasure with `make bench`."
+
+
+def test_a_prompt_with_a_name_of_its_own_is_shown_only_where_it_was_asked_for() -> None:
+    found = parse_overrides({f"{DIRECTORY}/speed.md": SPEED, f"{DIRECTORY}/bug.md": b"Use the table."})
+    assert [(each.name, each.kind) for each in found.files] == [("bug", None), ("speed", "refactoring")]
+    assert "make bench" not in render_brief(job(), overrides=found)
+    asked = job().model_copy(update={"task": job().task.model_copy(update={"prompt": "speed"})})
+    text = render_brief(asked, overrides=found)
+    assert guidance("bug") in text
+    assert "Use the table." in text
+    assert f"<{mark_of(text)}>\nMeasure with `make bench`." in text
+    alone = parse_overrides({f"{DIRECTORY}/speed.md": b"---\nreplace: true\n---\nMeasure."})
+    assert guidance("bug") not in render_brief(asked, overrides=alone)
+
+
+def test_a_prompt_that_is_not_there_is_refused_with_what_was_meant() -> None:
+    found = parse_overrides({f"{DIRECTORY}/performance.md": b"Measure.", f"{DIRECTORY}/bug.md": b"x"})
+    assert asked_for("performance", found).text == "Measure."
+    for name, said in (("performence", "Did you mean `performance`?"), ("bug", "There are performance.")):
+        with pytest.raises(ConfigError, match=re.escape(f"no usable prompt `{DIRECTORY}/{name}.md`. {said}")):
+            asked_for(name, found)
+    broken = parse_overrides({f"{DIRECTORY}/speed.md": b"---\nkind: fast\n---\nx"})
+    with pytest.raises(ConfigError, match="its front matter may only contain"):
+        asked_for("speed", broken)
+
+
+def test_every_prompt_on_the_page_can_be_used() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "kinds-and-prompts.md").read_text()
+    blocks = re.findall(r"\*\*`([a-z-]+)\.md`\*\*[^\n]*\n\n```markdown\n(.*?)```", page, re.DOTALL)
+    found = parse_overrides({f"{DIRECTORY}/{name}.md": text.encode() for name, text in blocks})
+    assert found.notes == ()
+    assert len(found.files) == len(blocks) >= 10
 
 
 def test_another_kinds_file_is_not_shown_nor_the_plans_to_the_worker() -> None:

@@ -15,7 +15,7 @@ def understood(text: str) -> AgentCommand:
     return command
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"ask", "remember", "forget"}))
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"ask", "remember", "forget", "allow"}))
 @pytest.mark.parametrize(
     "address", ["/agent", "/AGENT", "@agent-fix", "@Agent-Fix", "   /agent", "/agent  ", "/agent\t"]
 )
@@ -307,8 +307,50 @@ def test_what_was_understood_means_the_same_when_it_is_written_again(verb: str, 
     first = understood(f"/agent {verb} {words}")
     if first.verb in {"help", "forget"}:
         return
-    assert understood(f"/agent {first.verb} {first.text}") == first
+    assert understood(f"/agent {first.verb} {first.options.allow or ''} {first.text}") == first
 
 
 def test_a_kind_that_is_nearly_right_is_suggested() -> None:
     assert understood("/agent fix --kind test #41").suggestion == "--kind tests …"
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt", "rest"),
+    [
+        ("/agent fix with speed", "speed", ""),
+        ("/agent fix with Speed --attempts 2\nonly the parser", "speed", "only the parser"),
+        ("/agent --kind tests fix with speed", None, None),
+        ("/agent retry with speed", "speed", ""),
+        ("/agent fix with the new API", None, "with the new API"),
+        ("/agent fix with care!", None, "with care!"),
+        ("/agent with speed", None, "with speed"),
+    ],
+)
+def test_a_prompt_is_chosen_by_words_that_stand_alone(text: str, prompt: str | None, rest: str | None) -> None:
+    command = understood(text)
+    assert command.options.prompt == prompt
+    assert rest is None or command.text == rest
+
+
+def test_a_path_is_allowed_with_what_is_wanted_after_it() -> None:
+    command = understood("/agent allow infra/main.tf raise the limit\nto 5")
+    assert (command.verb, command.options.allow, command.text) == ("allow", "infra/main.tf", "raise the limit\n\nto 5")
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("", "needs one path"),
+        ("*.tf", "needs one path"),
+        ("../x", "needs one path"),
+        ("/etc/passwd", "needs one path"),
+        (".github/workflows/ci.yml", "which is always protected: only people may change workflows"),
+        (".GitHub/WorkFlows/", "which is always protected"),
+        ("CODEOWNERS", "which is always protected"),
+        (".git/config", "which is always protected"),
+    ],
+)
+def test_what_nobody_can_allow(path: str, problem: str) -> None:
+    command = understood(f"/agent allow {path}")
+    assert command.verb == "help"
+    assert problem in command.problem

@@ -3,9 +3,11 @@
 import pytest
 
 from app.core.patch import Mode, Patch, RefusedFile
+from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.kinds import MAX_BINARY, file_kinds
+from app.verify.gates.protected import is_configured, protected_paths
 from app.verify.gates.size import MAX_BYTES, MAX_FILES, refused_files, size
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
@@ -163,3 +165,27 @@ def test_every_gate_is_told_of_an_ordinary_patch() -> None:
     gates = static_gates(candidate({"src/a.py": "a = 2\n"}))
     assert len(gates) == 11
     assert {gate.outcome for gate in gates} == {"passed"}
+
+
+def test_what_a_person_allowed_only_warns_and_names_them() -> None:
+    permits = (AllowedPath(path="infra/", by="octocat"), AllowedPath(path=".github/"), AllowedPath(path="a.sql"))
+    changes = candidate(
+        {"infra/main.tf": "x\n", "b.sql": "x\n", ".github/workflows/x.yml": "on: push\n", "a.sql": "x\n"}
+    )
+    found = protected_paths(changes, ["infra/", "*.sql"], permits)
+    assert found.outcome == "blocked"
+    assert set(found.details) == {
+        ".github/workflows/x.yml: only people may change workflows, actions and bot settings",
+        "b.sql: protected by the configuration",
+        "infra/main.tf: protected by the configuration; octocat allowed this change",
+        "a.sql: protected by the configuration; this change was allowed with `--allow`",
+    }
+    only = protected_paths(candidate({"infra/main.tf": "x\n"}), ["infra/"], permits)
+    assert only.outcome == "warned"
+
+
+@pytest.mark.parametrize(
+    ("path", "protected"), [("infra/x.tf", True), ("infra/", True), ("in/", False), ("deploy/", True), ("a.py", False)]
+)
+def test_what_there_is_to_allow(path: str, protected: bool) -> None:
+    assert is_configured(path, ["infra/", "deploy/prod/*.tf"]) is protected
