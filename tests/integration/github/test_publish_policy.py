@@ -276,7 +276,7 @@ async def test_a_person_lets_a_job_change_a_protected_path(
 ) -> None:
     await harness.work(await harness.admit(config=INFRA, allowed=PERMIT), {"infra/main.tf": "x\n"})
     await harness.publish()
-    assert [pull.title for pull in fake_github.repo.pulls] == ["Totals are a cent too low"]
+    assert [pull.title for pull in fake_github.repo.pulls] == ["Fix: Totals are a cent too low"]
 
 
 async def test_what_a_person_allowed_is_that_path_and_no_other(harness: PublisherHarness) -> None:
