@@ -16,7 +16,6 @@ from app.core.patch import FileChange, Patch
 from app.core.plan import Plan
 from app.core.redaction import Redactor
 from app.core.result import JobResult
-from app.core.task import AllowedPath
 from app.github.connection import AppConnection, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.github.identity import BotUser, find_bot_user
@@ -108,7 +107,7 @@ class PublisherHarness:
         )
 
     async def admit(self, *, base: str = "", aim: str = "fix", job_changes: Mapping[str, Any] | None = None,
-                    number: int = 0, allowed: tuple[AllowedPath, ...] = (), **changes: Any) -> Job:  # fmt: skip
+                    number: int = 0, **changes: Any) -> Job:  # fmt: skip
         """A job of the issue, or of a pull request where `number` is given; its base is in the mirror."""
         where = self.place(number)
         base = base or self.fake_github.repo.branches["main"]
@@ -120,7 +119,7 @@ class PublisherHarness:
             update={"actor": self.fake_github.owner.id, "is_pull_request": changes.get("pull") is not None}
         )
         issue = made.task.issue.model_copy(update={"title": "Totals are a cent too low"})
-        update = {"base": base, "origin": origin, "issue": issue, "allowed_paths": allowed}
+        update = {"base": base, "origin": origin, "issue": issue, "allowed_paths": changes.pop("allowed", ())}
         task = made.task.model_copy(update=update)
         update = {"task": task, "created_at": self.now()} | dict(job_changes or {})
         made = made.model_copy(update=update)
