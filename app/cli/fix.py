@@ -189,8 +189,8 @@ def work_key(job: Job) -> str:
     )  # also finds jobs from before this option existed
     more = [job.task.kind, job.task.fixed_by, job.attempts]
     chosen += [] if more == ["bug", "", 1] else [more]
-    asked = [job.task.prompt, *(each.path for each in job.task.allowed_paths)]
-    chosen += [] if asked == [""] else [asked]
+    prompt_and_paths = [job.task.prompt, *(each.path for each in job.task.allowed_paths)]
+    chosen += [] if prompt_and_paths == [""] else [prompt_and_paths]
     chosen += [[image.digest for image in job.task.images]] if job.task.images else []
     return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
 

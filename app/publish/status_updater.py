@@ -178,8 +178,10 @@ def labels(state: JobState, prompt: str = "") -> ChangeLabels:
     else:
         there = "agent-in-progress"
     ours = ("agent-fix", "agent-in-progress", "agent-done", "agent-needs-human")
-    asked = (f"agent-fix:{prompt}",) if prompt else ()
-    return ChangeLabels(add=(there,) if there else (), remove=(*(name for name in ours if name != there), *asked))
+    prompt_label = (f"agent-fix:{prompt}",) if prompt else ()
+    return ChangeLabels(
+        add=(there,) if there else (), remove=(*(name for name in ours if name != there), *prompt_label)
+    )
 
 
 def end_reaction(state: JobState) -> Reaction | None:
