@@ -144,16 +144,11 @@ class Journal(Protocol):
     Steps are at-least-once: an interrupted step is executed again, so its work must check before it acts.
     """
 
-    @property
-    def recovering(self) -> bool:
-        """True if a process that died may already have started the current step."""
-        ...
-
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
-        """Register `restore` to run before the first step that is executed during recovery.
+        """Register `restore` to run before the first step that a resumed job executes from now on.
 
         It recreates the state that earlier steps left outside the journal, which may be gone: the process may now run
-        on another machine.
+        on another machine. A step that was requested before this call does not wait for it.
         """
         ...
 

@@ -57,21 +57,19 @@ class DurableJournal:
     """
 
     def __init__(self, *, resumed: bool, fail: Callable[[BaseException], None]) -> None:
-        self._recovering = resumed
+        self._resumed = resumed
         self._fail = fail
         self._restore: Restore | None = None
 
-    @property
-    def recovering(self) -> bool:
-        return self._recovering
-
     def on_resume(self, restore: Restore) -> None:
-        self._restore = restore
+        self._restore = restore if self._resumed else None
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        registered = self._restore
+
         async def once() -> dict[str, Any]:
             failpoint(f"{name}.before")
-            value, error = await _outcome_of(self._restored(work))
+            value, error = await _outcome_of(self._restored(registered, work))
             if isinstance(error, AgentFixError) and error.final:
                 kept = {"error": error.to_json()}
             elif value is not None:
@@ -80,7 +78,6 @@ class DurableJournal:
                 self._fail(error or RuntimeError(f"step {name} returned nothing"))
                 await _until_the_process_ends()
             failpoint(f"{name}.done")
-            self._recovering = False
             return kept
 
         kept = await DBOS.run_step_async({"name": name}, once)
@@ -89,9 +86,11 @@ class DurableJournal:
             raise AgentFixError.from_json(kept["error"])
         return kind.model_validate(kept["result"])
 
-    async def _restored(self, work: Callable[[], Awaitable[N]]) -> N:
-        if self._recovering and self._restore is not None:
-            await self._restore()
+    async def _restored(self, registered: Restore | None, work: Callable[[], Awaitable[N]]) -> N:
+        """The work, after the restoration that was registered when the step was requested, unless it was done."""
+        if registered is not None and registered is self._restore:
+            self._restore = None
+            await registered()
         return await work()
 
 

@@ -185,10 +185,6 @@ class AttemptJournal:
         self._prefix = prefix
         self._fallback = fallback
 
-    @property
-    def recovering(self) -> bool:
-        return self._journal.recovering
-
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
         self._journal.on_resume(restore)
 

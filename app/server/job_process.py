@@ -65,10 +65,6 @@ class InterruptibleJournal:
         self._draining = draining
         self._finished = finished
 
-    @property
-    def recovering(self) -> bool:
-        return self._journal.recovering
-
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
         self._journal.on_resume(restore)
 

@@ -21,7 +21,6 @@ class Count(Record):
     """A step's result: how often its work was begun, over all processes."""
 
     begun: int
-    recovering: bool
 
 
 class SmallJob:
@@ -32,13 +31,16 @@ class SmallJob:
 
     async def solve(self, _job_id: str, journal: Journal) -> Count:
         async def step(name: str) -> Count:
-            return await journal.step(name, Count, lambda: self.begin(name, journal))
+            return await journal.step(name, Count, lambda: self.begin(name))
 
-        await asyncio.gather(step("plan"), step("baseline"))
+        planning, baseline = asyncio.ensure_future(step("plan")), asyncio.ensure_future(step("baseline"))
+        await planning
+        journal.on_resume(self.restore)
         while (self.directory / "hold").exists():  # noqa: ASYNC110  # another process removes it
             await asyncio.sleep(0.01)
         for turn in range(3):
             await step(f"turn.{turn}")
+        await baseline
         try:
             await journal.step("refused", Count, self.refuse)
         except SetupError as error:
@@ -48,14 +50,19 @@ class SmallJob:
         await journal.step("lost", Count, self.lose)
         return await step("publish")
 
-    async def begin(self, name: str, journal: Journal) -> Count:
+    async def restore(self) -> None:
+        self.mark("restored")
+
+    async def begin(self, name: str) -> Count:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("a job is worked on in the loop it was given to, resumed or not")
         if (self.directory / "nothing-works").exists():
             raise SandboxError("gone")
         marks = self.mark(name)
         await asyncio.sleep(0.01)
-        return Count(begun=marks, recovering=journal.recovering)
+        while name == "baseline" and not (self.directory / "turn.1").exists():
+            await asyncio.sleep(0.01)  # the turns do not wait for it
+        return Count(begun=marks)
 
     async def refuse(self) -> Count:
         self.mark("refused")
@@ -64,7 +71,7 @@ class SmallJob:
     async def lose(self) -> Count:
         if (self.directory / "no-sandbox").exists():
             raise SandboxError("gone")
-        return Count(begun=1, recovering=False)
+        return Count(begun=1)
 
     def mark(self, name: str) -> int:
         with (self.directory / name).open("a") as marks:

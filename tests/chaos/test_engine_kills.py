@@ -33,10 +33,24 @@ def test_killed_anywhere_it_goes_on_where_it_stood(tmp_path: Path, step: str, mo
     finished = {name for name in STEPS if marks(tmp_path, name)} - {step}
     again = work(tmp_path)
     assert again.returncode == 0, again.stderr
-    concurrent = {"plan", "baseline"} if step in {"plan", "baseline"} else set()
+    turns = {"turn.0", "turn.1", "turn.2"}
+    concurrent = {"plan", "baseline"} | (turns if step == "baseline" else set()) if step not in STEPS[5:] else set()
     for name in finished - concurrent - {"lost"}:
         assert marks(tmp_path, name) == 1, f"{name} was executed again"
     assert marks(tmp_path, step if step != "lost" else "publish") == (2 if moment == "done" and step != "lost" else 1)
+
+
+@pytest.mark.parametrize(("died_at", "restored"), [("plan.done", 1), ("turn.0.done", 1), ("turn.2.before", 1), ("", 0)])
+def test_state_is_restored_once_before_the_first_turn_of_the_next_process(
+    tmp_path: Path, died_at: str, restored: int
+) -> None:
+    """Even where a step that has gone on beside the turns since the start is executed before them."""
+    if died_at:
+        assert work(tmp_path, died_at).returncode == -9
+        (tmp_path / "turn.1").touch()  # so that the baseline ends at once
+    again = work(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert marks(tmp_path, "restored") == restored
 
 
 def test_a_parked_job_goes_on_when_people_have_answered(tmp_path: Path) -> None:

@@ -23,32 +23,32 @@ class Died(BaseException):
 class MemoryJournal:
     """Steps by name. `die_at` names a step: before its work, in it (the work was done, nothing kept), or after keeping.
 
-    `resumed()` is the journal of the next process: `recovering` holds until it has carried out its first step.
+    `resumed()` is the journal of the next process.
     `executed` lists the steps whose work was carried out by this process.
     """
 
     die_at: str = ""
     moment: CrashMoment = "during"
     kept: dict[str, str] = field(default_factory=dict)
-    recovering: bool = False
+    is_resumed: bool = False
     executed: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     _restore: Callable[[], Awaitable[None]] | None = None
 
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
-        self._restore = restore
+        self._restore = restore if self.is_resumed else None
 
     async def step(self, name: str, kind: type[N], work: Callable[[], Awaitable[N]]) -> N:
+        registered = self._restore
         assert not _INSIDE.get(), f"step {name} inside step {_INSIDE.get()}: only the outer one would be kept"
         assert name not in self.seen, f"two steps are named {name}"
         self.seen.add(name)
         if name not in self.kept:
             inside = _INSIDE.set(name)
             try:
-                self.kept[name] = json.dumps(await self._carry_out(name, work))
+                self.kept[name] = json.dumps(await self._carry_out(name, registered, work))
             finally:
                 _INSIDE.reset(inside)
-            self.recovering = False
             self._die(name, "after")
         kept: dict[str, Any] = json.loads(self.kept[name])
         if "error" in kept:
@@ -56,14 +56,17 @@ class MemoryJournal:
         return kind.model_validate(kept["result"])
 
     def resumed(self, *, die_at: str = "", moment: CrashMoment = "during") -> "MemoryJournal":
-        return MemoryJournal(die_at, moment, self.kept, recovering=True)
+        return MemoryJournal(die_at, moment, self.kept, is_resumed=True)
 
-    async def _carry_out(self, name: str, work: Callable[[], Awaitable[N]]) -> dict[str, Any]:
+    async def _carry_out(
+        self, name: str, registered: Callable[[], Awaitable[None]] | None, work: Callable[[], Awaitable[N]]
+    ) -> dict[str, Any]:
         self._die(name, "before")
         self.executed.append(name)
         try:
-            if self.recovering and self._restore is not None:
-                await self._restore()
+            if registered is not None and registered is self._restore:
+                self._restore = None
+                await registered()
             result = await work()
         except AgentFixError as error:
             if not error.final:

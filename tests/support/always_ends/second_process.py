@@ -32,7 +32,7 @@ def store(case_runner: CaseRunner, url: str, path: Path) -> None:
 async def resume(kept: dict[str, Any]) -> str:
     case = Case("the second process", always(error(599, "not played here")), "submitted", 0, reviews=(ACCEPTED,))
     case_runner = CaseRunner(case, OtherProcess(kept["url"]), Path(kept["root"]))
-    case_runner.journal = MemoryJournal(kept=kept["journal"], recovering=True)
+    case_runner.journal = MemoryJournal(kept=kept["journal"], is_resumed=True)
     case_runner.blobs.contents.update({digest: content.encode("latin-1") for digest, content in kept["blobs"].items()})
     return (await case_runner.work()).status
 

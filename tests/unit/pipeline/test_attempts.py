@@ -182,7 +182,7 @@ async def test_a_share_is_kept_although_there_is_more_money_later() -> None:
 
 
 async def test_the_tree_of_an_attempt_that_has_ended_is_not_put_back() -> None:
-    journal = MemoryJournal(recovering=True)
+    journal = MemoryJournal(is_resumed=True)
     site = Site([outcome(1, "tested"), outcome(2, "proved")], a_job(attempts=2))
 
     async def gone() -> None:

@@ -196,8 +196,6 @@ class _SelftestTree:
 class _NoJournal:
     """An interrupted self-test starts again from the beginning."""
 
-    recovering = False
-
     def on_resume(self, restore: Callable[[], Awaitable[None]]) -> None:
         """There is nothing to resume."""
 
