@@ -63,7 +63,8 @@ def digest(steps: Sequence[Step], space: int) -> str:
 def _facts(steps: Sequence[Step], space: int) -> str:
     """Facts that later turns need, most important first, as far as there is space."""
     kept: list[str] = []
-    parts = (_changed(steps), _rejected(steps), _failing(steps), _errors(steps), _mentions(steps))
+    base_suite = next((step.turn.base_suite for step in steps if step.turn.base_suite), "")
+    parts = (_changed(steps), _rejected(steps), base_suite, _failing(steps), _errors(steps), _mentions(steps))
     for part in (*parts, _edits(steps, space // 2)):
         if part and space > _MIN_PART:
             kept.append(_bounded(part, space))

@@ -50,6 +50,8 @@ class AgentLoop:
     review: Reviewer
     aim: AssignmentAim = "change"
     user_messages: UserMessages = field(default_factory=NoUserMessages)
+    base_suite: Callable[[], str] = str
+    """The suite's result before any change; empty until it is known, and told after the turn that is under way then."""
     clock: Callable[[], float] = monotonic
     begun: ModelAnswer | None = None
     """The answer to be carried out as the first turn; `then` is said after it."""
@@ -159,6 +161,7 @@ class AgentLoop:
             number=turn_input.number,
             calls=tuple(parsed.call for parsed in turn_input.calls),
             observations=tuple(observations),
+            base_suite="" if any(step.turn.base_suite for step in self.steps) else self.base_suite(),
             words=turn_input.words,
             checkpoint=await self.checkpoints.take() if touched else None,
             submission=turn_input.submission_result.submission if turn_input.submission_result else None,

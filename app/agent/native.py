@@ -1,6 +1,6 @@
 """The native runner: our own loop over any model, with the six tools."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.agent.actions import specs
@@ -31,6 +31,8 @@ class RunnerContext:
     progress: Progress
     budget: Budget
     user_messages: UserMessages = field(default_factory=NoUserMessages)
+    base_suite: Callable[[], str] = str
+    """What the agent is told of the suite on the base; empty until that is known."""
 
 
 class SandboxTree:
@@ -77,6 +79,7 @@ class NativeRunner:
             review=review,
             aim=assignment.aim,
             user_messages=context.user_messages,
+            base_suite=context.base_suite,
             begun=assignment.begun,
             then=assignment.then,
         )

@@ -100,17 +100,15 @@ def render_brief(
     tests: str = "",
     address: str = "",
     ignored: str = "",
-    state: str = "",
 ) -> str:
     """The first user message. `instructions` are (path, text) of the repository's own rules, shown as data.
 
     `images` are descriptions of the issue's images; `tests` shows the author of the specification how tests are written
-    here; `address` is the issue's page, `ignored` what git ignores, and `state` what is known of the test suite before
-    it has run. The same job always gets the same bytes.
+    here; `address` is the issue's page, and `ignored` what git ignores. The same job always gets the same bytes.
     """
     task = job.task
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
-    texts += (*overrides.texts, tests, address, ignored, state)
+    texts += (*overrides.texts, tests, address, ignored)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
     name: Name = "specification" if tests else _opening(job)
     request_first = name in {"follow_up", "question"}
@@ -120,7 +118,6 @@ def render_brief(
         ("Files with conflicts", _data(mark, "\n".join(map(one_line, job.conflicts)))),
         (_IMAGES, _data(mark, images)),
         ("Questions, and what people answered", render_answers(answers)),
-        (_STATE, _data(mark, state)),
         ("How tests are written here", _data(mark, tests)),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
@@ -150,26 +147,31 @@ def render_start(
     plan: Plan | None = None,
     planned: bool = False,
     outline: str = "",
-    suite: str = "",
     guards: Sequence[str] = (),
     example: str = "",
 ) -> str:
     """What follows the brief, and the plan where the model has `planned`; the work begins with it.
 
     `plan` is shown, unless it is None: the plan that the model has not made itself, or that people have changed.
-    `outline` maps the plan's files, `guards` are the tests near them, `suite` is the test suite's result before any
-    change, and `example` the test that the fixer is shown.
+    `outline` maps the plan's files, `guards` are the tests near them, `example` is the test that the fixer is shown.
     """
-    mark, framed = _below(brief, job, outline, suite, *guards, example)
+    mark, framed = _below(brief, job, outline, *guards, example)
     sections = [
         ("Plan, as people changed it" if planned else "Plan", render_plan(plan) if plan else ""),
         (_OUTLINE, _data(mark, outline)),
         (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),
-        (_STATE, _data(mark, suite)),
         (_EXAMPLE, _data(mark, example)),
     ]
     opening = "Now do the work. The plan is a guide: go by what you find.\n" if planned else ""
     return f"{opening}{framed}{_shown(sections)}".strip()
+
+
+def render_base_suite(job: Job, result: str) -> str:
+    """The test suite's result before any change, which is told as soon as it is known; empty until then."""
+    if not result:
+        return ""
+    mark, framed = _below("", job, result)
+    return f"{framed}{_shown([(_STATE, _data(mark, result))])}".strip()
 
 
 def _below(brief: str, job: Job, *texts: str) -> tuple[str, str]:

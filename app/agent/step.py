@@ -68,14 +68,16 @@ class StoredAnswer(Record):
 class StoredTurn(Record):
     """The result of an answer: its calls as in the history, and one observation for each.
 
-    `notes` are messages of the harness, `words` those of people, up to the end of this turn. `checkpoint` is None if
-    the tree cannot have changed.
+    `notes` are messages of the harness, `words` those of people, up to the end of this turn; `base_suite` is the
+    suite's result before any change, in the first turn that has it. `checkpoint` is None if the tree cannot have
+    changed.
     """
 
     number: int
     calls: tuple[ToolCall, ...] = ()
     observations: tuple[Observation, ...] = ()
     notes: tuple[str, ...] = ()
+    base_suite: str = ""
     words: tuple[UserMessage, ...] = ()
     checkpoint: Checkpoint | None = None
     submission: Submission | None = None

@@ -1,6 +1,7 @@
 """The job's pipeline: plan, work, verify, publish; each step is stored as soon as it is done.
 
-plan ∥ suite on base ∥ specification tests ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
+plan ∥ specification tests ─► questions? ─► approval? ─► work ⇄ review ─► publish ─► Result
+suite on base ───────────────────────────────────────────────► note     ► needed here
 """
 
 import asyncio
@@ -79,11 +80,12 @@ class JobServices:
     plan: Planner
     """Stores its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
-    assignment: Callable[[Plan | None, BaselineResult, Sequence[QuestionAnswers]], Assignment]
+    assignment: Callable[[Plan | None, Specification | None, Sequence[QuestionAnswers]], Assignment]
     open_work: Callable[[str], Awaitable[Sandbox]]
     """The tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
-    runner: Callable[[Sandbox, Attempt], Runner]
+    runner: Callable[[Sandbox, Attempt, Callable[[], str]], Runner]
+    """The last argument returns what the agent is told of the suite on the base; empty until that is known."""
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]
@@ -106,41 +108,83 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
     if job.aim == "ask":
         raise ValueError(f"job {job.id} asks a question; `app.pipeline.answer` handles those")
     started = monotonic()
-    ready = await _prepare(job, services, journal)
-    result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
-    if job.plan_mode != "only":
-        result = await _work(job, services, journal, result, ready)
+    base = BaseSuite(services, journal)
+    try:
+        ready = await _prepare(job, services, journal, base)
+        result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
+        if job.plan_mode != "only":
+            result = await _work(job, services, journal, result, ready)
+    finally:
+        await base.cancel()
     totals = {"warnings": services.warnings(), "usage": services.totals(), "seconds": round(monotonic() - started, 3)}
     return result.model_copy(update=totals)
+
+
+class BaseSuite:
+    """The suite on the base, which runs beside the work: nobody waits for it before the first submission."""
+
+    def __init__(self, services: JobServices, journal: Journal) -> None:
+        self._services = services
+        self._journal = journal
+        self._running: asyncio.Task[BaselineResult] | None = None
+
+    def start(self) -> None:
+        """Request its step at once, so that the journal has a job's first steps in the same order each time."""
+        self._running = asyncio.create_task(self._run())
+
+    async def result(self) -> BaselineResult:
+        """Wait for it. Raises what ended it."""
+        if self._running is None:
+            return BaselineResult()
+        if not self._running.done():
+            self._services.progress.report("note", "waiting for the suite on the base")
+        return await asyncio.shield(self._running)
+
+    def brief(self) -> str:
+        """Its result in a sentence or two; empty until it is known. Raises what ended it."""
+        return self._running.result().brief if self._running is not None and self._running.done() else ""
+
+    async def cancel(self) -> None:
+        """Once the job has ended, nobody needs it; an interrupted step is not recorded."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self) -> BaselineResult:
+        found = await self._journal.step("baseline", BaselineResult, self._services.verifier.baseline)
+        if found.brief:
+            self._services.progress.report("note", found.brief)
+        return found
 
 
 class PreparedWork(NamedTuple):
     """What the work starts from."""
 
     plan: Plan | None
-    known: BaselineResult
+    base: BaseSuite
+    specification: Specification | None = None
     answers: Sequence[QuestionAnswers] = ()
 
 
-async def _prepare(job: Job, services: JobServices, journal: Journal) -> PreparedWork:
-    """The approved plan, the facts about the base, and the specification; all made in parallel.
+async def _prepare(job: Job, services: JobServices, journal: Journal, base: BaseSuite) -> PreparedWork:
+    """The approved plan and the specification, made in parallel, while the suite runs on the base.
 
     Each starts its first step before any of them waits, so that the journal has these in the same order each time.
     """
-    baseline = partial(journal.step, "baseline", BaselineResult, services.verifier.baseline)
     specify = partial(_specify, job, services, journal)
     services.progress.report("state", "working" if job.plan_mode == "none" else "planning")
     if job.plan_mode != "only":
         await services.set_up()  # nothing is paid for before this is known to be possible
     if job.plan_mode == "none":
-        known, specification = await asyncio.gather(baseline(), specify("specification", ()))
-        return PreparedWork(None, known.model_copy(update={"specification": specification}))
+        base.start()
+        return PreparedWork(None, base, await specify("specification", ()))
     if job.plan_mode == "only":
         plan = await services.plan(journal, ())
         services.progress.report("plan", render_plan(plan))
-        return PreparedWork(plan, BaselineResult())
-    work = services.plan(journal, ()), baseline(), specify("specification", ())
-    plan, known, specification = await asyncio.gather(*work)
+        return PreparedWork(plan, base)
+    planning = asyncio.ensure_future(services.plan(journal, ()))
+    base.start()
+    plan, specification = await asyncio.gather(planning, specify("specification", ()))
     services.progress.report("plan", render_plan(plan))
     answers: Sequence[QuestionAnswers] = ()
     if not job.plan_file:
@@ -150,7 +194,7 @@ async def _prepare(job: Job, services: JobServices, journal: Journal) -> Prepare
     if job.plan_mode == "approve":
         approval = await journal.step("approval", ApprovedPlan, partial(_approve, services, plan))
         plan = approval.plan
-    return PreparedWork(plan, known.model_copy(update={"specification": specification}), answers)
+    return PreparedWork(plan, base, specification, answers)
 
 
 async def _specify(
@@ -172,8 +216,6 @@ async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
 async def _work(job: Job, services: JobServices, journal: Journal, result: JobResult, ready: PreparedWork) -> JobResult:
     """The agent works until a submission is accepted; then exactly what was verified is published."""
     services.progress.report("state", "working")
-    if ready.known.brief:
-        services.progress.report("note", ready.known.brief)
     work = partial(_attempt, job, services, ready, result)
     outcomes = await try_until_proved(job, journal, work, lambda: services.totals().cost)
     chosen = best(outcomes)
@@ -185,7 +227,7 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
         services.progress.report("state", "publishing")
         publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
-        learned = await services.learn(ready.known, chosen.verified, chosen.submission)
+        learned = await services.learn(await ready.base.result(), chosen.verified, chosen.submission)
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result
@@ -204,14 +246,15 @@ async def _attempt(
             partial(services.export, sandbox),
             attempt.journal,
             services.progress,
-            ready.known,
+            partial(_known, ready),
             no_reproduction_expected=not job.expects_red,
             decide_objection=partial(_decide_objection, services, attempt.prefix),
             earlier_submissions=attempt.submissions,
         )
-        assignment = services.assignment(*ready).model_copy(update={"aim": _aim(job)})
+        assignment = services.assignment(ready.plan, ready.specification, ready.answers)
+        assignment = assignment.model_copy(update={"aim": _aim(job)})
         assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
-        runner = services.runner(sandbox, attempt)
+        runner = services.runner(sandbox, attempt, ready.base.brief)
         ending = await _run_agent(runner, assignment, reviews)
     finally:
         await sandbox.close()
@@ -226,6 +269,11 @@ async def _attempt(
         spent=spent_in(runner.trajectory()),
         changed_lines=services.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
     )
+
+
+async def _known(ready: PreparedWork) -> BaselineResult:
+    """What a submission is compared with."""
+    return (await ready.base.result()).model_copy(update={"specification": ready.specification})
 
 
 async def _decide_objection(

@@ -60,7 +60,7 @@ class SubmissionReviews:
         export: Callable[[], Awaitable[Patch]],
         journal: Journal,
         progress: Progress,
-        known: BaselineResult,
+        known: Callable[[], Awaitable[BaselineResult]],
         *,
         no_reproduction_expected: bool = False,
         decide_objection: DecideObjection = keep_all_tests,
@@ -68,7 +68,8 @@ class SubmissionReviews:
     ) -> None:
         """With `no_reproduction_expected`, a submission is not sent back for a reproduction: nothing can be red.
 
-        `earlier_submissions` is the number of this job's submissions that were verified before.
+        `known` returns the facts about the base once they are known. `earlier_submissions` is the number of this job's
+        submissions that were verified before.
         """
         self._verifier = verifier
         self._export = export
@@ -105,7 +106,8 @@ class SubmissionReviews:
         for earlier in before:
             if earlier.patch == patch and earlier.reproduction == submission.reproduction:
                 return _with_number(earlier, number)
-        found = await self._verifier.verify(patch, submission, self._known, _unshown_reproductions(before))
+        known = await self._known()
+        found = await self._verifier.verify(patch, submission, known, _unshown_reproductions(before))
         return _with_number(await self._compared(found, before), number)
 
     async def _compared(self, found: VerifiedPatch, before: Sequence[VerifiedPatch]) -> VerifiedPatch:

@@ -13,7 +13,6 @@ from app.config.settings import settings_from
 from app.core.lessons import Citation, Lesson, LessonDraft
 from app.core.plan import Plan
 from app.core.result import JobResult
-from app.core.verification import BaselineResult
 from tests.support import wallet_project
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, edit, write
@@ -78,7 +77,7 @@ class Site:
     @property
     def brief(self) -> str:
         """As the model was shown it."""
-        return self.harness.services().assignment(None, BaselineResult(), ()).brief
+        return self.harness.services().assignment(None, None, ()).brief
 
     @property
     def lessons(self) -> Sequence[Lesson]:

@@ -88,6 +88,7 @@ class AgentHarness:
     clock: Callable[[], float] = lambda: 0.0
     aim: AssignmentAim = "change"
     said: list[UserMessage] = field(default_factory=list)
+    base_suite: str = ""
     model: ScriptedModel = field(init=False)
     sandbox: LocalSandbox = field(init=False)
     tree: LocalTree = field(init=False)
@@ -136,6 +137,7 @@ class AgentHarness:
             review=self.review,
             aim=self.aim,
             user_messages=self,
+            base_suite=lambda: self.base_suite,
             clock=self.clock,
         )
         return await loop.work()

@@ -93,7 +93,7 @@ class Example:
         if planning:
             return f"{brief}\n\n{render_planning(self.job, brief, parse_overrides(files))}\n"
         plan = None if "work" in self.more else PLAN
-        start = render_start(self.job, brief, plan=plan, suite="The suite (`pytest`) on the base: 212 passed.")
+        start = render_start(self.job, brief, plan=plan)
         return f"{brief}\n\n{start}\n"
 
 

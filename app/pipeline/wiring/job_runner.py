@@ -1,12 +1,13 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from app.agent.base import Runner, Submission
 from app.agent.native import RunnerContext
+from app.agent.prompts import render_base_suite
 from app.agent.registry import find_runner
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
@@ -315,9 +316,9 @@ class JobRunner(ABC):
         return self.plan
 
     def _only_runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
-        return self._runner(sandbox, Attempt(1, journal, AttemptBudget(budget=self.inputs.job.budget)))
+        return self._runner(sandbox, Attempt(1, journal, AttemptBudget(budget=self.inputs.job.budget)), str)
 
-    def _runner(self, sandbox: Sandbox, attempt: Attempt) -> Runner:
+    def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(
             budgeted_model=attempt.model_for(self.budgeted_model, lambda: self.budgeted_model.totals().cost),
             sandbox=sandbox,
@@ -327,6 +328,7 @@ class JobRunner(ABC):
             progress=self.progress,
             budget=attempt.attempt_budget.budget,
             user_messages=self.user_messages,
+            base_suite=lambda: render_base_suite(self.inputs.job, base_brief()),
         )
         external = self.external_agent
         ledger, until = self.job_models.ledger, attempt.attempt_budget.until

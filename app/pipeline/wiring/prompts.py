@@ -9,7 +9,7 @@ from app.agent.prompts import render_brief, render_planning, render_start
 from app.core.job import Journal, QuestionAnswers
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
-from app.core.verification import BaselineResult
+from app.core.verification import Specification
 from app.llm.base import Message
 from app.llm.job_models import JobModels
 from app.pipeline.planner import PlanConversation
@@ -56,7 +56,7 @@ class PromptBuilder:
         return await self._conversation.make_plan(job_models.of("plan"), journal, job.task.issue.title, answers)
 
     def assignment(
-        self, plan: Plan | None, known: BaselineResult, answers: Sequence[QuestionAnswers] = ()
+        self, plan: Plan | None, specification: Specification | None, answers: Sequence[QuestionAnswers] = ()
     ) -> Assignment:
         """What the work begins with; it goes on in the conversation in which its plan was made."""
         job, conversation = self._inputs.job, self._conversation
@@ -64,8 +64,7 @@ class PromptBuilder:
             render_start,
             job,
             outline=self.survey.outline(plan.candidate_files, OUTLINE_TOKENS) if plan else "",
-            suite=known.brief,
-            example=_example(known),
+            example=_example(specification),
             guards=self.survey.guards(plan.candidate_files)[:GUARDS] if plan else (),
         )
         brief = self._brief(answers)
@@ -135,8 +134,7 @@ class PromptBuilder:
         return described, rules
 
 
-def _example(known: BaselineResult) -> str:
+def _example(found: Specification | None) -> str:
     """The only independent test that the fixer is shown."""
-    found = known.specification
     file = next((file for file in found.files if file.path == found.example), None) if found else None
     return f"{file.path}:\n\n{file.text}" if file else ""

@@ -11,7 +11,6 @@ from app.cli.fix import FixOptions, find_or_create, work_key
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.config.settings import settings_from
 from app.core.plan import Plan
-from app.core.verification import BaselineResult
 from app.jobs.store import JobBlobs
 from tests.support import wallet_project
 from tests.support.event_harness import EventHarness, event_harness
@@ -76,8 +75,8 @@ async def test_a_screenshot_beside_the_issue_comes_to_words_in_the_brief(termina
     result = await harness.work(journal)
     assert result.exit_status == "pr_opened"
     assert journal.executed[0] == "images.answer"
-    assert "as a model described them\n\n<data-" in harness.services().assignment(None, BaselineResult(), ()).brief
-    assert SEEN in harness.services().assignment(None, BaselineResult(), ()).brief
+    assert "as a model described them\n\n<data-" in harness.services().assignment(None, None, ()).brief
+    assert SEEN in harness.services().assignment(None, None, ()).brief
     assert "1 image of the issue went to a model, and the agent was given its description." in result.notes
     assert "Image 2 of the issue is shown to no model: only files next to the issue's file are read." in result.notes
     assert terminal.local_context.totals(order.job.id).calls == 3

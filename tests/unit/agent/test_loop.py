@@ -378,6 +378,35 @@ async def test_compaction_keeps_the_job_going_in_a_small_window(tmp_path: Path) 
     assert all(harness.model.count(request) + 1_000 <= small.context_window for request in harness.model.requests)
 
 
+async def test_the_suites_result_is_told_once_after_the_turn_in_which_it_became_known(tmp_path: Path) -> None:
+    harness = AgentHarness(tmp_path)
+
+    def known_meanwhile(_: object) -> ModelAnswer:
+        harness.base_suite = "4 passed before any change"
+        return LOOK
+
+    harness.plays(different(1), known_meanwhile, different(2), FIX, SUBMIT)
+    harness.journal.die_at, harness.journal.moment = "turn.4.answer", "before"
+    with pytest.raises(Died):
+        await harness.work()
+    harness.base_suite = ""  # the next process may know it later; what the model was told stays the same
+    harness.journal = harness.journal.resumed()
+    assert (await harness.work()).exit_status == "submitted"
+    last = [message.content for message in harness.model.requests[-1].messages]
+    assert [step.turn.base_suite for step in harness.steps] == ["", "4 passed before any change", "", "", ""]
+    assert sum("4 passed before any change" in content for content in last) == 1
+
+
+async def test_a_compaction_keeps_the_suites_result(tmp_path: Path) -> None:
+    small = ModelInfo(name="small", context_window=8_000, max_output=1_000)
+    chatter = [act(bash(f"seq {n}000 {n}600")) for n in range(1, 9)]
+    harness = AgentHarness(tmp_path, [*chatter, FIX, SUBMIT], info=small, budget=Budget(steps=20))
+    harness.base_suite = "4 passed before any change"
+    assert (await harness.work()).exit_status == "submitted"
+    digests = [m.content for m in harness.model.requests[-1].messages if "replaced by this digest" in m.content]
+    assert ["4 passed before any change" in content for content in digests] == [True]
+
+
 async def test_refused_paths_are_told_once(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [FIX, edits(1), SUBMIT])
     harness.tree.refusals = (RefusedFile(path=".git/hooks/x", reason="git's own"),)

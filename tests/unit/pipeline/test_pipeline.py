@@ -1,6 +1,7 @@
 """The story's rules: what is taken as it is, what goes back, and how an ending becomes a final state."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -31,7 +32,7 @@ from app.core.verification import (
     Verification,
     VerifiedPatch,
 )
-from app.pipeline.attempts import ShareSpentError
+from app.pipeline.attempts import Attempt, ShareSpentError
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
 from app.pipeline.questions import questions_wait, refuse_questions
 from app.pipeline.reviews import MAX_REVIEWS, is_acceptable
@@ -141,16 +142,21 @@ class World:
     said: list[UserMessage] = field(default_factory=list)
     answered: list[tuple[str, ...]] = field(default_factory=list)
     known: list[BaselineResult] = field(default_factory=list)
+    base_may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    base_suite: Callable[[], str] = str
+
+    def __post_init__(self) -> None:
+        self.base_may_end.set()
 
     def services(self) -> JobServices:
         return JobServices(
             progress=self.progress,
             plan=self.plan,
             approve=self.approve,
-            assignment=lambda plan, known, answers: Assignment(brief=f"{plan} {known.brief} {answers}"),
+            assignment=lambda plan, specification, answers: Assignment(brief=f"{plan} {answers}"),
             open_work=self.open_work,
             export=self.export,
-            runner=lambda sandbox, attempt: self.agent,
+            runner=self.runner,
             verifier=self,
             publish=self.publish,
             totals=Totals,
@@ -180,7 +186,12 @@ class World:
     async def export(self, sandbox: Sandbox) -> Patch:
         return self.patches.pop(0) if len(self.patches) > 1 else self.patches[0]
 
+    def runner(self, sandbox: Sandbox, attempt: Attempt, base_suite: Callable[[], str]) -> Agent:
+        self.base_suite = base_suite
+        return self.agent
+
     async def baseline(self) -> BaselineResult:
+        await self.base_may_end.wait()
         return BaselineResult(brief="1 passed")
 
     async def verify(
@@ -240,6 +251,32 @@ async def test_a_job_whose_suite_runs_on_the_base_is_not_reported_as_waiting(pla
 
     await solve(job(plan_mode=plan), replace(world.services(), set_up=note), MemoryJournal())
     assert states == [[state]]
+
+
+@pytest.mark.parametrize("plan", ["none", "auto"])
+async def test_the_work_begins_while_the_suite_runs_on_the_base_and_only_a_submission_waits_for_it(plan: str) -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    world.base_may_end.clear()
+    told: list[str] = []
+
+    def begun(sandbox: Sandbox, attempt: Attempt, base_suite: Callable[[], str]) -> Agent:
+        told.append(base_suite())
+        world.base_may_end.set()
+        return world.runner(sandbox, attempt, base_suite)
+
+    result = await solve(job(plan_mode=plan), replace(world.services(), runner=begun), MemoryJournal())
+    assert result.exit_status == "pr_opened"
+    assert (*told, world.base_suite()) == ("", "1 passed")
+    assert [known.brief for known in world.known] == ["1 passed"]
+
+
+async def test_a_suite_that_nobody_needs_any_more_ends_with_the_job() -> None:
+    no_change = RunnerEnding(exit_status="no_change", claim="It works already.", turns=1)
+    world = World(Agent([], no_change), [], [patch()])
+    world.base_may_end.clear()
+    journal = MemoryJournal()
+    assert (await solve(job(), world.services(), journal)).exit_status == "no_change"
+    assert "baseline" not in journal.kept
 
 
 async def test_what_is_broken_is_never_published() -> None:
