@@ -41,7 +41,12 @@ class BudgetConfig(Record):
     usd: Money | None = Field(default=None, description="Maximum cost of one job in US dollars.")
     minutes: Annotated[float, Field(gt=0, le=1_440, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Maximum working minutes of one job, a quarter of them for its test suite; waiting does not count.",
+        description="Maximum working minutes of one job; waiting does not count.",
+    )
+    suite_minutes: Annotated[float, Field(gt=0, le=1_440, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Maximum minutes of one run of the whole test suite (5). Of a longer one, the tests nearest to the "
+        "change are run.",
     )
     steps: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
         default=None, description="Maximum model turns of one job."
@@ -55,11 +60,10 @@ class BudgetConfig(Record):
 
     def over(self, default: Budget) -> Budget:
         """The default, with the file's values in place of its own."""
-        return Budget(
-            usd=default.usd if self.usd is None else round(self.usd * 1_000_000),
-            minutes=default.minutes if self.minutes is None else self.minutes,
-            steps=default.steps if self.steps is None else self.steps,
-        )
+        given = self.model_dump(include={"minutes", "steps", "suite_minutes"}, exclude_none=True)
+        if self.usd is not None:
+            given["usd"] = round(self.usd * 1_000_000)
+        return default.model_copy(update=given)
 
 
 class IterateConfig(Record):

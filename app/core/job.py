@@ -64,16 +64,31 @@ class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
         return False
 
 
+DEFAULT_SUITE_MINUTES = 5.0
+
+
 class Budget(Record):
-    """A job's limits: money (micro-dollars), working minutes (waiting for people is not counted), model turns."""
+    """A job's limits: money (micro-dollars), working minutes (waiting for people is not counted), model turns.
+
+    `suite_minutes` is the time for one run of the whole test suite; None for the default.
+    """
 
     usd: MicroUSD = 5_000_000
     minutes: float = 60.0
     steps: int = 100
+    suite_minutes: float | None = None
+
+    @property
+    def suite_seconds(self) -> float:
+        """Five minutes unless chosen, and at most a quarter of a job's minutes; a choice may take all of them."""
+        if self.suite_minutes is None:
+            return 60 * min(DEFAULT_SUITE_MINUTES, self.minutes / 4)
+        return 60 * min(self.suite_minutes, self.minutes)
 
     def for_a_question(self) -> "Budget":
         """A fifth of every limit: a question only needs to be looked up."""
-        return Budget(usd=self.usd // 5, minutes=self.minutes / 5, steps=max(self.steps // 5, 1))
+        share = {"usd": self.usd // 5, "minutes": self.minutes / 5, "steps": max(self.steps // 5, 1)}
+        return self.model_copy(update=share)
 
 
 class Job(Record):

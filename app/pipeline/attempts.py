@@ -247,7 +247,7 @@ def _remaining_share(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
     if not used.turns and attempts == 1:
         return budget
     minutes = max(budget.minutes - used.seconds / 60, 0.1) / attempts
-    return Budget(usd=budget.usd, minutes=minutes, steps=max((budget.steps - used.turns) // attempts, 1))
+    return budget.model_copy(update={"minutes": minutes, "steps": max((budget.steps - used.turns) // attempts, 1)})
 
 
 def _failed_attempt(number: int, error: AgentFixError) -> AttemptOutcome:

@@ -139,11 +139,8 @@ class RunningJobCommands:
         budget = job.job.budget
         fresh = job.job_context.config.budget.over(self._defaults)
         usd = options.budget if options.budget is not None else budget.usd + (options.extra or 0)
-        return Budget(
-            usd=min(usd, HIGHEST_BUDGET * 1_000_000),
-            minutes=budget.minutes + fresh.minutes,
-            steps=budget.steps + fresh.steps,
-        )
+        more = {"minutes": budget.minutes + fresh.minutes, "steps": budget.steps + fresh.steps}
+        return budget.model_copy(update={"usd": min(usd, HIGHEST_BUDGET * 1_000_000), **more})
 
     async def _stop(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
         return await asyncio.to_thread(self._end, trigger_context, job)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
 from app.config.repository import GateConfig
-from app.core.job import Progress, waiting_for
+from app.core.job import Budget, Progress, waiting_for
 from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.core.tree import Tree
@@ -80,15 +80,16 @@ MAX_GUARDS = 5
 class TimeLimits:
     """Seconds that each kind of run may take; a run that was stopped at its limit is reported as such."""
 
-    suite: float = 900.0
+    suite: float = 300.0
     reproduction: float = 300.0
     lint: float = 300.0
 
     @classmethod
-    def within(cls, minutes: float) -> "TimeLimits":
-        """For a job of so many minutes: its suite may take a quarter of them."""
-        quarter = minutes * 60 / 4
-        return cls(suite=quarter, reproduction=min(cls().reproduction, quarter), lint=min(cls().lint, quarter))
+    def within(cls, budget: Budget) -> "TimeLimits":
+        """Of a job: a reproduction and the linter may take a quarter of its minutes."""
+        quarter = budget.minutes * 60 / 4
+        shorter = min(cls().reproduction, quarter), min(cls().lint, quarter)
+        return cls(budget.suite_seconds, *shorter)
 
 
 class Verifier:

@@ -101,9 +101,16 @@ def commit_of(cli_job: CliJob) -> str:
     return raw.replace(seconds.split()[0], "DATE")
 
 
+_SUITE = "# The test suite before any change"
+
+
 def trajectory_of(cli_job: CliJob) -> str:
-    """What was done, without how long it took."""
+    """What was done, without how long it took, and without the turn in which the suite on the base had ended."""
     steps = [json.loads(line) for line in (cli_job.out / "trajectory.jsonl").read_text().splitlines()]
+    told = [note for step in steps for note in step["notes"] if _SUITE in note]
+    assert len(told) == 1, told
+    for step in steps:
+        step["notes"] = [note for note in step["notes"] if _SUITE not in note]
     kept = [{name: value for name, value in step.items() if name != "seconds"} for step in steps]
     return re.sub(r"\b[\d.]+ ?s\b", "SECONDS", json.dumps(kept, indent=1))
 

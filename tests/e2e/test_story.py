@@ -80,7 +80,6 @@ def test_it_is_told_as_it_happens(story: StoryResult) -> None:
         "planning",
         "The remainder of the division is dropped.",
         "working",
-        "2 passed, 0 failed",
         "turn 1 of at most 100",
         "view wallet/shares.py",
         "turn 3 of at most 100",

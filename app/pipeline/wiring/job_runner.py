@@ -46,6 +46,9 @@ from app.verify.diff_size import changed_lines
 from app.verify.trials import TrialLimits
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
+TRIAL_SECONDS = 60.0
+"""Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""
+
 
 class JobRunner(ABC):
     """The services of one job. Who approves and where the change goes is up to the subclass."""
@@ -181,7 +184,7 @@ class JobRunner(ABC):
             guarded=self.kind.guarded,
             expects_red=job.expects_red,
             progress=self.progress,
-            limits=TimeLimits.within(job.budget.minutes),
+            limits=TimeLimits.within(job.budget),
             guards=self.prompts.survey.guards,
             text=issue_text(self.inputs),
             chosen=None if job.conflicts else self._chosen_suite,
@@ -295,7 +298,7 @@ class JobRunner(ABC):
             f"{job.id}.setup",
             self.progress,
             settings.state / "caches" / "choices",
-            limits=TrialLimits(suite=TimeLimits.within(job.budget.minutes).suite),
+            limits=TrialLimits(suite=min(TRIAL_SECONDS, job.budget.suite_seconds)),
             on_output=self._on_output,
             trials="never" if job.conflicts or job.aim == "ask" else "to choose",
         )

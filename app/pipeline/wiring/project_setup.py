@@ -122,7 +122,9 @@ class ProjectSetup:
         best = trials[0].candidate
         outcome = _outcome(trials[0], trials)
         self._cache_choice(tools, trials[0], outcome)
-        return ChosenSetup(plans[best], best.suite, trials[0].result, _sentence(best, outcome), tuple(trials))
+        result = trials[0].result
+        whole = result if result is not None and not result.execution.timed_out else None
+        return ChosenSetup(plans[best], best.suite, whole, _sentence(best, outcome), tuple(trials))
 
     async def _distinct(self, tools: SetupTools, found: Sequence[Candidate]) -> dict[Candidate, SetupPlan]:
         """The candidates that differ in what is executed, with their set-ups."""

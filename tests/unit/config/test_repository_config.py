@@ -158,7 +158,7 @@ BROKEN = [
     (b"test: " + b"[" * 50_000, 1, "test[0][0][0][0][0][0][0][0]", "is nested more than 8 deep"),
     # keys
     (b"lint: x\ntets: y", 2, "tets", "did you mean `test`?"),
-    (b"budget:\n  dollars: 5", 2, "budget.dollars", "known keys are usd, minutes, steps, usd_per_day"),
+    (b"budget:\n  dollars: 5", 2, "budget.dollars", "known keys are usd, minutes, suite_minutes, steps, usd_per_day"),
     (b"budget: {USD: 5}", 1, "budget.USD", "did you mean `usd`?"),
     (b"iterate: {review: true}", 1, "iterate.review", "did you mean `reviews`?"),
     (b"timeout: 1e309", 1, "timeout", "did you mean `budget.minutes`?"),
@@ -319,6 +319,17 @@ def test_budget_over_the_default() -> None:
     default = Budget(usd=5_000_000, minutes=60, steps=100)
     assert BudgetConfig().over(default) == default
     assert BudgetConfig(usd=0.1, steps=7).over(default) == Budget(usd=100_000, minutes=60, steps=7)
+    assert BudgetConfig(suite_minutes=20).over(default) == default.model_copy(update={"suite_minutes": 20})
+
+
+@pytest.mark.parametrize(
+    ("minutes", "chosen", "seconds"),
+    [(60, None, 300), (12, None, 180), (60, 20, 1_200), (10, 20, 600), (60, 0.5, 30)],
+)
+def test_a_run_of_the_suite_takes_five_minutes_or_what_was_chosen_and_never_more_than_the_job(
+    minutes: float, chosen: float | None, seconds: float
+) -> None:
+    assert Budget(minutes=minutes, suite_minutes=chosen).suite_seconds == seconds
 
 
 def test_branch_and_title() -> None:
