@@ -136,8 +136,6 @@ class BaseSuite:
         """Wait for it. Raises what ended it."""
         if self._running is None:
             return BaselineResult()
-        if not self._running.done():
-            self._services.progress.report("note", "waiting for the suite on the base")
         return await asyncio.shield(self._running)
 
     def brief(self) -> str:
