@@ -110,9 +110,7 @@ class ExternalRunner:
             return AgentTask(
                 render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), last_message, again=True
             )
-        brief = "\n\n".join(
-            filter(None, (assignment.brief, self.context.base_suite(), _messages_section(messages)))
-        )
+        brief = "\n\n".join(filter(None, (assignment.brief, self.context.base_suite(), _messages_section(messages))))
         if answer is None:
             return AgentTask(render("outside", brief=brief, submission=SUBMISSION), last_message)
         return AgentTask(
