@@ -1,6 +1,7 @@
 """Runners by name: our own, and every agent with a recipe."""
 
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -35,5 +36,8 @@ def find_runner(recipe: AgentRecipe | None, model_socket: ModelSocket | None = N
 
 
 def unknown_runner_error(name: str, known: Iterable[str]) -> AgentFixError:
-    names = ", ".join((NATIVE, *sorted(known)))
-    return AgentFixError(f"There is no runner {name!r}.", code=ExitCode.CONFIG, hint=f"Runners are: {names}.")
+    names = (NATIVE, *sorted(known))
+    similar = get_close_matches(name.casefold(), names, 1)
+    meant = f"Did you mean {similar[0]}? " if similar else ""
+    hint = f"{meant}Runners are: {', '.join(names)}."
+    return AgentFixError(f"There is no runner {name!r}.", code=ExitCode.CONFIG, hint=hint)

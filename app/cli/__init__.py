@@ -4,10 +4,12 @@ import argparse
 import gc
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from textwrap import indent
 
 from app import __version__
+from app.cli.arguments import CommandParser
 from app.cli.streams import make_streams_safe
 from app.core.errors import AgentFixError, ExitCode
 from app.core.sandbox_names import SANDBOXES, described
@@ -34,6 +36,41 @@ exit codes:
 """
 
 
+COMMANDS = {
+    "fix": "app.cli.fix:fix_command",
+    "setup": "app.cli.setup:setup_command",
+    "serve": "app.cli.serve:serve_command",
+    "action": "app.action.main:action_command",
+    "sweep": "app.cli.sweep:sweep_command",
+    "demo": "app.cli.demo:demo_command",
+    "doctor": "app.cli.doctor:doctor_command",
+    "jobs": "app.cli.jobs:jobs_command",
+    "view": "app.cli.view:view_command",
+    "lessons": "app.cli.lessons:lessons_command",
+    "runners": "app.cli.runners:runners_command",
+    "completion": "app.cli.completion:completion_command",
+}
+"""Each command's module and function."""
+OVERVIEW = """\
+Fix an issue in a repository and prove it: red before, green after, run by the harness.
+
+  agent-fix demo       see it work: a sample project, recorded model answers, everything else real
+  agent-fix doctor     check this machine: git, model and key, sandbox, disk, clock
+  agent-fix fix        fix an issue in a local repository
+  agent-fix jobs       list, show, follow and cancel jobs
+  agent-fix view       look at a job's steps in a browser
+  agent-fix setup      find out how a repository is set up and tested
+  agent-fix lessons    what later jobs in a repository are shown
+  agent-fix runners    the coding agents that can do the work
+  agent-fix serve      run the GitHub App on your own server
+  agent-fix sweep      start jobs for labelled issues
+  agent-fix completion complete commands and options with Tab in bash, zsh or fish
+
+Begin with:  agent-fix fix --issue ISSUE.md --model PROVIDER/MODEL
+`agent-fix COMMAND --help` explains a command; `agent-fix --help` lists the exit codes.
+"""
+
+
 KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
 """Of `app.core.task_kind`, those that need no pull request."""
 COLLECT_AFTER = 20_000
@@ -44,7 +81,11 @@ through what they leave, which is no garbage."""
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; errors are shown as one line and a hint, never as a traceback."""
     make_streams_safe()
-    arguments = parser().parse_args(argv)
+    commands = parser()
+    arguments = commands.parse_args(argv)
+    if arguments.command is None:
+        print(OVERVIEW)
+        return ExitCode.OK
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
         return int(_dispatch(arguments))
@@ -58,60 +99,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
 
 
-def _dispatch(arguments: argparse.Namespace) -> int:  # noqa: PLR0911  # one case for each command
-    match arguments.command:
-        case "fix":
-            from app.cli.fix import fix_command  # noqa: PLC0415  # a command is imported only when it is used
-
-            return fix_command(arguments)
-        case "setup":
-            from app.cli.setup import setup_command  # noqa: PLC0415
-
-            return setup_command(arguments)
-        case "demo":
-            from app.cli.demo import demo_command  # noqa: PLC0415
-
-            return demo_command(arguments)
-        case "doctor":
-            from app.cli.doctor import doctor_command  # noqa: PLC0415
-
-            return doctor_command(arguments)
-        case "action":
-            from app.action.main import action_command  # noqa: PLC0415
-
-            return action_command(arguments)
-        case "sweep":
-            from app.cli.sweep import sweep_command  # noqa: PLC0415
-
-            return sweep_command(arguments)
-        case "lessons":
-            from app.cli.lessons import lessons_command  # noqa: PLC0415
-
-            return lessons_command(arguments)
-        case "runners":
-            from app.cli.runners import runners_command  # noqa: PLC0415
-
-            return runners_command(arguments)
-        case "serve":
-            from app.cli.serve import serve_command  # noqa: PLC0415
-
-            return serve_command(arguments)
-        case _:
-            from app.cli.jobs import jobs_command  # noqa: PLC0415
-
-            return jobs_command(arguments)
+def _dispatch(arguments: argparse.Namespace) -> int:
+    """Run the command; its module is imported only now."""
+    module, function = COMMANDS[arguments.command].split(":")
+    return int(getattr(import_module(module), function)(arguments))
 
 
 def parser() -> argparse.ArgumentParser:
     """Every command and option."""
-    root = argparse.ArgumentParser(
+    root = CommandParser(
         prog="agent-fix",
         description="Fix an issue in a repository and prove it: red before, green after, run by the harness.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_fix(commands)
     _add_setup(commands)
     _add_serve(commands)
@@ -120,8 +123,10 @@ def parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
+    _add_view(commands)
     _add_lessons(commands)
     _add_runners(commands)
+    _add_completion(commands)
     return root
 
 
@@ -137,12 +142,13 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    fix.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
+    _add_repository(fix, default=Path())
     fix.add_argument(
         "--issue",
         required=True,
         metavar="ISSUE",
-        help="a Markdown file with the title in its first line; - for stdin; OWNER/NAME#N or an issue's URL on GitHub",
+        help="a Markdown file with the title in its first line; - for stdin; on GitHub OWNER/NAME#N, an issue's URL, "
+        "or N for an issue of the repository that `origin` names",
     )
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
@@ -306,6 +312,31 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     cancel.add_argument("job", help="the id or its first characters")
     for action in (listing, show, logs, cancel):
         _add_state(action, default=argparse.SUPPRESS)
+
+
+def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
+    view = commands.add_parser(
+        "view",
+        help="look at a job's steps in a browser",
+        description="Writes the trajectory as one page that needs no network, prints its address, and opens it where "
+        "there is a desktop.",
+    )
+    view.add_argument("what", metavar="JOB|FILE", help="a job's id, its first characters, or a trajectory or job file")
+    view.add_argument("--out", type=Path, metavar="FILE", help="where to write the page (default: beside the results)")
+    view.add_argument("--no-open", action="store_true", help="only write the page")
+    view.add_argument("--json", action="store_true", help="print the page's path as JSON")
+    _add_state(view)
+
+
+def _add_completion(commands: "Commands[argparse.ArgumentParser]") -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a script for completion with Tab in bash, zsh or fish",
+        description="Prints a script. In ~/.bashrc or, after compinit, in ~/.zshrc: "
+        'eval "$(agent-fix completion bash)". For fish: '
+        "agent-fix completion fish > ~/.config/fish/completions/agent-fix.fish",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -5,8 +5,6 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
-from app.cli.fix import FixOptions, fix
-from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.core.task import Person
 from app.repo.git_command import Git
@@ -18,6 +16,10 @@ MARK = ".agent-fix-demo"
 
 
 def demo_command(arguments: argparse.Namespace) -> int:
+    _introduce(arguments.model)
+    from app.cli.fix import FixOptions, fix  # noqa: PLC0415  # takes seconds on a cold start, after the first lines
+    from app.config.settings import read_settings  # noqa: PLC0415
+
     out: Path = arguments.out.expanduser().resolve()
     sample = Path(str(resources.files("app.cli"))) / "demo_data"
     repository = _fresh_repository(out, sample / "sample")
@@ -25,7 +27,6 @@ def demo_command(arguments: argparse.Namespace) -> int:
     model = arguments.model or f"recorded/{recording}"
     if arguments.model is None and not recording.is_file():
         raise AgentFixError("The recorded answers are missing from this installation.", code=ExitCode.MODEL)
-    _introduce(arguments.model)
     options = FixOptions(
         repo=repository, issue=sample / "issue.md", model=model, out=out, record=arguments.record, restart=True
     )

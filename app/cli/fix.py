@@ -30,8 +30,9 @@ from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, Task, TaskKind
 from app.core.task_kind import KindDecision, TaskSignals, kind_of
 from app.llm.ledger import parse_usd
 from app.repo.fix_commits import mentioned_fix, requested_fix
+from app.repo.git_command import Git
 from app.repo.git_store import GitStore
-from app.repo.inspection import RepositoryInspection, inspect, note_about, slug, top_level
+from app.repo.inspection import RepositoryInspection, inspect, note_about, origin_url, slug, top_level
 from app.verify.gates.protected import allowed_path
 
 PlanMode = Literal["auto", "approve", "only", "none"]
@@ -76,9 +77,10 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         (arguments.approve, "approve"),
         (arguments.no_plan, "none"),
     )
+    repo: Path = arguments.repo.expanduser().absolute()
     return FixOptions(
-        repo=arguments.repo.expanduser().absolute(),
-        issue=where_issue(arguments.issue),
+        repo=repo,
+        issue=where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
         base=arguments.base,
         model=arguments.model,
         reasoning=arguments.reasoning or "",

@@ -9,7 +9,7 @@ The title
 import codecs
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -26,6 +26,11 @@ MAX_TITLE = 256
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?:[ \t]+|$)|[ \t]+#+[ \t]*$")
 _UNDERLINE = re.compile(r"^(?:=+|-+)[ \t]*$")
 _PAGE = re.compile(r"(https?://[^/\s]+)/(\w[\w-]*)/([\w.-]+)/(?:issues|pull)/([0-9]{1,10})/?(?:[?#].*)?")
+_NUMBER = re.compile(r"#?([0-9]{1,10})")
+_REMOTE = re.compile(
+    r"(?:(?P<web>https?)://(?:[^@/]*@)?(?P<site>[^/@]+)|(?:ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+)?)"
+    r"/(?P<path>.+)|(?:[^@/]*@)?(?P<scp>[^/:]+):(?!/)(?P<scp_path>.+)"
+)
 _SHORT = re.compile(r"()(\w[\w-]*)/([\w.-]+)#([0-9]{1,10})")
 
 
@@ -41,8 +46,13 @@ class IssueAddress(NamedTuple):
         return f"{self.owner}/{self.name}#{self.number}"
 
 
-def where_issue(text: str) -> Path | IssueAddress:
-    """Parse the value of `--issue`: a page's URL, OWNER/NAME#N, or else a file (`-` is standard input)."""
+def where_issue(text: str, origin: Callable[[], str] | None = None) -> Path | IssueAddress:
+    """Parse the value of `--issue`: a page's URL, OWNER/NAME#N, a number, or else a file (`-` is standard input).
+
+    A number is an issue of the repository whose URL `origin` returns. Raises IssueError.
+    """
+    if origin is not None and (number := _NUMBER.fullmatch(text)) and not Path(text).exists():
+        return _at_origin(int(number[1]), origin())
     found = _PAGE.fullmatch(text) or _SHORT.fullmatch(text)
     if found and not Path(text).exists():
         return IssueAddress(found[1], found[2], found[3], int(found[4]))
@@ -53,6 +63,22 @@ def where_issue(text: str) -> Path | IssueAddress:
             hint="write it like https://github.com/OWNER/NAME/issues/3",
         )
     return Path(text)
+
+
+def _at_origin(number: int, url: str) -> IssueAddress:
+    """The issue with this number in the repository of a remote's URL, in any of git's spellings."""
+    found = _REMOTE.fullmatch(url)
+    owner, slash, name = (found["path"] or found["scp_path"] if found else "").strip("/").partition("/")
+    name = name.removesuffix(".git")
+    if found is None or not slash or not name or "/" in name:
+        is_not = f"its remote `origin` is {url!r}, no repository on GitHub" if url else "it has no remote `origin`"
+        raise IssueError(
+            f"Issue {number} cannot be looked up in this repository: {is_not}",
+            code=ExitCode.ISSUE_UNREADABLE,
+            hint=f"name it with its repository: --issue OWNER/NAME#{number}",
+        )
+    site = found["site"] or found["host"] or found["scp"]
+    return IssueAddress(f"{found['web'] or 'https'}://{site}", owner, name, number)
 
 
 def issue_of(title: str, body: str, *, number: int, labels: Iterable[str]) -> Issue:

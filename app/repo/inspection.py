@@ -62,7 +62,7 @@ def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspecti
         base_ref=ref,
         dirty=dirty,
         default_branch=_default_branch(git, ref),
-        origin_url=_origin_url(git),
+        origin_url=origin_url(git),
         tree=tree,
         notes=_notes(path, root, dirty),
     )
@@ -258,7 +258,7 @@ def _default_branch(git: Git, base_ref: str) -> str:
     return output.decode("utf-8", "surrogateescape").strip() if status == 0 else base_ref.removeprefix("refs/heads/")
 
 
-def _origin_url(git: Git) -> str:
+def origin_url(git: Git) -> str:
     status, output, _ = git.attempt("config", "--get", "remote.origin.url")
     url = output.decode("utf-8", "replace").strip() if status == 0 else ""
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@", r"\1", url)

@@ -43,7 +43,7 @@ HOMES = {
     "git": {"app.repo.git_command"},
     "githubkit": {"app.github"},
     "httpx": {"app.github", "app.llm.litellm"},
-    "jinja2": {"app.server.web"},
+    "jinja2": {"app.cli.view", "app.server.web"},
     "jwt": {"app.github"},
     "litellm": {"app.llm.litellm"},
     "markdown_it": {"app.core.markup"},
@@ -53,6 +53,7 @@ HOMES = {
     "pytest": {"app.verify.launcher.python_tests"},
     "pydantic_core": {"app"},
     "rich": {"app.cli.live_view"},
+    "shtab": {"app.cli.completion"},
     "sqlalchemy": {
         "app.server.wiring.context",
         "app.server.publisher",

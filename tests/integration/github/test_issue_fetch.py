@@ -63,6 +63,29 @@ def test_anything_else_is_a_file(text: str) -> None:
     assert where_issue(text) == Path(text)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/ada/sample",
+        "https://github.com/ada/sample.git",
+        "https://token@github.com/ada/sample.git/",
+        "git@github.com:ada/sample.git",
+        "github.com:ada/sample",
+        "ssh://git@github.com:22/ada/sample.git",
+    ],
+)
+@pytest.mark.parametrize("text", ["7", "#7"])
+def test_a_number_is_an_issue_of_the_repository_itself(text: str, url: str) -> None:
+    assert where_issue(text, lambda: url) == IssueAddress("https://github.com", "ada", "sample", 7)
+
+
+@pytest.mark.parametrize("url", ["", "/srv/git/sample.git", "file:///srv/sample", "https://host/a/b/c", "../sample"])
+def test_a_number_needs_a_repository_on_github(url: str) -> None:
+    with pytest.raises(IssueError, match="cannot be looked up") as caught:
+        where_issue("7", lambda: url)
+    assert caught.value.hint == "name it with its repository: --issue OWNER/NAME#7"
+
+
 @pytest.mark.parametrize("text", ["https://github.com/ada/sample", "http://github.com/ada/sample/issues/new"])
 def test_another_page_is_said_to_be_none(text: str) -> None:
     with pytest.raises(IssueError, match="is not the address of an issue"):
