@@ -107,7 +107,7 @@ def _dispatch(arguments: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Every command and option."""
-    root = CommandParser(
+    root: argparse.ArgumentParser = CommandParser(
         prog="agent-fix",
         description="Fix an issue in a repository and prove it: red before, green after, run by the harness.",
         epilog=EXIT_CODES,
@@ -163,7 +163,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="the model's reasoning effort (default: the provider's)",
     )
     fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
-    fix.add_argument("--json", action="store_true", help="print job.json on stdout; progress goes to stderr")
+    _add_json(fix, default=False)
     fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(fix)
     _add_work(fix)
@@ -213,7 +213,7 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
     setup.add_argument("--seconds", type=float, default=900.0, metavar="N", help="begin no further trial after N")
     setup.add_argument("--explain", action="store_true", help="show every candidate that was tried, and its commands")
     setup.add_argument("--write", action="store_true", help="add `setup:` and `test:` to .github/agent-fix.yml")
-    setup.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_json(setup, default=False)
     _add_state(setup)
 
 
@@ -262,7 +262,7 @@ def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--order", choices=("oldest", "priority"), help="which issues first (default: oldest, or the search's order)"
     )
     sweep.add_argument("--dry-run", action="store_true", help="only show")
-    sweep.add_argument("--json", action="store_true")
+    _add_json(sweep, default=False)
     _add_state(sweep)
 
 
@@ -275,6 +275,7 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
     demo.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default: %(default)s")
     demo.add_argument("--model", metavar="M", help="use this model instead of the recorded answers")
     demo.add_argument("--record", type=Path, metavar="FILE", help="with --model: record its answers")
+    _add_json(demo, default=False)
 
 
 def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -290,20 +291,19 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     doctor.add_argument("--github", metavar="OWNER/NAME", help="check whether agent-fix can work in this repository")
     doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
-    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    _add_json(doctor, default=False)
     _add_state(doctor)
 
 
 def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     jobs = commands.add_parser("jobs", help="list, show, follow and cancel jobs")
     _add_state(jobs)
+    _add_json(jobs, default=False)
     actions = jobs.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="the newest jobs (the default)")
     listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
-    listing.add_argument("--json", action="store_true")
     show = actions.add_parser("show", help="one job: plan, steps, cost, state")
     show.add_argument("job", help="the id or its first characters")
-    show.add_argument("--json", action="store_true")
     show.add_argument("--patch", action="store_true", help="print its change for `git apply`, published or not")
     logs = actions.add_parser("logs", help="print a job's log")
     logs.add_argument("job", help="the id or its first characters")
@@ -312,6 +312,7 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     cancel.add_argument("job", help="the id or its first characters")
     for action in (listing, show, logs, cancel):
         _add_state(action, default=argparse.SUPPRESS)
+        _add_json(action)
 
 
 def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -324,7 +325,7 @@ def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     view.add_argument("what", metavar="JOB|FILE", help="a job's id, its first characters, or a trajectory or job file")
     view.add_argument("--out", type=Path, metavar="FILE", help="where to write the page (default: beside the results)")
     view.add_argument("--no-open", action="store_true", help="only write the page")
-    view.add_argument("--json", action="store_true", help="print the page's path as JSON")
+    _add_json(view, default=False)
     _add_state(view)
 
 
@@ -347,9 +348,9 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     _add_repository(lessons, default=Path())
     _add_state(lessons)
+    _add_json(lessons, default=False)
     actions = lessons.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="list the lessons (the default)")
-    listing.add_argument("--json", action="store_true")
     remember = actions.add_parser("remember", help="add a lesson for later jobs")
     remember.add_argument("text", nargs="+", metavar="TEXT", help="one fact, at most 300 characters")
     forget = actions.add_parser("forget", help="delete a lesson")
@@ -357,6 +358,7 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
     for action in (listing, remember, forget):
         _add_repository(action, default=argparse.SUPPRESS)
         _add_state(action, default=argparse.SUPPRESS)
+        _add_json(action)
 
 
 def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -366,7 +368,7 @@ def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Our own loop and other agents, each with its exact version. Set AGENT_FIX_RUNNERS to a directory "
         "with your own recipes.",
     )
-    runners.add_argument("--json", action="store_true")
+    _add_json(runners, default=False)
     _add_state(runners)
     actions = runners.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="list the agents, and which can work here (the default)")
@@ -382,7 +384,7 @@ def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
     what.add_argument("--newest", action="store_true", help="test the newest versions instead of those in use")
     what.add_argument("--versions", action="store_true", help="only look up versions, and test nothing")
     for action in (listing, check):
-        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+        _add_json(action)
         _add_state(action, default=argparse.SUPPRESS)
 
 
@@ -393,4 +395,10 @@ def _add_repository(to: argparse.ArgumentParser, default: object) -> None:
 def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:
     to.add_argument(
         "--state", type=Path, default=default, metavar="DIR", help="where jobs are kept (default: the user's state)"
+    )
+
+
+def _add_json(to: argparse.ArgumentParser, default: object = argparse.SUPPRESS) -> None:
+    to.add_argument(
+        "--json", action="store_true", default=default, help="print JSON on stdout, and everything else on stderr"
     )

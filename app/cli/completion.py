@@ -15,7 +15,7 @@ def completion_command(arguments: argparse.Namespace) -> int:
     for action in _actions(commands):
         if action.type is Path or action.dest == "issue":
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
-    print(shtab.complete(commands, shell=arguments.shell))
+    print(shtab.complete(commands, arguments.shell))
     return ExitCode.OK
 
 

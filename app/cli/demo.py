@@ -2,6 +2,9 @@
 
 import argparse
 import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -16,7 +19,8 @@ MARK = ".agent-fix-demo"
 
 
 def demo_command(arguments: argparse.Namespace) -> int:
-    _introduce(arguments.model)
+    say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    _introduce(arguments.model, say)
     from app.cli.fix import FixOptions, fix  # noqa: PLC0415  # takes seconds on a cold start, after the first lines
     from app.config.settings import read_settings  # noqa: PLC0415
 
@@ -28,27 +32,28 @@ def demo_command(arguments: argparse.Namespace) -> int:
     if arguments.model is None and not recording.is_file():
         raise AgentFixError("The recorded answers are missing from this installation.", code=ExitCode.MODEL)
     options = FixOptions(
-        repo=repository, issue=sample / "issue.md", model=model, out=out, record=arguments.record, restart=True
+        repo=repository,
+        issue=sample / "issue.md",
+        model=model,
+        out=out,
+        record=arguments.record,
+        restart=True,
+        json=arguments.json,
     )
-    return fix(options, read_settings(out / "state"), afterwards=lambda: _show(recorded=arguments.model is None))
+    return fix(options, read_settings(out / "state"), afterwards=lambda: say(_NEXT))
 
 
-def _show(*, recorded: bool) -> None:
-    """What to do next."""
-    print()
-    if recorded:
-        print("The model's answers were recorded. To use a model: agent-fix demo --model NAME; on your own repository:")
-    print("agent-fix fix --repo PATH --issue FILE --model NAME")
+_NEXT = """
+On your own repository, with a model and its key in the environment:
+  agent-fix fix --repo PATH --issue FILE --model PROVIDER/MODEL"""
 
 
-def _introduce(model: str | None) -> None:
+def _introduce(model: str | None, say: Callable[[str], None]) -> None:
     if model is None:
-        print("This demo plays back the recorded answers of a real model. Everything else is real and happens now:")
-        print("the sandbox, every command, the test suites, the verification and the commit.")
-        print("To use your own model: agent-fix demo --model NAME (with its key in the environment).")
+        say("The answers of the model are recorded. Everything else is real and happens now, in about half a minute:")
+        say("the sandbox, every command, the test suites, the verification and the commit.\n")
     else:
-        print(f"This demo uses {model}; everything happens now.")
-    print()
+        say(f"This demo uses {model}; everything happens now.\n")
 
 
 def _fresh_repository(out: Path, sample: Path) -> Path:

@@ -15,7 +15,7 @@ from app.core.errors import ExitCode
 from app.core.money import MicroUSD
 from app.core.text import plain
 from app.jobs.store import JobRow
-from app.llm.ledger import usd
+from app.llm.ledger import price, usd
 from app.publish.plaintext import count
 from app.server.shutdown import CANCELLED, end_process
 from app.server.terminal import TerminalProgress
@@ -49,12 +49,13 @@ def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     if not rows:
         print("No jobs yet. `agent-fix fix --repo PATH --issue FILE` starts one.")
         return ExitCode.OK
-    print(f"{'JOB':<14}{'STATE':<26}{'AGE':<8}{'VERDICT':<10}{'COST':<9}TITLE")
+    print(f"{'JOB':<14}{'STATE':<26}{'AGE':<8}{'VERDICT':<10}{'COST':<15}TITLE")
     for row in rows:
         summary = _summary(local_context, row)
         title = row.job.task.issue.title[:60]
-        state, verdict, cost = summary["state"], summary["verdict"] or "-", usd(summary["cost"])
-        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at):<8}{verdict:<10}{cost:<9}{title}")
+        state, verdict = summary["state"], summary["verdict"] or "-"
+        cost = price(local_context.totals(row.job.id))
+        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at):<8}{verdict:<10}{cost:<15}{title}")
     return ExitCode.OK
 
 
@@ -105,7 +106,7 @@ def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
         "model": job.model,
         "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
-        "cost": f"{usd(totals.cost)} of {usd(job.budget.usd)} in {totals.calls} model calls",
+        "cost": f"{price(totals)} of at most {usd(job.budget.usd)} in {count(totals.calls, 'model call')}",
         "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, started {count(row.epoch, 'time')}",
     }
 
@@ -118,11 +119,27 @@ def _logs(local_context: LocalContext, arguments: argparse.Namespace) -> int:
         # The state is read before the log, so that no line written before the job's end is missed.
         row = local_context.store.find(row.job.id)
         for line in local_context.store.progress_since(row.job.id, after=last_seq):
-            terminal.report(line.kind, line.text)
+            at = line.at.replace(tzinfo=UTC)
+            if arguments.json:
+                print(json.dumps({"at": at.isoformat(), "kind": line.kind, "text": line.text}), flush=True)
+            else:
+                terminal.stamp = f"{at.astimezone():%H:%M:%S} "
+                terminal.report(line.kind, line.text)
             last_seq = line.seq
         if not arguments.follow or terminal.closed or _is_over(row):
+            _print_state(local_context, row, as_json=arguments.json)
             return ExitCode.OK
         time.sleep(POLL_SECONDS)
+
+
+def _print_state(local_context: LocalContext, row: JobRow, *, as_json: bool) -> None:
+    """The state in which the log was read, and the reason for it."""
+    summary = _summary(local_context, row)
+    if as_json:
+        print(json.dumps({"state": summary["state"], "reason": row.reason, "verdict": summary["verdict"]}))
+        return
+    verdict = f", {summary['verdict']}" if summary["verdict"] else ""
+    print(plain(f"{summary['state']}{verdict}{f': {row.reason}' if row.reason else ''}"))
 
 
 def _is_over(row: JobRow) -> bool:
@@ -134,12 +151,12 @@ def _is_over(row: JobRow) -> bool:
 def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     if row.final:
-        print(f"Job {row.job.id} has already ended: {local_state(row.state)}.")
+        _answer(arguments, row, f"Job {row.job.id} has already ended: {local_state(row.state)}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
     if row.living_owner is not None:
-        print(f"Job {row.job.id} was asked to stop; its process has not answered yet.")
+        _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not answered yet.")
         return ExitCode.OK
     perhaps = f" Its branch {row.job.branch} may already exist." if row.state == "publishing" else ""
     if perhaps:
@@ -148,8 +165,14 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     local_context.sweep()
     row = local_context.store.find(row.job.id)
     ended = "is stopped" if row.state == "stopped" else f"had already ended: {local_state(row.state)}"
-    print(f"Job {row.job.id} {ended}.{perhaps}")
+    _answer(arguments, row, f"Job {row.job.id} {ended}.{perhaps}")
     return ExitCode.OK
+
+
+def _answer(arguments: argparse.Namespace, row: JobRow, sentence: str) -> None:
+    """What became of a request, as a sentence or as JSON."""
+    document = {"job": row.job.id, "state": local_state(row.state), "reason": row.reason, "message": sentence}
+    print(json.dumps(document, indent=2) if arguments.json else sentence)
 
 
 def _when_left(local_context: LocalContext, row: JobRow) -> JobRow:

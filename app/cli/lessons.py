@@ -45,7 +45,10 @@ def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
     if lesson is None:
         message = f"Not added: you have added {MAX_REMEMBERED} lessons already, which is the limit."
         raise AgentFixError(message, hint="Delete one with `agent-fix lessons forget N`.")
-    print(f"Added as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
+    if getattr(arguments, "json", False):
+        print(json.dumps(lesson.model_dump(mode="json"), indent=2))
+    else:
+        print(f"Added as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
 
 
 def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
@@ -53,7 +56,10 @@ def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
         numbers = ", ".join(str(lesson.number) for lesson in lessons.all())
         hint = f"Existing lessons: {numbers}." if numbers else "There are no lessons for this repository."
         raise AgentFixError(f"Lesson {arguments.number} does not exist here.", hint=hint)
-    print(f"Lesson {arguments.number} was deleted.")
+    if getattr(arguments, "json", False):
+        print(json.dumps({"deleted": arguments.number}))
+    else:
+        print(f"Lesson {arguments.number} was deleted.")
 
 
 def _from(lesson: Lesson) -> str:

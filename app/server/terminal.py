@@ -59,6 +59,8 @@ class TerminalProgress:
         self._lock = threading.Lock()
         self._in_text = False
         self.closed = False
+        self.stamp = ""
+        """Printed in front of each line, such as the time of a stored one."""
 
     def report(self, kind: ProgressKind, text: str) -> None:
         fragment = kind in {"text", "output"}
@@ -75,7 +77,7 @@ class TerminalProgress:
             if self._in_text:
                 self._write("\n")
                 self._in_text = False
-            self._write("".join(f"{line}\n" for line in self._lines(kind, text)))
+            self._write("".join(f"{self.stamp}{line}\n" for line in self._lines(kind, text)))
 
     def watch(self, job: Job, totals: Callable[[], Totals]) -> None:
         """The job is known; `totals` reads what its model calls have cost so far."""
@@ -103,7 +105,7 @@ class TerminalProgress:
             head = _LABEL[kind].ljust(WIDTH) + ("→ " if kind == "observation" else "")
             lines = [head + first, *(" " * WIDTH + line for line in rest)]
         if kind in _ONE_LINERS:
-            width = shutil.get_terminal_size((120, 24)).columns
+            width = shutil.get_terminal_size((120, 24)).columns - len(self.stamp)
             lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
         return [self._paint(kind, line.rstrip()) for line in lines]
 

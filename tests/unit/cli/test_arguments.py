@@ -1,0 +1,67 @@
+"""What the command line answers to wrong arguments, to none, and to a shell that completes."""
+
+import argparse
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from app.cli import COMMANDS, OVERVIEW, main, parser
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["fxi"], "fxi is no command. Did you mean fix?"),
+        (["fix", "--modle", "x", "--issue", "a"], "There is no option --modle. Did you mean --model?"),
+        (["fix", "--issue", "a", "--sandbox", "bubblwrap"], "Did you mean bubblewrap?"),
+        (["fix", "--issue", "a", "more"], "`agent-fix fix` takes no argument more."),
+        (["fix"], "--issue is missing."),
+        (["jobs", "cancle", "x"], "cancle is no command. Did you mean cancel?"),
+        (["jobs", "show", "x", "--pacth"], "There is no option --pacth. Did you mean --patch?"),
+        (["completion", "tcsh"], "tcsh is no value for shell. Known: bash, zsh, fish."),
+        (["fix", "--issue", "a", "--attempts", "two"], "Argument --attempts: invalid int value: 'two'."),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_was_probably_meant(
+    words: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert answer in shown.err
+    assert "--help` shows what there is." in shown.err
+    assert shown.out == ""
+
+
+def test_alone_it_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out.strip() == OVERVIEW.strip()
+    offered = {name for name in COMMANDS if name != "action"}  # for the Action only
+    assert {line.split()[1] for line in OVERVIEW.splitlines() if line.startswith("  agent-fix ")} == offered
+
+
+def test_every_command_of_the_parser_can_be_carried_out() -> None:
+    choices = next(each.choices for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    assert set(choices) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_names_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "doctor" in script
+    assert "max-minutes" in script
+
+
+def test_bash_completes_with_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    script = tmp_path / "completion.sh"
+    script.write_text(capsys.readouterr().out)
+    asked = (
+        f"source {script}; COMP_WORDS=(agent-fix fix --mod); COMP_CWORD=2; "
+        "$(complete -p agent-fix | sed 's/.*-F \\([^ ]*\\).*/\\1/') agent-fix --mod fix; echo ${COMPREPLY[@]}"
+    )
+    found = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=False, timeout=30)
+    assert "--model" in found.stdout, found.stderr
