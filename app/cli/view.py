@@ -55,12 +55,14 @@ def render(found: RecordedJob) -> str:
     """The page's HTML; everything from models and repositories is escaped."""
     environment = Environment(loader=PackageLoader("app.cli", "."), autoescape=True, undefined=StrictUndefined)
     document = found.document
-    title = (
-        one_line(str(document.get("task", {}).get("issue", {}).get("title", ""))) or f"Job {document.get('job', '')}"
-    )
-    steps = [_step(json.loads(line)) for line in found.lines if line.strip()]
+    issue = document.get("task", {}).get("issue", {}).get("title", "") or f"Job {document.get('job', '')}"
+    plan = document.get("plan") or {}
     return environment.get_template("view.html").render(
-        title=title, facts=_facts(document), plan=document.get("plan"), steps=steps
+        title=one_line(_shown(issue)),
+        facts=_facts(document),
+        summary=_shown(plan.get("summary", "")),
+        plan=[_shown(step) for step in plan.get("steps", ())],
+        steps=[_step(json.loads(line)) for line in found.lines if line.strip()],
     )
 
 
@@ -130,8 +132,8 @@ def _step(record: Mapping[str, Any]) -> dict[str, Any]:
     tokens = f"{usage.get('prompt_tokens', 0):,} tokens in, {usage.get('completion_tokens', 0):,} out"
     times = f"{seconds.get('model', 0):.1f} s model, {seconds.get('actions', 0):.1f} s actions"
     return {
-        "number": record.get("step", ""),
-        "facts": " · ".join(filter(None, (str(record.get("model", "")), tokens, cost, times))),
+        "number": _shown(record.get("step", "")),
+        "facts": _shown(" · ".join(filter(None, (str(record.get("model", "")), tokens, cost, times)))),
         "content": _shown(record.get("content", "")),
         "actions": [_action(each) for each in record.get("actions", ())],
         "notes": [_shown(note) for note in record.get("notes", ())],
@@ -143,10 +145,10 @@ def _action(action: Mapping[str, Any]) -> dict[str, Any]:
     arguments = arguments if isinstance(arguments, dict) else {"arguments": arguments}
     outcome = str(action.get("outcome", ""))
     return {
-        "tool": action.get("tool", ""),
-        "target": one_line(str(next(iter(arguments.values()), "")))[:160],
-        "arguments": {name: _shown(value) for name, value in arguments.items()},
-        "outcome": outcome,
+        "tool": _shown(action.get("tool", "")),
+        "target": one_line(_shown(next(iter(arguments.values()), "")))[:160],
+        "arguments": {_shown(name): _shown(value) for name, value in arguments.items()},
+        "outcome": plain(outcome),
         "failed": outcome not in {"ok", ""},
         "observation": _shown(action.get("observation", "")),
     }
