@@ -28,7 +28,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.progress import StoredProgress
 from app.jobs.schema import complete
 from app.jobs.store import JobBlobs, JobStore
-from app.jobs.tables import sqlite_engine
+from app.jobs.tables import jobs, sqlite_engine
 from app.llm.job_models import JobModels
 from app.llm.sql_ledger import SqlLedger, calls
 from app.llm.sql_ledger import metadata as ledger_tables
@@ -80,7 +80,8 @@ def open_store(settings: Settings) -> JobStore:
     store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
     store.create_tables()
     ledger_tables.create_all(store.engine)
-    complete(store.engine, calls)
+    for table in (jobs, calls):
+        complete(store.engine, table)
     lesson_tables.create_all(store.engine)
     return store
 

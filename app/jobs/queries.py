@@ -17,14 +17,14 @@ from app.llm.sql_ledger import calls
 
 MAX_ON_A_PAGE = 200
 MAX_REPOSITORIES = 500
-_EVERYTHING = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
-_COST = (
+JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
+COST = (
     sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0))
     .where(calls.c.job_id == jobs.c.id, calls.c.state != "reserved")
     .scalar_subquery()
 )
 _TASK = jobs.c.job
-_LISTED: tuple[sa.ColumnElement[Any], ...] = (
+LISTED: tuple[sa.ColumnElement[Any], ...] = (
     jobs.c.id,
     jobs.c.state,
     jobs.c.reason,
@@ -40,9 +40,9 @@ _LISTED: tuple[sa.ColumnElement[Any], ...] = (
     job_contexts.c.number,
     job_contexts.c.context["login"].as_string().label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
-    jobs.c.result[("verification", "verdict")].as_string().label("verdict"),
+    jobs.c.verdict,
     jobs.c.result["url"].as_string().label("url"),
-    _COST.label("cost"),
+    COST.label("cost"),
 )
 
 
@@ -107,7 +107,7 @@ class JobOverview:
         limit: int = 50,
     ) -> JobListPage:
         """Jobs in these states (all if none are given), of one repository or of all, older than `before`."""
-        query = sa.select(*_LISTED).select_from(_EVERYTHING).order_by(jobs.c.id.desc())
+        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).order_by(jobs.c.id.desc())
         if states:
             query = query.where(jobs.c.state.in_(states))
         if repository is not None:
@@ -116,18 +116,18 @@ class JobOverview:
             query = query.where(jobs.c.id < before)
         limit = min(max(limit, 1), MAX_ON_A_PAGE)
         with self.engine.connect() as db:
-            found = [_listed(row) for row in db.execute(query.limit(limit + 1)).mappings()]
+            found = [job_summary(row) for row in db.execute(query.limit(limit + 1)).mappings()]
         return JobListPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else "")
 
     def one(self, job_id: str) -> JobSummary | None:
-        query = sa.select(*_LISTED).select_from(_EVERYTHING).where(jobs.c.id == job_id)
+        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id == job_id)
         with self.engine.connect() as db:
             row = db.execute(query).mappings().first()
-        return _listed(row) if row else None
+        return job_summary(row) if row else None
 
     def counts(self, repository: int | None = None) -> dict[str, int]:
         """The number of jobs in each state."""
-        query = sa.select(jobs.c.state, sa.func.count()).select_from(_EVERYTHING).group_by(jobs.c.state)
+        query = sa.select(jobs.c.state, sa.func.count()).select_from(JOBS_AND_CONTEXTS).group_by(jobs.c.state)
         if repository is not None:
             query = query.where(job_contexts.c.repository == repository)
         with self.engine.connect() as db:
@@ -137,7 +137,7 @@ class JobOverview:
         """The repositories that have had jobs: their latest name by number."""
         newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
         name = jobs.c.job[("task", "repository")].as_string()
-        query = sa.select(job_contexts.c.repository, name).select_from(_EVERYTHING).where(jobs.c.id.in_(newest))
+        query = sa.select(job_contexts.c.repository, name).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(newest))
         with self.engine.connect() as db:
             found = {row[0]: row[1] or "" for row in db.execute(query)}
         return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
@@ -169,7 +169,7 @@ class JobOverview:
             return tuple(_effect_summaries(db, job_id))
 
 
-def _listed(row: sa.RowMapping) -> JobSummary:
+def job_summary(row: sa.RowMapping) -> JobSummary:
     return JobSummary(
         id=row["id"],
         state=cast("JobState", row["state"]),
@@ -186,7 +186,7 @@ def _listed(row: sa.RowMapping) -> JobSummary:
         number=row["number"],
         login=row["login"] or "",
         aim=row["aim"] or "",
-        verdict=row["verdict"] or "",
+        verdict=row["verdict"],
         url=row["url"] or "",
         cost=int(row["cost"]),
     )

@@ -23,7 +23,7 @@ from app.jobs.context import JobContext
 from app.jobs.daily_budget import DailyBudget, DayCaps
 from app.jobs.job_queries import BOTH, WORKED_ON
 from app.jobs.process_owner import is_gone
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
@@ -156,7 +156,8 @@ class JobQueue:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""
         with writing(self.engine) as db:
             mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
-            values = {"state": "publishing", "result": result, "reason": "", "updated_at": self._clock()}
+            values: dict[str, Any] = {"state": "publishing", "result": result, "verdict": verdict_of(result)}
+            values |= {"reason": "", "updated_at": self._clock()}
             if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
                 return False
             db.execute(job_contexts.update().where(job_contexts.c.job == claim.job).values(handed_over=True))

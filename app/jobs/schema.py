@@ -18,8 +18,8 @@ from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.outbox_tables import metadata as outbox_tables
 from app.jobs.renamed_tables import rename_tables
+from app.jobs.tables import jobs, writing
 from app.jobs.tables import metadata as job_tables
-from app.jobs.tables import writing
 from app.llm.sql_ledger import metadata as ledger_tables
 
 ALL: Final = (job_tables, inbox_tables, outbox_tables, ledger_tables, commit_transfer_tables, lesson_tables)
@@ -78,6 +78,9 @@ def _bring_up_to_date(db: Connection, table: sa.Table) -> None:
     for column in table.columns:
         if column.name not in there:
             db.exec_driver_sql(_addition(db, table, column))
+            if column is jobs.c.verdict:
+                found_in_result = jobs.c.result[("verification", "verdict")].as_string()
+                db.execute(jobs.update().values(verdict=sa.func.coalesce(found_in_result, "")))
     indexes = {index["name"] for index in found.get_indexes(table.name)}
     for index in table.indexes:
         if index.name not in indexes:

@@ -13,7 +13,7 @@ from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.core.job import FINAL, Job, JobState, ProgressKind
 from app.jobs import process_owner
 from app.jobs.renamed_tables import has_former_names, rename_tables
-from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, writing
+from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, verdict_of, writing
 
 Clock = Callable[[], datetime]
 WaitingFor = Literal["", "money"]
@@ -203,6 +203,8 @@ class JobStore:
     def _update(self, job_id: str, waiting_for: WaitingFor = "", **values: Any) -> None:
         with self.engine.begin() as db:
             mine = jobs.update().where(jobs.c.id == job_id, self._fence)
+            if "result" in values:
+                values["verdict"] = verdict_of(values["result"])
             found = db.execute(mine.values(updated_at=self._clock(), **values)).rowcount
             if waiting_for and found:
                 db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(waiting_for=waiting_for))

@@ -1,8 +1,9 @@
 """Our own tables: jobs, their logs and their blobs. SQLite or Postgres, through SQLAlchemy Core."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -24,9 +25,12 @@ jobs = sa.Table(
     sa.Column("epoch", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("verdict", sa.String(16), nullable=False, default=""),
     sa.Index("ix_jobs_state", "state"),
     sa.Index("ix_jobs_updated_at", "updated_at"),
+    sa.Index("ix_jobs_verdict", "created_at", "verdict", "id"),  # counts without reading the results
 )
+"""`verdict`: the result's, so that lists need not read the whole result."""
 
 progress = sa.Table(
     "progress",
@@ -112,6 +116,12 @@ poll_cursors = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
 )
 """Until when a repository was polled for events, in seconds since 1970. Repository 0 is the App's own deliveries."""
+
+
+def verdict_of(result: Mapping[str, Any] | None) -> str:
+    """The verdict in a stored result; empty if there is none."""
+    verification = (result or {}).get("verification")
+    return str(verification.get("verdict", "")) if isinstance(verification, Mapping) else ""
 
 
 @contextmanager

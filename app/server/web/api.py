@@ -13,7 +13,7 @@ from app.jobs.queries import JobOverview, JobSummary
 from app.jobs.queue import JobQueue
 from app.jobs.store import ProgressRow
 from app.server.web import formatting
-from app.server.web.pages import JobFilter
+from app.server.web.job_filter import ListQuery
 
 STOPPED_BY_API = "Stopped through the API."
 MAX_LINES = 1_000
@@ -35,16 +35,17 @@ class JsonApi:
         limit = request.query_params.get("limit", "50")
         if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= 200):
             return _refused(400, "limit must be a number from 1 to 200")
-        return await asyncio.to_thread(self._jobs, request, JobFilter.of(request), int(limit))
+        return await asyncio.to_thread(self._jobs, request, ListQuery.of(request.query_params), int(limit))
 
-    def _jobs(self, request: Request, job_filter: JobFilter, limit: int) -> Response:
+    def _jobs(self, request: Request, job_filter: ListQuery, limit: int) -> Response:
         if request.query_params.get("state", "") != job_filter.state:
             return _refused(400, "unknown state")
         chosen = None
         if job_filter.repository:
             named = (number for number, name in self._overview.repositories().items() if name == job_filter.repository)
             chosen = next(named, -1)
-        page = self._overview.page(states=job_filter.states, repository=chosen, before=job_filter.before, limit=limit)
+        before = request.query_params.get("before", "")[:40]
+        page = self._overview.page(states=job_filter.states, repository=chosen, before=before, limit=limit)
         return JSONResponse({"jobs": [listed_json(job) for job in page.jobs], "before": page.before or None})
 
     async def job(self, request: Request) -> Response:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
@@ -15,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from app.config.settings import Settings
-from app.core.job import WAITING, JobState
 from app.core.text import plain
 from app.jobs.health import TOO_LONG, HealthMetrics
+from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.queries import JobOverview
 from app.jobs.queue import JobQueue
-from app.server.web import formatting
+from app.server.web import charts, formatting
+from app.server.web.job_filter import SORTS, STATES, VERDICTS, ListQuery
 from app.server.web.password import DashboardPassword
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,6 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 STOPPED_HERE = "Stopped on the dashboard."
 FORM_BYTES = 4_096
-STATES: tuple[str, ...] = (
-    *sorted(formatting.ACTIVE),
-    *sorted(WAITING),
-    *sorted(formatting.DONE | formatting.ENDED),
-)
 
 
 def environment() -> Environment:
@@ -74,6 +69,7 @@ class DashboardPages:
         self, files: JobPages, health: HealthMetrics, queue: JobQueue, password: DashboardPassword, settings: Settings
     ) -> None:
         self._files = files
+        self._list = JobList(files.overview.engine, files.overview.clock)
         self._health = health
         self._queue = queue
         self._password = password
@@ -85,8 +81,7 @@ class DashboardPages:
         return self._files.overview
 
     async def jobs(self, request: Request) -> Response:
-        job_filter = JobFilter.of(request)
-        return await asyncio.to_thread(self._jobs, job_filter)
+        return await asyncio.to_thread(self._jobs, ListQuery.of(request.query_params))
 
     async def job(self, request: Request) -> Response:
         page = await asyncio.to_thread(self._files.job_file, request.path_params["job"])
@@ -139,24 +134,28 @@ class DashboardPages:
             return self._message(status, title, text)
         return PlainTextResponse(f"{title}. {text}\n", status)
 
-    def _jobs(self, job_filter: "JobFilter") -> Response:
+    def _jobs(self, list_query: ListQuery) -> Response:
         repositories = self._overview.repositories()
-        chosen = next((number for number, name in repositories.items() if name == job_filter.repository), None)
-        if job_filter.repository and chosen is None:
+        chosen = next((number for number, name in repositories.items() if name == list_query.repository), None)
+        if list_query.repository and chosen is None:
             return self._message(404, "This repository has no jobs", "")
-        counts = self._overview.counts(chosen)
+        job_filter = list_query.job_filter(chosen, None)
+        counts = self._list.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
-        page = self._overview.page(states=job_filter.states, repository=chosen, before=job_filter.before)
         return self._render(
             "jobs.html",
-            asked=job_filter,
-            page=page,
+            list_query=list_query,
+            listed=self._list.page(job_filter, list_query.sort, list_query.page),
             groups=groups,
             total=sum(counts.values()),
             states=STATES,
+            verdicts=VERDICTS,
+            sorts=SORTS,
             repositories=list(repositories.values()),
             figures=self._health.figures(),
             too_long=TOO_LONG.total_seconds(),
+            verdict_chart=charts.verdict_chart(self._list.verdicts(job_filter)),
+            day_chart=charts.day_chart(self._list.day_costs(job_filter)),
         )
 
     async def _whole_log(self, job: str) -> AsyncIterator[str]:
@@ -201,28 +200,3 @@ class JobLinks:
     commit: str
     pull_request: str
     effects: Mapping[str, str]
-
-
-class JobFilter:
-    """The filter in a job list's URL; invalid values are ignored."""
-
-    def __init__(self, state: str, repository: str, before: str) -> None:
-        known = state in formatting.GROUPS or state in STATES
-        self.state = state if known else ""
-        self.repository = repository[:300]
-        self.before = before[:40]
-
-    @classmethod
-    def of(cls, request: Request) -> "JobFilter":
-        query = request.query_params
-        return cls(query.get("state", ""), query.get("repository", ""), query.get("before", ""))
-
-    @property
-    def states(self) -> tuple[JobState, ...]:
-        return tuple(formatting.GROUPS.get(self.state, ())) or ((self.state,) if self.state else ())  # type: ignore[return-value]
-
-    def address(self, **changes: str) -> str:
-        """The URL of the same filter with some values changed."""
-        query = {"state": self.state, "repository": self.repository, **changes}
-        given = {name: value for name, value in query.items() if value}
-        return f"/?{urlencode(given)}" if given else "/"

@@ -13,7 +13,7 @@ from app.core.errors import AgentFixError, OutputError
 from app.jobs.database import open_database
 from app.jobs.schema import ALL, prepare_tables
 from app.jobs.store import JobStore
-from app.jobs.tables import job_contexts
+from app.jobs.tables import job_contexts, jobs
 from tests.support.databases import DIALECTS, database
 
 
@@ -38,6 +38,23 @@ def test_everything_is_made_once_however_many_begin_together(engine: Engine) -> 
     for thread in threads:
         thread.join(60)
     assert shape(engine) == WANTED
+
+
+def test_the_verdicts_of_an_older_version_are_read_from_its_results(engine: Engine) -> None:
+    old = sa.MetaData()
+    columns = [each._copy() for each in jobs.columns if each.name != "verdict"]
+    without = sa.Table("jobs", old, *columns)
+    old.create_all(engine)
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    row = {"key": "k", "state": "error", "job": {}, "created_at": now, "updated_at": now}
+    results = {"judged": {"verification": {"verdict": "broken"}}, "not": {"verification": None}, "none": None}
+    with engine.begin() as db:
+        for name, result in results.items():
+            db.execute(without.insert().values(id=name, result=result, **row))
+    prepare_tables(engine)
+    with engine.connect() as db:
+        found = {row.id: row.verdict for row in db.execute(sa.select(jobs.c.id, jobs.c.verdict))}
+    assert found == {"judged": "broken", "not": "", "none": ""}
 
 
 def test_a_database_of_an_older_version_gets_what_is_new_and_keeps_its_rows(engine: Engine) -> None:

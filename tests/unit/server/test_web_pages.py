@@ -3,17 +3,20 @@
 import re
 import unicodedata
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from app.core.job import Job
 from app.core.result import JobResult
 from app.core.task import Issue
 from app.jobs.store import JobBlobs
 from app.jobs.triggers import TriggerRow
+from app.llm.sql_ledger import calls
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from tests.support.pull_requests import verification
@@ -85,12 +88,58 @@ async def test_a_long_list_is_turned_page_by_page(here: WebClient) -> None:
         here.receiving.queue.admit(made, job_context(where), trigger(f"more/{number}", where))
     first = await seen(here, "/")
     assert len(first.jobs) == 50
-    older = next(link for link in first.links if "before=" in link)
+    older = next(link for link in first.links if "page=" in link)
     second = await seen(here, older)
     assert not set(first.jobs) & set(second.jobs)
     assert len(first.jobs) + len(second.jobs) == 83
-    assert not [link for link in second.links if "before=" in link]
+    assert "Page 2" in second.text
+    assert not [link for link in second.links if "page=" in link]
     assert "/" in second.links
+    assert "This page is empty" in (await seen(here, "/?page=99")).text
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("q=LEAP+YEARS", ["seed16", "seed06"]),
+        ("q=%23115", ["seed15"]),
+        ("q=seed07", ["seed07"]),
+        ("q=100%25", []),
+        ("person=%40Ada&verdict=proved", ["seed00"]),
+        ("verdict=broken", ["seed08"]),
+        ("since=2026-11-22&until=2026-11-22&state=ended", ["seed08", "seed07", "seed06"]),
+        ("until=2026-11-21&sort=oldest&state=done", ["seed00", "seed01", "seed02", "seed03"]),
+        ("since=2026-11-23", []),
+    ],
+)
+async def test_the_list_is_searched_and_filtered(here: WebClient, query: str, found: list[str]) -> None:
+    assert (await seen(here, f"/?{query}")).jobs == found
+
+
+async def test_the_list_is_sorted_and_keeps_its_filter_while_paging(here: WebClient) -> None:
+    everything = (await seen(here, "/")).jobs
+    oldest = await seen(here, "/?sort=oldest")
+    assert oldest.jobs == everything[::-1]
+    assert (await seen(here, "/?sort=cost")).jobs[0] == "seed14"
+    here.receiving.files.store.enter("seed03", "working")
+    assert (await seen(here, "/?sort=changed")).jobs[0] == "seed03"
+    assert "/?state=done&sort=oldest" in oldest.links
+    assert (await seen(here, "/?sort=nonsense&since=nonsense&until=9999-12-31&page=0")).jobs == everything
+
+
+async def test_the_charts_say_what_they_show(here: WebClient) -> None:
+    page = await seen(here, "/")
+    verdicts, days = (picture["aria-label"] or "" for picture in page.all("svg"))
+    assert verdicts == "Jobs by verdict: proved: 7, tested: 0, unproved: 0, broken: 1"
+    assert days.endswith(", 20 Nov: $0.00, 21 Nov: $0.00, 22 Nov: $0.00")  # seeded calls have no time
+    call = sa.update(calls).where(calls.c.job_id == "seed13", calls.c.call == "turn-0")
+    with here.engine.begin() as db:
+        db.execute(call.values(at=(NOW - timedelta(hours=13)).timestamp(), cost=1_250_000))
+    here.clock.now += timedelta(minutes=1)
+    page = await seen(here, "/?repository=octo-org%2Fweb-shop-frontend")
+    assert "21 Nov: $1.25, 22 Nov: $0.00" in (page.all("svg")[1]["aria-label"] or "")
+    page = await seen(here, "/?repository=ada%2Fsample")
+    assert "$1.25" not in (page.all("svg")[1]["aria-label"] or "")
 
 
 async def test_an_empty_server_says_how_to_begin(tmp_path: Path) -> None:
