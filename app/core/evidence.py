@@ -17,6 +17,9 @@ ControlName = Literal[
     "failing_copies_fail",
     "exit_code_agrees",
     "repeats_agree",
+    "replay_agrees",
+    "conditions_agree",
+    "results_are_plain",
 ]
 
 

@@ -15,6 +15,7 @@ from app.repo.grammars import language_of
 from app.verify.concurrency import both, side_by_side
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
+from app.verify.replay import MAX_SECONDS, Replayed, odd_results, replay_controls, unexcused
 from app.verify.sources.file_kinds import kind_of
 from app.verify.test_paths import is_test_path
 
@@ -101,6 +102,8 @@ class Examination:
     new: frozenset[str]
     name: str
     isolated: Callable[[], bool]
+    texts: Mapping[str, str]
+    """The failures of `red` on the base."""
     base: Repeats | None = None
     """The runs on the base, if they are not known yet."""
 
@@ -110,7 +113,7 @@ class Examination:
         first = await self.runs.once(f"{self.name}-head", self.selection, self.sides.head, watch=lines)
         green = not first.untrusted and all(result == "passed" for _, result in first.results)
         again = self.runs.again(f"{self.name}-head", self.selection, self.sides.head, first)
-        head, twins = await both(again, self._twins() if green else side_by_side())
+        head, twins = await both(again, self._twins(first) if green else side_by_side())
         controls = [
             self._conditions(),
             self._sources(),
@@ -123,13 +126,30 @@ class Examination:
         results = {name: head.outcome(name) for name in self.selection.ids}
         return Examined(results, dict(first.texts), first.execution, tuple(controls))
 
-    async def _twins(self) -> list[Control]:
+    async def _twins(self, first: TestRun) -> list[Control]:
         twins = self.sides.twins
-        return await side_by_side(
-            self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
-            self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
-            self._additions(),
+        replay, found = await both(
+            self._replay(first),
+            side_by_side(
+                self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
+                self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
+                self._additions(),
+            ),
         )
+        return [*found, *replay]
+
+    async def _replay(self, first: TestRun) -> list[Control]:
+        """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""
+        if first.execution.seconds > MAX_SECONDS:
+            why = f"one run takes {first.execution.seconds:.0f} s."
+            return replay_controls(Replayed(why_not=why), [], [])
+        head = await self.runs.replayed(f"{self.name}-replay", self.selection, self.sides.head)
+        failures = list(head.failures())
+        if failures:
+            base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.sides.beneath)
+            failures = unexcused(head, base, self.texts)
+        odd = await asyncio.to_thread(odd_results, head, self.sides.reference, self.sides.patch)
+        return replay_controls(head, failures, odd)
 
     async def _additions(self) -> Control:
         """Without the changed bodies the red ones have to fail, and of the new ones some with what is new but empty."""

@@ -82,7 +82,14 @@ class Prover:
         red = frozenset(test.id for test in frozen.tests if test.role == "shows")
         new = frozenset(test.id for test in frozen.tests if test.missing)
         examination = Examination(
-            runs, sides, frozen.selection, red=red, new=new, name="specification", isolated=self.isolated
+            runs,
+            sides,
+            frozen.selection,
+            red=red,
+            new=new,
+            texts={test.id: test.base_text for test in frozen.tests if test.role == "shows"},
+            name="specification",
+            isolated=self.isolated,
         )
         try:
             with waiting_for(self.progress, "the independent tests on the head"):
@@ -120,7 +127,15 @@ class Prover:
         new = frozenset(name for name in red if reasons[name].missing)
         selection = selection.model_copy(update={"ids": tuple(name for name in selection.ids if name in red)})
         examination = Examination(
-            runs, sides, selection, red=red, new=new, name="own", isolated=self.isolated, base=base
+            runs,
+            sides,
+            selection,
+            red=red,
+            new=new,
+            texts=dict(base.first.texts),
+            name="own",
+            isolated=self.isolated,
+            base=base,
         )
         try:
             done = await examination.examine()

@@ -9,6 +9,7 @@ from app.core.evidence import Outcome, TestRun, TestSelection
 from app.core.patch import Patch
 from app.verify.concurrency import side_by_side
 from app.verify.frameworks import SuiteCommand
+from app.verify.replay import Replayed, ReplaysTests, replay_tests
 from app.verify.reproduction import BorrowSandbox
 
 TIMES = ((1.0, 5), (5.0, 3), (30.0, 2))
@@ -86,6 +87,11 @@ class Runs:
     borrow: BorrowSandbox
     timeout: float
     run: RunsSelected
+    replay: ReplaysTests = replay_tests
+
+    async def replayed(self, name: str, selection: TestSelection, patch: Patch | None) -> Replayed:
+        """What the tests call, without their framework."""
+        return await self.replay(self.suite, selection, self.borrow, patch, name=name)
 
     async def once(
         self,

@@ -50,6 +50,30 @@ class CopiedTests(Record):
         return (*self.same, *self.altered, *self.failing)
 
 
+class ReplayProgram(Record):
+    """Programs that call the functions of tests without their framework. `paths` are the files the tests stand in."""
+
+    ids: tuple[str, ...]
+    paths: tuple[str, ...]
+    steps: tuple[SupervisorStep, ...]
+
+
+class OddResult(NamedTuple):
+    """A result of a class that changes a built-in type: (name, file, line) of each of its methods that do so."""
+
+    test: str
+    kind: str
+    methods: tuple[tuple[str, str, int], ...]
+
+
+class ReplayReport(NamedTuple):
+    """By phase and id: the kind of failure and its text, both empty for a test that passed."""
+
+    outcomes: Mapping[str, Mapping[str, tuple[str, str]]]
+    odd: tuple[OddResult, ...] = ()
+    problem: str = ""
+
+
 class Launcher(Protocol):
     """Executes chosen tests of one framework."""
 

@@ -1,7 +1,9 @@
 """The launcher for a suite's framework."""
 
+from collections.abc import Mapping, Sequence
+
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import Launcher
+from app.verify.launcher.base import Launcher, ReplayProgram
 from app.verify.launcher.compiled import CargoLauncher, GoLauncher
 from app.verify.launcher.python import PythonLauncher
 from app.verify.launcher.script import ScriptLauncher
@@ -18,3 +20,11 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
     if suite.framework == "cargo" and suite.narrowed:
         return CargoLauncher(suite)
     raise ValueError(f"the harness cannot run single {suite.framework} tests")
+
+
+def replay_of(
+    suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float
+) -> ReplayProgram | None:
+    """Programs that call those of these tests which do not need their framework; None where all do."""
+    launcher = launcher_of(suite)
+    return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher) else None

@@ -12,14 +12,20 @@ from typing import Any
 
 from app.core.evidence import Status
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
+from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
 from app.verify.launcher.python_copies import PythonCopies
+from app.verify.launcher.replay_text import replayed
 from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
 from app.verify.reports import test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _AROUND = re.compile(r"(?P<method>(?:setUp|tearDown)(?:Class|Module)) \((?P<owner>[\w.]+)\)")
+REPLAY_START = "import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),{'__name__':'__main__'})"
+"""Like START, but with the path of a plain `python -c`: nothing is imported before the project is."""
+REPLAY_TIMEOUT = 30.0
+REPLAY_PAUSE = 1.5
+"""Seconds after which the tests are called once more."""
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
 _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 
@@ -131,6 +137,45 @@ class PythonLauncher:
     ) -> CopiedTests:
         made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
         return made.in_place(ids) if in_place else made.renamed(ids)
+
+    def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
+        """Programs that call those of these tests which do not need their framework; None where all do.
+
+        `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
+        """
+        if self.framework not in ("pytest", "unittest"):
+            return None
+        finder = PythonCopies(self.framework == "pytest", self.modules, contents, Random(0))  # noqa: S311 - no secret
+        places = {name: place for name in ids if (place := finder.place(name))}
+        found = replayed(places, contents, self.modules)
+        if not found.ids:
+            return None
+        beside = {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
+        job = {
+            "files": found.files,
+            "directory": self.directory,
+            "paths": sorted({self.directory or ".", self.modules or ".", *beside}),
+            "environment": dict(self.environment),
+            "seconds": seconds,
+            "pause": REPLAY_PAUSE,
+        }
+        steps = tuple(
+            SupervisorStep(
+                argv=(self.python, *options, "-c", REPLAY_START),
+                cwd=self.directory,
+                timeout=REPLAY_TIMEOUT + 10 * seconds,
+                env=environment,
+                drop=("PYTHON",),
+                prelude=with_program("python_replay.py"),
+                input=repr({**job, "shifted": shifted}),
+                channel=True,
+            )
+            for shifted, options, environment in (
+                (False, (), {}),
+                (True, ("-O",), {"TZ": "XYZ-5:45", "LANG": "C", "PYTHONHASHSEED": "7"}),
+            )
+        )
+        return ReplayProgram(ids=found.ids, paths=found.paths, steps=steps)
 
     def _files_of(self, name: str) -> tuple[str, ...]:
         """Where the test of an id may be written."""

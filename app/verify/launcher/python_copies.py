@@ -78,7 +78,7 @@ class PythonCopies:
     def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
         files: dict[str, _CopiedFile] = {}
         for name in ids:
-            place = self._place(name)
+            place = self.place(name)
             if place is None:
                 continue
             if place.path not in files:
@@ -86,12 +86,12 @@ class PythonCopies:
                 if source is None:
                     continue
                 files[place.path] = _CopiedFile(place.path, source)
-            function = _function(files[place.path].source.tree, place)
+            function = function_at(files[place.path].source.tree, place)
             if function is not None:
                 files[place.path].tests.append((name, place, function))
         return [file for file in files.values() if file.tests]
 
-    def _place(self, name: str) -> FunctionLocation | None:
+    def place(self, name: str) -> FunctionLocation | None:
         if self.pytest:
             whole, bracket, rest = name.partition("[")
             path, *classes = whole.split("::")
@@ -171,7 +171,7 @@ class PythonCopies:
         return found or [[failing_end(source, function, self.random, method=not self.pytest)]]
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
-        places = [place for name in ids if (place := self._place(name))]
+        places = [place for name in ids if (place := self.place(name))]
         if not places:
             return CopiedTests()
         path, name = self._fresh_path(places[0].path, "test_x.py"), f"test_{self._names.fresh()}"
@@ -204,7 +204,7 @@ class PythonCopies:
         return f"test{self._names.fresh(' ').title().replace(' ', '')}" if name.startswith("test") else name + "_"
 
 
-def _function(tree: ast.Module, place: FunctionLocation) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def function_at(tree: ast.Module, place: FunctionLocation) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     body: Sequence[ast.stmt] = tree.body
     for wanted in place.classes:
         classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted]

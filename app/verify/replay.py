@@ -1,0 +1,172 @@
+"""Calls what the tests call without the test framework, and compares the results with what the tests ask for."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.core.evidence import Control, ControlName, TestSelection
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.base import ReplayReport
+from app.verify.launcher.of_suite import replay_of
+from app.verify.launcher.replay_report import read_replay
+from app.verify.launcher.supervisor_client import supervise
+from app.verify.overlay import apply_patch
+from app.verify.reproduction import BorrowSandbox
+
+SECONDS = 0.5
+"""How long the calls are repeated."""
+MAX_SECONDS = 15.0
+"""Tests of which one run takes longer are not called again."""
+MAX_NAMED = 2
+
+PHASES: Mapping[ControlName, Mapping[str, str]] = {
+    "replay_agrees": {
+        "first": "when it is called without the test framework",
+        "deep": "with more calls around it",
+        "many": "when it is repeated in one process",
+        "kept": "once other calls were made",
+    },
+    "conditions_agree": {
+        "thread": "in another thread",
+        "collected": "after the garbage collector ran",
+        "shifted": "under `python -O`, in another time zone, directory or year",
+        "loop": "while an event loop runs",
+        "pause": "after a pause",
+        "task": "in a callback",
+    },
+}
+"""What a test failed in, by control."""
+
+_VARYING = re.compile(r"^in call \d+: |0x[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The tests that were called so on one tree, and what was reported; `why_not` if there were none."""
+
+    ids: tuple[str, ...] = ()
+    report: ReplayReport = ReplayReport({})
+    why_not: str = ""
+
+    def outcome(self, phase: str, name: str) -> tuple[str, str]:
+        """A test without an outcome brought its process to an end."""
+        return self.report.outcomes.get(phase, {}).get(name, ("ended", "its process ended"))
+
+    def failures(self) -> Iterator[tuple[str, str, str]]:
+        """(phase, id, text) of every test that did not pass."""
+        for phase in (phase for phases in PHASES.values() for phase in phases if self._has(phase)):
+            for name in self.ids:
+                kind, text = self.outcome(phase, name)
+                if kind:
+                    yield phase, name, text
+
+    def _has(self, phase: str) -> bool:
+        return phase in self.report.outcomes or phase in ("first", "kept", "pause")
+
+
+class ReplaysTests(Protocol):
+    """`replay_tests`."""
+
+    async def __call__(
+        self,
+        suite: SuiteCommand,
+        selection: TestSelection,
+        borrow: BorrowSandbox,
+        patch: Patch | None,
+        *,
+        name: str,
+    ) -> Replayed: ...
+
+
+async def replay_tests(
+    suite: SuiteCommand, selection: TestSelection, borrow: BorrowSandbox, patch: Patch | None, *, name: str
+) -> Replayed:
+    """Call the tests on base (patch None) or base plus patch, in a fresh sandbox that does not have their files."""
+    changes = (*(patch.changes if patch else ()), *selection.files)
+    contents = {change.path: change.content for change in changes if change.content is not None}
+    program = replay_of(suite, selection.ids, contents, SECONDS)
+    if program is None:
+        return Replayed(why_not=f"these {suite.framework} tests cannot be called without their framework.")
+    base = patch.base if patch else ""
+    along = apply_patch(patch, Patch(base=base, changes=selection.files)) or Patch(base=base, changes=())
+    without = tuple(change for change in along.changes if change.path not in program.paths)
+    async with borrow(name, along.model_copy(update={"changes": without})) as sandbox:
+        answer = await supervise(sandbox, program.steps)
+    return Replayed(program.ids, read_replay(answer))
+
+
+def unexcused(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """The failures on the head that are not the tests' own: those of tests that end on the base as they do there.
+
+    `texts` are the failure texts of the framework on the base. A test that ends in another way there without the
+    framework needs it; one that ends in another way under a condition is not made for that.
+    """
+    return [found for found in head.failures() if not _excused(*found[:2], base, texts)]
+
+
+def _excused(phase: str, name: str, base: Replayed, texts: Mapping[str, str]) -> bool:
+    if name not in texts:  # it passes on the base
+        return base.outcome(phase, name)[0] != ""
+    first = base.outcome("first", name)
+    if first[0] == "" or (first[0] not in texts[name] and first[0] != "AssertionError"):
+        return True
+    return phase not in ("first", "kept") and _failure(base.outcome(phase, name)) != _failure(first)
+
+
+def _failure(outcome: tuple[str, str]) -> tuple[str, str]:
+    """What can be compared: no addresses, and not how often it was called before."""
+    return outcome[0], _VARYING.sub("", outcome[1])
+
+
+def replay_controls(head: Replayed, failures: list[tuple[str, str, str]], odd: list[str]) -> list[Control]:
+    """The controls, by the failures that count and the results of an odd type."""
+    names: tuple[ControlName, ...] = (*PHASES, "results_are_plain")
+    if head.why_not or head.report.problem:
+        outcome, detail = ("failed", head.report.problem) if head.report.problem else ("not_run", head.why_not)
+        return [Control(name=name, outcome=outcome, detail=detail) for name in names]  # type: ignore[arg-type]
+    found: list[Control] = []
+    for control, phases in PHASES.items():
+        wrong = [f"{name} fails {phases[phase]}: {text}" for phase, name, text in failures if phase in phases]
+        found.append(_control(control, wrong))
+    return [*found, _control("results_are_plain", odd)]
+
+
+def _control(name: ControlName, wrong: list[str]) -> Control:
+    if not wrong:
+        return Control(name=name, outcome="held")
+    more = f" (and {len(wrong) - MAX_NAMED} more)" if len(wrong) > MAX_NAMED else ""
+    return Control(name=name, outcome="failed", detail=f"{'; '.join(wrong[:MAX_NAMED])}{more}.")
+
+
+def odd_results(head: Replayed, base: Tree, patch: Patch) -> list[str]:
+    """The results whose class changes a built-in type in a way that the base does not have."""
+    found = []
+    for one in head.report.odd:
+        wrong = [name for name, file, line in one.methods if not _on_base(one.kind, name, file, base, patch)]
+        if wrong:
+            found.append(f"{one.test} gets a {one.kind} with its own {', '.join(sorted(set(wrong)))}")
+    return found
+
+
+def _on_base(kind: str, name: str, file: str, base: Tree, patch: Patch) -> bool:
+    """True if the base has the same method of the same class in the file."""
+    path = max((each for each in base.entries() if file.endswith(f"/{each}")), key=len, default=None)
+    if path is None:
+        return False
+    after = next((change.content for change in patch.changes if change.path == path), None)
+    before = _method(base.read(path), kind, name)
+    return before is not None and (after is None or before == _method(after, kind, name))
+
+
+def _method(content: bytes, kind: str, name: str) -> str | None:
+    try:
+        body = ast.parse(content).body
+    except (SyntaxError, ValueError):
+        return None
+    for part in kind.split("."):
+        body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == part), [])
+    return next((ast.dump(node) for node in body if isinstance(node, ast.FunctionDef) and node.name == name), None)
