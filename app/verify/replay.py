@@ -25,7 +25,10 @@ MAX_NAMED = 2
 
 PHASES: Mapping[ControlName, Mapping[str, str]] = {
     "replay_agrees": {
-        "first": "when it is called without the test framework",
+        "ended": "when it runs without the test framework",
+        "loaded": "when it is loaded without the test framework",
+        "first": "in a plain program",
+        "plain": "when it is called without the test framework",
         "deep": "with more calls around it",
         "many": "when it is repeated in one process",
         "kept": "once other calls were made",
@@ -44,28 +47,28 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
 _VARYING = re.compile(r"^in call \d+: |0x[0-9a-f]+")
 
 
+NOTHING = ReplayReport({})
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """The tests that were called so on one tree, and what was reported; `why_not` if there were none."""
 
     ids: tuple[str, ...] = ()
-    report: ReplayReport = ReplayReport({})
+    report: ReplayReport = NOTHING
     why_not: str = ""
 
     def outcome(self, phase: str, name: str) -> tuple[str, str]:
-        """A test without an outcome brought its process to an end."""
-        return self.report.outcomes.get(phase, {}).get(name, ("ended", "its process ended"))
+        if phase == "ended":
+            return ("ended", "the process did not come to its end") if self.report.unfinished else ("", "")
+        return self.report.outcomes.get(phase, {}).get(name, ("", ""))
 
-    def failures(self) -> Iterator[tuple[str, str, str]]:
-        """(phase, id, text) of every test that did not pass."""
-        for phase in (phase for phases in PHASES.values() for phase in phases if self._has(phase)):
+    def failures(self) -> Iterator[tuple[str, str]]:
+        """Phase and id of every test that did not pass."""
+        for phase in (phase for phases in PHASES.values() for phase in phases):
             for name in self.ids:
-                kind, text = self.outcome(phase, name)
-                if kind:
-                    yield phase, name, text
-
-    def _has(self, phase: str) -> bool:
-        return phase in self.report.outcomes or phase in ("first", "kept", "pause")
+                if self.outcome(phase, name)[0]:
+                    yield phase, name
 
 
 class ReplaysTests(Protocol):
@@ -99,22 +102,25 @@ async def replay_tests(
     return Replayed(program.ids, read_replay(answer))
 
 
-def unexcused(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def unexcused(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:
     """The failures on the head that are not the tests' own: those of tests that end on the base as they do there.
 
     `texts` are the failure texts of the framework on the base. A test that ends in another way there without the
     framework needs it; one that ends in another way under a condition is not made for that.
     """
-    return [found for found in head.failures() if not _excused(*found[:2], base, texts)]
+    return [found for found in head.failures() if not _excused(*found, base, texts)]
 
 
 def _excused(phase: str, name: str, base: Replayed, texts: Mapping[str, str]) -> bool:
-    if name not in texts:  # it passes on the base
+    if name not in texts or phase == "ended":  # it passes on the base
         return base.outcome(phase, name)[0] != ""
-    first = base.outcome("first", name)
-    if first[0] == "" or (first[0] not in texts[name] and first[0] != "AssertionError"):
+    loaded, plain = base.outcome("loaded", name), base.outcome("plain", name)
+    kind = loaded[0] or plain[0]
+    if not kind or (kind not in texts[name] and kind != "AssertionError"):
         return True
-    return phase not in ("first", "kept") and _failure(base.outcome(phase, name)) != _failure(first)
+    if loaded[0] or phase in ("loaded", "plain", "kept"):
+        return False
+    return _failure(base.outcome(phase, name)) != _failure(plain)
 
 
 def _failure(outcome: tuple[str, str]) -> tuple[str, str]:
@@ -122,15 +128,18 @@ def _failure(outcome: tuple[str, str]) -> tuple[str, str]:
     return outcome[0], _VARYING.sub("", outcome[1])
 
 
-def replay_controls(head: Replayed, failures: list[tuple[str, str, str]], odd: list[str]) -> list[Control]:
+def replay_controls(head: Replayed, failures: list[tuple[str, str]], odd: list[str]) -> list[Control]:
     """The controls, by the failures that count and the results of an odd type."""
     names: tuple[ControlName, ...] = (*PHASES, "results_are_plain")
-    if head.why_not or head.report.problem:
-        outcome, detail = ("failed", head.report.problem) if head.report.problem else ("not_run", head.why_not)
-        return [Control(name=name, outcome=outcome, detail=detail) for name in names]  # type: ignore[arg-type]
+    if head.report.problem:
+        return [Control(name=name, outcome="failed", detail=head.report.problem) for name in names]
+    if head.why_not or (head.report.unfinished and not failures):
+        detail = head.why_not or "without their framework these tests do not come to their end on the base, either."
+        return [Control(name=name, outcome="not_run", detail=detail) for name in names]
     found: list[Control] = []
     for control, phases in PHASES.items():
-        wrong = [f"{name} fails {phases[phase]}: {text}" for phase, name, text in failures if phase in phases]
+        # What is compared is not shown: the agent reads this, and a test may be hidden from it.
+        wrong = [f"{name} fails {phases[phase]}" for phase, name in failures if phase in phases]
         found.append(_control(control, wrong))
     return [*found, _control("results_are_plain", odd)]
 

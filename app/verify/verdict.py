@@ -32,7 +32,7 @@ _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
 _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
-_CAPPING: frozenset[ControlName] = frozenset({"conditions_agree", "results_are_plain"})
+CAPPING: frozenset[ControlName] = frozenset({"conditions_agree", "results_are_plain"})
 """Controls that leave it standing that the tests pass: where one fails, the verdict is `tested` at best."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
@@ -153,6 +153,9 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
             "This task must not change behaviour, so no test is expected to fail on the base.",
         )
         return
+    for control in _controls(facts.reproduction):
+        if control.name in CAPPING:
+            yield from _unless_held(control, "tested")
     found = facts.specification
     if found is None or not found.tests:
         why = found.absent if found is not None else "none were asked for."
@@ -237,7 +240,7 @@ def _controls(found: SpecificationResult | Reproduction | None) -> tuple[Control
 
 def _sound(controls: Sequence[Control]) -> bool:
     """True if no control failed, and all required ones were run."""
-    failed = any(control.outcome == "failed" and control.name not in _CAPPING for control in controls)
+    failed = any(control.outcome == "failed" and control.name not in CAPPING for control in controls)
     return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
 
 

@@ -6,9 +6,28 @@ from dataclasses import dataclass, field
 from app.core.evidence import Execution, Outcome, TestRun, TestSelection
 from app.core.patch import Patch
 from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.base import OddResult, ReplayReport
+from app.verify.replay import Replayed
 from app.verify.reproduction import BorrowSandbox
 
 Results = Mapping[str, Outcome]
+Ended = tuple[str, str]
+
+
+@dataclass
+class ScriptedReplays:
+    """Answers each replay by the sandbox's name: phase → id → (kind, text); every other test passes in every phase."""
+
+    ends: Mapping[str, Mapping[str, Mapping[str, Ended]]] = field(default_factory=dict)
+    odd: tuple[OddResult, ...] = ()
+    unfinished: frozenset[str] = frozenset()
+    names: list[str] = field(default_factory=list)
+
+    async def __call__(
+        self, suite: SuiteCommand, selection: TestSelection, borrow: BorrowSandbox, patch: Patch | None, *, name: str
+    ) -> Replayed:
+        self.names.append(name)
+        return Replayed(selection.ids, ReplayReport(self.ends.get(name, {}), self.odd, "", name in self.unfinished))
 
 
 @dataclass

@@ -72,6 +72,8 @@ class ReplayReport(NamedTuple):
     outcomes: Mapping[str, Mapping[str, tuple[str, str]]]
     odd: tuple[OddResult, ...] = ()
     problem: str = ""
+    unfinished: bool = False
+    """A program did not come to its end."""
 
 
 class Launcher(Protocol):

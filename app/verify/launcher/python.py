@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,15 +15,13 @@ from app.core.evidence import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
 from app.verify.launcher.python_copies import PythonCopies
-from app.verify.launcher.replay_text import replayed
+from app.verify.launcher.replay_text import program_text, replayed
 from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
 from app.verify.reports import test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _AROUND = re.compile(r"(?P<method>(?:setUp|tearDown)(?:Class|Module)) \((?P<owner>[\w.]+)\)")
-REPLAY_START = "import sys;exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),{'__name__':'__main__'})"
-"""Like START, but with the path of a plain `python -c`: nothing is imported before the project is."""
 REPLAY_TIMEOUT = 30.0
 REPLAY_PAUSE = 1.5
 """Seconds after which the tests are called once more."""
@@ -150,29 +149,23 @@ class PythonLauncher:
         found = replayed(places, contents, self.modules)
         if not found.ids:
             return None
-        beside = {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
-        job = {
-            "files": found.files,
-            "directory": self.directory,
-            "paths": sorted({self.directory or ".", self.modules or ".", *beside}),
-            "environment": dict(self.environment),
-            "seconds": seconds,
-            "pause": REPLAY_PAUSE,
-        }
+        around_tests = {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
+        around = {self.directory or ".", self.modules or ".", *around_tests}
+        paths = sorted(os.path.relpath(path, self.directory or ".") for path in around)
+        job = {"files": found.files, "paths": paths, "seconds": seconds, "pause": REPLAY_PAUSE}
         steps = tuple(
             SupervisorStep(
-                argv=(self.python, *options, "-c", REPLAY_START),
+                argv=(self.python, *options, "-c", program_text(paths, text)),
                 cwd=self.directory,
                 timeout=REPLAY_TIMEOUT + 10 * seconds,
-                env=environment,
-                drop=("PYTHON",),
+                env={**self.environment, **environment},
                 prelude=with_program("python_replay.py"),
                 input=repr({**job, "shifted": shifted}),
                 channel=True,
             )
-            for shifted, options, environment in (
-                (False, (), {}),
-                (True, ("-O",), {"TZ": "XYZ-5:45", "LANG": "C", "PYTHONHASHSEED": "7"}),
+            for shifted, options, text, environment in (
+                (False, (), found.plain, {}),
+                (True, ("-O",), "", {"TZ": "XYZ-5:45", "LANG": "C", "PYTHONHASHSEED": "7"}),
             )
         )
         return ReplayProgram(ids=found.ids, paths=found.paths, steps=steps)

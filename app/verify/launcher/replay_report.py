@@ -7,15 +7,12 @@ from typing import Any
 from app.verify.launcher.base import OddResult, ReplayReport
 from app.verify.launcher.supervisor_client import SupervisorAnswer
 
-PHASES = ("first", "thread", "deep", "many", "collected", "kept"), ("shifted", "loop", "pause")
-"""Of the first program and of the second."""
-
 
 def read_replay(answer: SupervisorAnswer) -> ReplayReport:
     """One program for each of the steps; a phase that was not reached has no outcomes."""
     outcomes: dict[str, dict[str, tuple[str, str]]] = {}
     odd: list[OddResult] = []
-    problem = answer.problem
+    problem, unfinished = answer.problem, False
     for step in answer.steps:
         problem = problem or step.not_started or step.broken
         ended = False
@@ -30,7 +27,8 @@ def read_replay(answer: SupervisorAnswer) -> ReplayReport:
                     ended = True
                 case _:
                     problem = problem or "A result has a form that our program does not send."
-    return ReplayReport(outcomes, tuple(odd), problem)
+        unfinished = unfinished or not ended
+    return ReplayReport(outcomes, tuple(odd), problem, unfinished)
 
 
 def _message(text: str) -> tuple[Any, ...]:

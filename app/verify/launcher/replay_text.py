@@ -2,34 +2,38 @@
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from app.verify.launcher.python_alterations import PythonSource
 from app.verify.launcher.python_copies import FunctionLocation, function_at
+from app.verify.launcher.python_stand_ins import TestCase
 
+MAX_PLAIN = 60_000
+"""Bytes of tests that are given to a program as its argument."""
 _OF_PYTEST = frozenset({"raises", "mark", "param", "approx", "fail"})
 _OF_UNITTEST = frozenset({"TestCase", "main"})
-_OF_CASE = frozenset(
-    """
-    addCleanup assertAlmostEqual assertCountEqual assertDictEqual assertEqual assertFalse assertGreater
-    assertGreaterEqual assertIn assertIs assertIsInstance assertIsNone assertIsNot assertIsNotNone assertLess
-    assertLessEqual assertListEqual assertMultiLineEqual assertNotEqual assertNotIn assertNotIsInstance assertRaises
-    assertRaisesRegex assertRegex assertSequenceEqual assertSetEqual assertTrue assertTupleEqual fail maxDiff subTest
-    """.split()
-)
+_OF_CASE = frozenset(name for name in dir(TestCase) if not name.startswith("_"))
+_BOUND_TO_FUNCTION = (ast.Return, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Await)
 _UNITTEST = re.compile(r"assert[A-Z]\w*$|skip\w*$|id$|shortDescription$|enter\w*Context$|doCleanups$|_test\w+$")
 # What only a framework has, or what a test needs of the file that it stands in.
-_BOUND = re.compile(rb"__file__|__name__|__main__\.|\b(?:skip\w*|xfail|fixture|importorskip|usefixtures|caplog|capsys)\b")
+_BOUND = re.compile(
+    rb"__file__|__name__|__main__\.|\b(?:skip\w*|xfail|fixture|importorskip|usefixtures|caplog|capsys)\b"
+)
 
 
 class ReplayedTests(NamedTuple):
-    """The rewritten files as the program `python_replay` reads them, the ids in them, and the files they stand in."""
+    """The rewritten files as the program `python_replay` reads them, the ids in them, and the files they stand in.
+
+    `plain` is the text of a program that has the tests' statements at its top level.
+    """
 
     files: tuple[Mapping[str, Any], ...]
     ids: tuple[str, ...]
     paths: tuple[str, ...]
+    plain: str
 
 
 def replayed(places: Mapping[str, FunctionLocation], contents: Mapping[str, bytes], modules: str) -> ReplayedTests:
@@ -37,7 +41,7 @@ def replayed(places: Mapping[str, FunctionLocation], contents: Mapping[str, byte
     by_path: dict[str, dict[str, FunctionLocation]] = {}
     for name, place in places.items():
         by_path.setdefault(place.path, {})[name] = place
-    files, ids, paths = list[Mapping[str, Any]](), list[str](), list[str]()
+    files, ids, paths, plain = list[Mapping[str, Any]](), list[str](), list[str](), list[str]()
     for path, mine in by_path.items():
         source = PythonSource.of(contents[path])
         if source is None or _BOUND.search(_without_main(source.content)):
@@ -47,13 +51,29 @@ def replayed(places: Mapping[str, FunctionLocation], contents: Mapping[str, byte
             for name, place in mine.items()
             if len(place.classes) < 2 and _callable(source.tree, place)
         ]
-        text = _rewritten(source.tree) if tests else None
-        if text is not None:
+        tree = _rewritten(source.tree) if tests else None
+        if tree is not None:
+            text = ast.unparse(tree)
             package = ".".join(PurePosixPath(path.removeprefix(f"{modules}/") if modules else path).parts[:-1])
             files.append({"module": "examples", "package": package, "text": text, "tests": tests})
             ids += [test["id"] for test in tests]
             paths.append(path)
-    return ReplayedTests(tuple(files), tuple(ids), tuple(paths))
+            plain.append(f"__package__ = {package!r}\n{text}")
+            plain += [_at_top_level(tree, name, place) for name, place in mine.items()]
+    return ReplayedTests(tuple(files), tuple(ids), tuple(paths), "\n".join(plain))
+
+
+def program_text(paths: Sequence[str], plain: str) -> str:
+    """A program for `python -c`: the stand-ins, then the tests as plain statements, then what its input says."""
+    stand_ins = (Path(__file__).with_name("python_stand_ins.py")).read_text("utf-8")
+    text = (
+        f"import sys\nsys.path += [path for path in {list(paths)!r} if path != '.']\n"
+        f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({stand_ins!r}, _replay)\n"
+        "_replay_equal, _replay_true, _replay_fresh = _replay['compare'].equal, _replay['true'], _replay['fresh']\n"
+        "_replay_pytest, _replay_unittest = _replay['Pytest'], _replay['Unittest']\n"
+    )
+    end = "\nexec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), _replay)"
+    return f"{text}{plain if len(plain) < MAX_PLAIN else ''}{end}"
 
 
 def _without_main(content: bytes) -> bytes:
@@ -77,21 +97,51 @@ def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[st
                     yield from (name.strip() for name in node.value.split(","))
 
 
-class _NeedsFramework(Exception):
+class _NeedsFrameworkError(Exception):
     """Something in the file cannot be run without its framework."""
 
 
-def _rewritten(tree: ast.Module) -> str | None:
-    """The text of the module; None where it needs its framework."""
+def _rewritten(tree: ast.Module) -> ast.Module | None:
+    """The module; None where it needs its framework."""
     try:
-        rewritten = ast.fix_missing_locations(_Rewriter().visit(tree))
-        return ast.unparse(rewritten)
-    except (_NeedsFramework, RecursionError, ValueError):
+        rewritten: ast.Module = ast.fix_missing_locations(_Rewriter().visit(tree))
+    except (_NeedsFrameworkError, RecursionError):
         return None
+    return rewritten
+
+
+def _at_top_level(tree: ast.Module, name: str, place: FunctionLocation) -> str:
+    """The statements of one test as a part of a program; empty where they need a function around them."""
+    function = function_at(tree, place)
+    owner = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in place.classes), None)
+    if (
+        not isinstance(function, ast.FunctionDef)
+        or function.decorator_list
+        or any(isinstance(node, _BOUND_TO_FUNCTION) for node in ast.walk(function))
+        or (owner is not None and not _is_plain_case(owner))
+    ):
+        return ""
+    body = "\n".join(ast.unparse(statement) for statement in function.body)
+    if owner is not None:
+        body = f"self = {owner.name}()\nself.compare = _replay['compare']\nself.setUp()\n{body}\nself.tearDown()"
+    return (
+        f"_replay['compare'].begin({name!r})\ntry:\n{textwrap.indent(body, ' ')}\n"
+        f"except BaseException as _replay_error:\n"
+        f" _replay['first'][{name!r}] = (type(_replay_error).__name__, _replay['shown'](_replay_error))\n"
+        f"else:\n _replay['first'][{name!r}] = ('', '')\n _replay['compare'].end()"
+    )
+
+
+def _is_plain_case(owner: ast.ClassDef) -> bool:
+    """True for a class of unittest that prepares nothing for all its tests."""
+    methods = {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}
+    return any(ast.unparse(base).endswith("TestCase") for base in owner.bases) and not (
+        methods & {"setUpClass", "tearDownClass", "__init__"}
+    )
 
 
 class _Rewriter(ast.NodeTransformer):
-    def visit_Import(self, node: ast.Import) -> Any:  # noqa: N802 - ast's names here and below
+    def visit_Import(self, node: ast.Import) -> Any:
         kept, made = list[ast.alias](), list[ast.stmt]()
         for alias in node.names:
             if alias.name in ("pytest", "unittest"):
@@ -100,7 +150,9 @@ class _Rewriter(ast.NodeTransformer):
                 kept.append(alias)
         return [*([ast.Import(kept)] if kept else []), *made]
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:  # noqa: N802
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        if node.module == "__future__":
+            return []
         if node.module not in ("pytest", "unittest") or node.level:
             return node
         offered = _OF_PYTEST if node.module == "pytest" else _OF_UNITTEST
@@ -109,35 +161,38 @@ class _Rewriter(ast.NodeTransformer):
             if alias.name == "mock" and node.module == "unittest":
                 made.append(ast.ImportFrom(node.module, [alias], 0))
             elif alias.name not in offered:
-                raise _NeedsFramework
+                raise _NeedsFrameworkError
             else:
                 value = ast.Attribute(ast.Name(f"_replay_{node.module}", ast.Load()), alias.name, ast.Load())
                 made.append(_bound(alias.asname or alias.name, value))
         return made
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         if isinstance(node.value, ast.Name):
             of = {"pytest": _OF_PYTEST, "unittest": _OF_UNITTEST}.get(node.value.id)
             if of is not None and node.attr not in of:
-                raise _NeedsFramework
+                raise _NeedsFrameworkError
             if node.value.id in ("self", "cls") and _UNITTEST.match(node.attr) and node.attr not in _OF_CASE:
-                raise _NeedsFramework
+                raise _NeedsFrameworkError
         return self.generic_visit(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:  # noqa: N802
+    def visit_If(self, node: ast.If) -> Any:
+        return [] if "__name__" in ast.unparse(node.test) else self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         if any(ast.unparse(base).endswith(("AsyncioTestCase", "TransactionTestCase")) for base in node.bases):
-            raise _NeedsFramework
+            raise _NeedsFrameworkError
         node.body = self._body(node.body)
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         return self._function(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:  # noqa: N802
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         return self._function(node)
 
-    def visit_Module(self, node: ast.Module) -> Any:  # noqa: N802
+    def visit_Module(self, node: ast.Module) -> Any:
         node.body = self._body(node.body)
         return node
 
@@ -157,27 +212,25 @@ class _Rewriter(ast.NodeTransformer):
             made += found if isinstance(found, list) else [found]
         return made or [ast.Pass()]
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         node.value = self.visit(node.value) if node.value is not None else None
         return node
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:  # noqa: N802
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
         return node
 
-    def visit_Match(self, node: ast.AST) -> Any:  # noqa: N802
-        raise _NeedsFramework
+    def visit_Match(self, node: ast.AST) -> Any:
+        raise _NeedsFrameworkError
 
-    def visit_Constant(self, node: ast.Constant) -> Any:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> Any:
         if type(node.value) in (str, bytes, int, float) and node.value not in (0, "", b""):
             return ast.Call(ast.Name("_replay_fresh", ast.Load()), [node], [])
         return node
 
-    def visit_Assert(self, node: ast.Assert) -> Any:  # noqa: N802
+    def visit_Assert(self, node: ast.Assert) -> Any:
         test = self.visit(node.test)
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            return ast.Expr(
-                ast.Call(ast.Name("_replay_equal", ast.Load()), [test.left, *test.comparators], [])
-            )
+            return ast.Expr(ast.Call(ast.Name("_replay_equal", ast.Load()), [test.left, *test.comparators], []))
         return ast.Expr(ast.Call(ast.Name("_replay_true", ast.Load()), [test], []))
 
 

@@ -13,14 +13,17 @@ from app.core.verification import SourceText
 from app.sandbox.base import Sandbox
 from app.verify.controls import Examination, Examined, Sides
 from app.verify.frameworks import SuiteCommand
+from app.verify.launcher.base import OddResult
 from app.verify.repeated_runs import Repeats, Runs, times
 from tests.support.memory_tree import MemoryTree
-from tests.support.selected import Results, ScriptedRuns
+from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns
 
 SUITE = SuiteCommand(command="python -m pytest", framework="pytest", narrowed="python -m pytest")
 TREE = MemoryTree({"a.py": b"x = 1\n"})
 IDS = ("t.py::shows", "t.py::new", "t.py::guards")
 RED = frozenset(IDS[:2])
+TEXTS = dict.fromkeys(RED, "AssertionError: 1 != 2")
+WRONG = ("AssertionError", "1 is not 2")
 
 
 def patch_of(content: bytes, path: str = "a.py") -> Patch:
@@ -91,12 +94,14 @@ async def examine(
     isolated: bool = True,
     base: Repeats | None = None,
     patch: Patch = PATCH,
+    replay: ScriptedReplays | None = None,
+    tree: MemoryTree = TREE,
 ) -> Examined:
-    runs = Runs(SUITE, no_sandbox, 60, run)
-    sides = Sides(TREE, patch, twins or FixedTwins(), patch)
+    runs = Runs(SUITE, no_sandbox, 60, run, replay or ScriptedReplays())
+    sides = Sides(tree, patch, twins or FixedTwins(), patch)
     selection = TestSelection(ids=IDS)
     return await Examination(
-        runs, sides, selection, red=RED, new=new, name="s", isolated=lambda: isolated, base=base
+        runs, sides, selection, red=RED, new=new, texts=TEXTS, name="s", isolated=lambda: isolated, base=base
     ).examine()
 
 
@@ -251,3 +256,75 @@ async def test_a_base_that_is_now_red_and_now_green_fails_as_well() -> None:
 
 async def test_without_a_sandbox_nobody_knows_whether_conditions_were_the_same() -> None:
     assert control(await examine(runs(), isolated=False), "same_conditions").outcome == "not_run"
+
+
+def replays(
+    head: Mapping[str, Ended], base: Mapping[str, Ended], test: str = IDS[0], **more: object
+) -> ScriptedReplays:
+    """One test that ends so in these phases, on head and base."""
+    ends = {"s-replay": head, "s-replay-base": base}
+    by_id = {name: {phase: {test: ended} for phase, ended in phases.items()} for name, phases in ends.items()}
+    return ScriptedReplays(by_id, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("phase", ["loaded", "first", "plain", "deep", "many", "kept"])
+async def test_what_fails_without_the_framework_as_it_does_on_the_base_is_not_believed(phase: str) -> None:
+    found = control(
+        await examine(runs(), replay=replays({phase: WRONG}, {"plain": WRONG, phase: WRONG})), "replay_agrees"
+    )
+    assert (found.outcome, IDS[0] in found.detail) == ("failed", True)
+    assert "1 is not 2" not in found.detail, "the agent reads this, and the test is hidden from it"
+
+
+@pytest.mark.parametrize("phase", ["thread", "collected", "shifted", "loop", "pause"])
+async def test_what_fails_under_other_conditions_is_a_control_of_its_own(phase: str) -> None:
+    found = await examine(runs(), replay=replays({phase: WRONG}, {"plain": WRONG, phase: WRONG}))
+    assert control(found, "conditions_agree").outcome == "failed"
+    assert control(found, "replay_agrees").outcome == "held"
+
+
+@pytest.mark.parametrize(
+    ("test", "head", "base"),
+    [
+        pytest.param(IDS[0], {"plain": ("Unset", "")}, {"plain": ("Unset", "")}, id="needs its framework on both"),
+        pytest.param(IDS[0], {"plain": WRONG}, {}, id="only the framework makes it red"),
+        pytest.param(IDS[0], {"many": WRONG}, {"plain": WRONG, "many": ("Twice", "")}, id="cannot be repeated"),
+        pytest.param(IDS[0], {"loop": WRONG}, {"plain": WRONG, "loop": ("Busy", "")}, id="has a loop of its own"),
+        pytest.param(IDS[2], {"shifted": WRONG}, {"shifted": WRONG}, id="is green on the base, but not so"),
+    ],
+)
+async def test_what_a_test_needs_on_the_base_too_is_no_reproach(
+    test: str, head: Mapping[str, Ended], base: Mapping[str, Ended]
+) -> None:
+    found = await examine(runs(), replay=replays(head, base, test))
+    assert {each.outcome for each in found.controls} == {"held"}
+
+
+async def test_the_base_is_only_asked_where_something_fails() -> None:
+    replay = ScriptedReplays()
+    await examine(runs(), replay=replay)
+    assert replay.names == ["s-replay"]
+
+
+@pytest.mark.parametrize(("both", "outcome"), [(False, "failed"), (True, "not_run")])
+async def test_a_process_that_ends_early_says_nothing(both: bool, outcome: str) -> None:
+    ended = frozenset({"s-replay", "s-replay-base"} if both else {"s-replay"})
+    found = await examine(runs(), replay=replays({}, {}, unfinished=ended))
+    assert control(found, "replay_agrees").outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("old", "outcome"), [("x = 1\n", "failed"), ("class A(int):\n    def __eq__(self, o): ...\n", "held")]
+)
+async def test_a_class_that_changes_a_built_in_type_may_be_the_bases(old: str, outcome: str) -> None:
+    tree = MemoryTree({"a.py": old.encode()})
+    odd = OddResult(IDS[0], "A", (("__eq__", "/workspace/a.py", 2),))
+    patch = patch_of(b"class A(int):\n    def __eq__(self, o): ...\n\n\nx = 2\n")
+    found = await examine(runs(), tree=tree, patch=patch, replay=ScriptedReplays(odd=(odd,)))
+    assert control(found, "results_are_plain").outcome == outcome
+
+
+async def test_tests_that_take_long_are_not_called_again() -> None:
+    replay = ScriptedReplays()
+    found = await examine(runs(seconds=40), replay=replay)
+    assert (control(found, "replay_agrees").outcome, replay.names) == ("not_run", [])

@@ -25,7 +25,7 @@ from app.core.verification import (
     Verification,
 )
 from app.verify.suite_comparison import compare
-from app.verify.verdict import CONTROLS, judged
+from app.verify.verdict import CAPPING, CONTROLS, judged
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 REDNESS: tuple[FailureReason, ...] = get_args(FailureReason)
@@ -173,6 +173,8 @@ def test_a_control_that_does_not_hold_keeps_its_tests_from_counting(name: Contro
         assert any("it was otherwise." in reason for reason in found.reasons)
     if name == "failing_copies_fail":
         assert {of_frozen.verdict, beside_own.verdict, of_own.verdict} == {"broken"}
+    elif name in CAPPING:
+        assert {of_frozen.verdict, beside_own.verdict, of_own.verdict} == {"tested"}
     else:
         assert (of_frozen.verdict, beside_own.verdict, of_own.verdict) == ("unproved", "tested", "unproved")
         assert any(CONTROLS[name] in reason for reason in of_own.reasons)

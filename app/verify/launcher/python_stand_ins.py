@@ -1,0 +1,357 @@
+"""Runs inside the sandbox: what tests find in the place of pytest and unittest when they run without them.
+
+Stand-alone; it imports nothing that a program does not have anyway, and it is part of a program's text as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` is not imported: it would be more than a plain program has
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_KEPT = 300
+MAX_TEXT = 400
+PLAIN = (str, bytes, int, float, bool, complex, list, tuple, dict, set, frozenset, type(None))
+MUTABLE = (list, dict, set)
+OWN_METHODS = frozenset(
+    f"__{name}__"
+    for name in (
+        *("eq", "ne", "hash", "str", "repr", "format", "int", "index", "float", "bool", "iter", "len", "getitem"),
+        *("contains", "lt", "le", "gt", "ge", "getattribute", "getattr", "reversed", "next", "add", "radd", "sub"),
+        *("mul", "truediv", "floordiv", "mod", "and", "or"),
+    )
+)
+OF_C = ("wrapper_descriptor", "method_descriptor", "builtin_function_or_method", "NoneType", "method-wrapper")
+
+
+class Comparisons:
+    """Compares results as the tests ask for, and again: exactly, and after everything else was called."""
+
+    def __init__(self) -> None:
+        libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        self.trusted = (os.path.dirname(os.__file__) + os.sep, "<frozen ", *libraries)
+        self.now: list[tuple[Any, Any]] = []
+        self.kept: list[tuple[str, Any, Any]] = []
+        self.odd: dict[tuple[str, str, tuple[tuple[str, str, int], ...]], None] = {}
+        self.test = ""
+
+    def equal(self, left: Any, right: Any) -> None:
+        if not left == right:
+            raise AssertionError(f"{shown(left)} is not {shown(right)}")
+        if type(left) in PLAIN and type(right) in PLAIN and (left != right or not right == left):
+            raise AssertionError(f"{shown(left)} is and is not {shown(right)}")
+        self._exact(left, right)
+        self._exact(right, left)
+        if type(left) in MUTABLE or type(right) in MUTABLE:
+            self.now.append((left, right))
+
+    def _exact(self, value: Any, expected: Any) -> None:
+        """Note each part of a value that is no plain one although what it is compared with is."""
+        if type(expected) not in PLAIN:
+            return
+        kind = type(value)
+        if kind not in PLAIN:
+            methods = self._own_methods(kind)
+            if methods:
+                self.odd.setdefault((self.test, kind.__qualname__, methods), None)
+        elif kind is type(expected):
+            for one, other in parts(value, expected):
+                self._exact(one, other)
+
+    def _own_methods(self, kind: Any) -> Any:
+        """(name, file, line) of the methods that decide how a value compares and converts, and are the project's."""
+        found = []
+        for owner in kind.__mro__:
+            for name, method in vars(owner).items():
+                if name in OWN_METHODS or (name == "__class__" and owner is not object):
+                    code = getattr(method, "__code__", None)
+                    if code is None and type(method).__name__ in OF_C:
+                        continue
+                    file = code.co_filename if code is not None else ""
+                    if not file.startswith(self.trusted):
+                        found.append((name, file, code.co_firstlineno if code is not None else 0))
+        return tuple(found)
+
+    def begin(self, test: Any) -> None:
+        self.test, self.now = test, []
+
+    def end(self) -> None:
+        """Keep what still is as the test compared it."""
+        if len(self.kept) < MAX_KEPT:
+            self.kept += [(self.test, left, right) for left, right in self.now if left == right]
+
+    def changed(self) -> Any:
+        """Tests of which an earlier result is another now."""
+        found: dict[str, str] = {}
+        for test, left, right in self.kept:
+            if not left == right:  # noqa: SIM201 - an own `!=` may say something else
+                found.setdefault(test, f"an earlier result became {shown(left)}")
+        return found
+
+
+def parts(value: Any, expected: Any) -> Any:
+    """The parts of a container, each with that of the other which it equals."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return zip(value, expected)
+    if kind in (set, frozenset):
+        others = {one: one for one in expected}
+        return [(one, others[one]) for one in value if one in others]
+    if kind is dict:
+        others = {key: key for key in expected}
+        keys = [(key, others[key]) for key in value if key in others]
+        return [*keys, *((value[key], expected[other]) for key, other in keys)]
+    return ()
+
+
+compare = Comparisons()
+
+
+def shown(value: Any) -> Any:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the project's own repr
+        text = object.__repr__(value)
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+
+
+def fresh(value: Any) -> Any:
+    """An equal value that no program's text holds."""
+    if type(value) is str:
+        return "".join(list(value))
+    if type(value) is bytes:
+        return bytes(list(value))
+    if type(value) is int:
+        return int(str(value))
+    return float(repr(value))
+
+
+# ---- What the tests see in the place of their framework
+
+
+class Raised:
+    """`pytest.raises` and `assertRaises`."""
+
+    def __init__(self, kinds: Any, match: Any = None) -> None:
+        self._kinds, self._match = kinds, match
+        self.value = self.exception = None
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, _: Any) -> Any:
+        if kind is None:
+            raise AssertionError("nothing was raised")
+        if not issubclass(kind, self._kinds):
+            return False
+        self.value = self.exception = value
+        self.type = kind
+        if self._match is not None:
+            matching(self._match, str(value))
+        return True
+
+    def match(self, pattern: Any) -> Any:
+        matching(pattern, str(self.value))
+        return True
+
+
+def matching(pattern: Any, text: Any) -> None:
+    import re
+
+    if not re.search(pattern, text):
+        raise AssertionError(f"{text!r} does not match {pattern!r}")
+
+
+def raising(kinds: Any, match: Any, call: Any, arguments: Any, named: Any) -> Any:
+    expected = Raised(kinds, match)
+    if call is None:
+        return expected
+    with expected:
+        call(*arguments, **named)
+    return expected
+
+
+def parametrized(names: Any, values: Any, **_: Any) -> Any:
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    rows = [getattr(row, "given", row if len(names) > 1 else (row,)) for row in values]
+
+    def mark(function: Any) -> Any:
+        before = getattr(function, "_rows", [{}])
+        function._rows = [dict(known, **dict(zip(names, row))) for known in before for row in rows]
+        return function
+
+    return mark
+
+
+class Param:
+    def __init__(self, *given: Any, **_: Any) -> None:
+        self.given = given
+
+
+class Marks:
+    parametrize = staticmethod(parametrized)
+
+    def __getattr__(self, name: Any) -> Any:
+        def mark(*given: Any, **_: Any) -> Any:
+            return given[0] if len(given) == 1 and callable(given[0]) else lambda function: function
+
+        return mark
+
+
+class Approximately:
+    def __init__(self, expected: Any, rel: Any = None, abs: Any = None) -> None:  # noqa: A002 - pytest's name
+        self._expected, self._rel, self._abs = expected, rel, abs
+
+    def _near(self, value: Any, expected: Any) -> Any:
+        if isinstance(expected, dict):
+            return value.keys() == expected.keys() and all(self._near(value[key], expected[key]) for key in expected)
+        if isinstance(expected, (list, tuple)):
+            return len(value) == len(expected) and all(map(self._near, value, expected))
+        if value == expected:
+            return True
+        near = max(
+            (1e-6 if self._rel is None and self._abs is None else self._rel or 0) * abs(expected), self._abs or 1e-12
+        )
+        return abs(value - expected) <= near
+
+    def __eq__(self, value: Any) -> Any:
+        return self._near(value, self._expected)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def failing(message: Any = "", *_: Any, **__: Any) -> None:
+    raise AssertionError(message or "the test calls fail()")
+
+
+class Pytest:
+    """`pytest`."""
+
+    mark, param, approx, fail = Marks(), Param, Approximately, staticmethod(failing)
+
+    @staticmethod
+    def raises(kinds: Any, *given: Any, **named: Any) -> Any:
+        match = named.pop("match", None)
+        return raising(kinds, match, given[0] if given else None, given[1:], named)
+
+
+class TestCase:
+    """`unittest.TestCase`."""
+
+    maxDiff = longMessage = None
+    failureException = AssertionError
+    compare: Any = None
+
+    def __init__(self) -> None:
+        self._cleanups: list[Any] = []
+
+    def setUp(self) -> None:
+        """Nothing."""
+
+    tearDown = setUp
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Nothing."""
+
+    tearDownClass = setUpClass
+
+    def addCleanup(self, function: Any, *given: Any, **named: Any) -> None:  # noqa: N802
+        self._cleanups.append(lambda: function(*given, **named))
+
+    def subTest(self, *_: Any, **__: Any) -> Any:  # noqa: N802
+        return Nothing()
+
+    def fail(self, message: Any = "") -> None:
+        failing(message)
+
+    def _equal(self, one: Any, other: Any, *_: Any, **__: Any) -> None:
+        self.compare.equal(one, other)
+
+    assertEqual = assertListEqual = assertTupleEqual = assertDictEqual = assertSetEqual = _equal  # noqa: N815
+    assertSequenceEqual = assertMultiLineEqual = _equal  # noqa: N815
+
+    def assertNotEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one != other)
+
+    def assertTrue(self, value: Any, *_: Any) -> None:  # noqa: N802
+        true(value)
+
+    def assertFalse(self, value: Any, *_: Any) -> None:  # noqa: N802
+        true(not value)
+
+    def assertIs(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one is other)
+
+    def assertIsNot(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one is not other)
+
+    def assertIsNone(self, value: Any, *_: Any) -> None:  # noqa: N802
+        true(value is None)
+
+    def assertIsNotNone(self, value: Any, *_: Any) -> None:  # noqa: N802
+        true(value is not None)
+
+    def assertIn(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one in other)
+
+    def assertNotIn(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one not in other)
+
+    def assertIsInstance(self, value: Any, kinds: Any, *_: Any) -> None:  # noqa: N802
+        true(isinstance(value, kinds))
+
+    def assertNotIsInstance(self, value: Any, kinds: Any, *_: Any) -> None:  # noqa: N802
+        true(not isinstance(value, kinds))
+
+    def assertGreater(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one > other)
+
+    def assertGreaterEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one >= other)
+
+    def assertLess(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one < other)
+
+    def assertLessEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        true(one <= other)
+
+    def assertAlmostEqual(self, one: Any, other: Any, places: Any = 7, msg: Any = None, delta: Any = None) -> None:  # noqa: N802
+        true(one == other or (abs(one - other) <= delta if delta is not None else not round(abs(one - other), places)))
+
+    def assertCountEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
+        left, right = list(one), list(other)
+        for value in left:
+            true(left.count(value) == right.count(value))
+        true(len(left) == len(right))
+
+    def assertRegex(self, text: Any, pattern: Any, *_: Any) -> None:  # noqa: N802
+        matching(pattern, text)
+
+    def assertRaises(self, kinds: Any, call: Any = None, *given: Any, **named: Any) -> Any:  # noqa: N802
+        return raising(kinds, None, call, given, named)
+
+    def assertRaisesRegex(self, kinds: Any, match: Any, call: Any = None, *given: Any, **named: Any) -> Any:  # noqa: N802
+        return raising(kinds, match, call, given, named)
+
+
+class Nothing:
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> Any:
+        return False
+
+
+class Unittest:
+    """`unittest`."""
+
+    TestCase = TestCase
+
+
+def true(value: Any) -> None:
+    if not value:
+        raise AssertionError(f"{shown(value)} is not true")
