@@ -205,7 +205,13 @@ class GateResult(Record):
 
 
 CapRule = Literal[
-    "sources_changed", "watches_tests", "literal_branches", "keeps_state", "shared_names", "existing_tests_changed"
+    "sources_changed",
+    "watches_tests",
+    "own_equality",
+    "literal_branches",
+    "keeps_state",
+    "shared_names",
+    "existing_tests_changed",
 ]
 
 

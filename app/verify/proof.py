@@ -17,6 +17,7 @@ from app.verify.launcher.of_suite import launcher_of
 from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
+from app.verify.sources.harness_detection import EQUALITY
 from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
 from app.verify.tests_for_fix import FixUnderTest
 
@@ -153,9 +154,12 @@ class Prover:
         unchanged = sides.unchanged if sides is not None else ""
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
+        watching = self.twins.watches_tests(self.tree, patch)
+        equality = tuple(one for one in watching if one.endswith(EQUALITY))
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
-            ("watches_tests", self.twins.watches_tests(self.tree, patch)),
+            ("watches_tests", tuple(one for one in watching if one not in equality)),
+            ("own_equality", equality),
             ("literal_branches", self.twins.literal_branches(self.tree, patch, texts)),
             ("keeps_state", self.twins.keeps_state(self.tree, patch, self.text)),
             ("shared_names", self.twins.shared_names(self.tree, patch, tests, self.text)),

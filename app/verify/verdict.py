@@ -108,7 +108,10 @@ def _suite_worse(facts: Facts) -> Iterator[Refusal]:
 def _untrusted(facts: Facts) -> Iterator[Refusal]:
     for control in (*_controls(facts.specification), *_controls(facts.reproduction)):
         if control.name == "failing_copies_fail" and control.outcome == "failed":
-            yield Refusal(control.name, "broken", f"The test runner cannot be trusted{_colon(control.detail)}")
+            reason = f"The results of these tests cannot be trusted{_colon(control.detail)}"
+            causes = [each for cap in facts.caps if cap.rule in _CAUSES for each in cap.findings]
+            also = f" The patch may be the cause: {'; '.join(causes[:MAX_NAMED])}." if causes else ""
+            yield Refusal(control.name, "broken", reason + also)
 
 
 def _specification_fails(facts: Facts) -> Iterator[Refusal]:
@@ -134,9 +137,12 @@ def _caps(facts: Facts) -> Iterator[Refusal]:
         yield Refusal(cap.rule, "unproved" if cap.rule == "sources_changed" else "tested", _CAPS[cap.rule] + listed)
 
 
+_CAUSES = frozenset({"own_equality", "watches_tests"})
+"""Caps that can explain why a test passes that has to fail."""
 _CAPS = {
     "sources_changed": "The patch changes no code that runs: ",
     "watches_tests": "The patch adds code that can behave differently under test: ",
+    "own_equality": "The patch adds results that may equal what they are not: ",
     "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
     "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
     "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",

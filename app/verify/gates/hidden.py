@@ -1,8 +1,10 @@
 """Finds characters in added lines that are invisible to a reviewer or look like others (Trojan Source and similar)."""
 
 import re
+import tokenize
 import unicodedata
 from collections.abc import Iterator
+from io import BytesIO
 
 from app.core.text import is_hidden
 from app.core.verification import GateResult
@@ -19,6 +21,7 @@ _LOOKALIKES = frozenset(
 _WORD = re.compile(r"[^\W\d]\w*")
 # Strings and comments may be in any language; the rest of a line is code.
 _NOT_CODE = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|(?:#|//|--\s|/\*|^\s*\*).*$")
+_USUAL_CODINGS = frozenset({"utf-8", "utf-8-sig", "ascii"})
 _JOINERS = "\u200c\u200d"
 _JOINING_SCRIPTS = frozenset(
     {"ARABIC", "SYRIAC", "MONGOLIAN", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL", "TELUGU"}
@@ -27,9 +30,38 @@ _JOINING_SCRIPTS = frozenset(
 
 
 def hidden_characters(candidate: CandidatePatch) -> GateResult:
-    """Blocks with path, line, column and the character's name."""
-    blocked = [finding for delta in candidate.deltas for finding in _findings(delta)]
+    """Blocks with path, line, column and the character's name, and a source that is read in another coding."""
+    blocked = [finding for delta in candidate.deltas for finding in (*_codings(delta), *_findings(delta))]
     return gate("hidden characters", blocked=blocked)
+
+
+def _codings(delta: ChangedPath) -> Iterator[str]:
+    """A Python source whose first lines declare a coding in which its bytes mean something else than reviewers read."""
+    if not delta.path.endswith((".py", ".pyi", ".pyw")) or delta.new is None or delta.link:
+        return
+    coding = _coding(delta.new)
+    if coding in _USUAL_CODINGS:
+        return
+    path = displayed_path(delta.path)
+    if delta.old is None or _coding(delta.old) != coding:
+        yield f"{path}: declares the coding {coding}, in which Python reads other characters than reviewers do"
+    elif delta.new.isascii() and not _means_itself(delta.new, coding):
+        yield f"{path}: has sequences that the coding {coding} turns into other characters"
+
+
+def _means_itself(content: bytes, coding: str) -> bool:
+    try:
+        return content.decode(coding, "replace") == content.decode("ascii")
+    except LookupError:  # then Python does not load the file at all
+        return True
+
+
+def _coding(content: bytes) -> str:
+    """As the interpreter finds it."""
+    try:
+        return tokenize.detect_encoding(BytesIO(content).readline)[0]
+    except SyntaxError:
+        return "that nobody knows"
 
 
 def _findings(delta: ChangedPath) -> Iterator[str]:

@@ -149,7 +149,9 @@ class PythonLauncher:
         found = replayed(places, contents, self.modules)
         if not found.ids:
             return None
-        around_tests = {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
+        around_tests = (
+            {str(PurePosixPath(path).parent) for path in found.paths} if self.framework == "pytest" else set[str]()
+        )
         around = {self.directory or ".", self.modules or ".", *around_tests}
         paths = sorted(os.path.relpath(path, self.directory or ".") for path in around)
         job = {"files": found.files, "paths": paths, "seconds": seconds, "pause": REPLAY_PAUSE}

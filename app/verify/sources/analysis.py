@@ -32,6 +32,12 @@ _MEMBER = r"(?:[.\"'`:]|\b(?:def|func|fn)\s+)({})\b"
 _QUOTED = r"[\"'`]({})[\"'`]"
 _NUMBER = r"(?<![\w.])({})(?![\w.]*\w)"
 _WHOLE = r"(?<![\w])({})(?![\w])"
+_AS_CODE = re.compile(r"`([^`\n]+)`")
+_MEMORY = re.compile(
+    r"\b(?:cach|memo|remember|count(?:er|s|ed|\b)|global|registr|singleton|histor|reus|stateful|once\b|between calls)",
+    re.IGNORECASE,
+)
+"""Words of an issue that asks for something to be kept from one call to the next."""
 _REFUSED = "the changed sources could not be analysed: parsing failed or took too long"
 
 
@@ -192,13 +198,15 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
 
 
 def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
-    """`path:line: name` of each added place that keeps something from one call to the next in a name that the issue's
-    text does not have."""
+    """`path:line: name` of each added place that keeps something from one call to the next.
+
+    An issue that asks for a memory and writes its name as code asks for just that.
+    """
     found = _ask("keeps", _sources(CandidatePatch(base, patch).deltas))
     if found is None:
         return (_REFUSED,)
-    words = set(re.findall(r"[\w.]+", text))
-    return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in words)
+    asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
+    return tuple(f"{path}:{line}: {name}" for path, line, name in found if name not in asked_for)
 
 
 def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from app.verify.sources.hunks import added_rows
 from app.verify.sources.parsed_sources import code_only
 
 MAX_FINDINGS = 50
+EQUALITY = ("is equal to everything", "compares a built-in type in its own way")
+"""Findings that say nothing about tests, but that results may equal what they are not."""
 _COMMANDS = frozenset({"__main__.py", "cli.py", "main.py", "manage.py", "setup.py", "conf.py", "noxfile.py"})
 _COMMAND_DIRECTORIES = frozenset(
     {"bin", "scripts", "script", "tools", "cmd", "examples", "_examples", "docs", "benchmarks", "bench"}

@@ -267,3 +267,26 @@ class TestConflicts:
         subject = candidate({"a.py": "a = 1\n"}, {"a.py": CONFLICT})
         assert "conflicts" not in {gate.name for gate in static_gates(subject)}
         assert "conflicts" in {gate.name for gate in static_gates(subject, (), ["a.py"])}
+
+
+class TestCodings:
+    HIDDEN = "# coding: utf-7\nx = 1\n# It is one.+AAo-x = 2\n"
+
+    @pytest.mark.parametrize("coding", ["utf-7", "unicode_escape", "latin-1", "cp1252", "unknown"])
+    def test_a_source_that_newly_declares_another_coding_is_refused(self, coding: str) -> None:
+        found = hidden_characters(candidate({"a.py": f"# coding: {coding}\nx = 1\n"}, {"a.py": "x = 1\n"}))
+        assert (found.outcome, "declares the coding" in found.details[0]) == ("blocked", True)
+
+    def test_and_one_that_always_did_if_its_bytes_mean_something_else(self) -> None:
+        old = {"a.py": "# coding: utf-7\nx = 1\n"}
+        assert hidden_characters(candidate({"a.py": self.HIDDEN}, old)).outcome == "blocked"
+        assert hidden_characters(candidate({"a.py": "# coding: utf-7\nx = 3\n"}, old)).outcome == "passed"
+
+    @pytest.mark.parametrize("first", ["# -*- coding: utf-8 -*-", "# vim: set fileencoding=ascii :", "import os"])
+    def test_the_usual_ones_are_nothing_special(self, first: str) -> None:
+        assert hidden_characters(candidate({"a.py": f"{first}\nx = 1\n"})).outcome == "passed"
+
+    def test_an_old_source_keeps_its_coding(self) -> None:
+        old = {"a.py": "# coding: latin-1\nx = 1\n"}
+        content = "# coding: latin-1\nx = 'é'\n".encode("latin-1")
+        assert hidden_characters(candidate({"a.py": content}, old)).outcome == "passed"

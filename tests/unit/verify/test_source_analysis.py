@@ -833,6 +833,8 @@ class TestStateAndNames:
         patch = patch_of({"shares.py": "CALLS = [0]\n\n\ndef split(total):\n    CALLS[0] += 1\n    return total\n"})
         assert keeps_state(tree(self.FILES), patch, "It is slow.") == ("shares.py:5: CALLS",)
         assert keeps_state(tree(self.FILES), patch, "Count them in `CALLS`.") == ()
+        assert keeps_state(tree(self.FILES), patch, "Count the CALLS.") != (), "a word is no name"
+        assert keeps_state(tree(self.FILES), patch, "`CALLS` is wrong.") != (), "nobody asks for a memory"
 
     @pytest.mark.parametrize(
         "test",
