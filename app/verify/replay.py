@@ -36,7 +36,7 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
     "conditions_agree": {
         "thread": "in another thread",
         "collected": "after the garbage collector ran",
-        "shifted": "under `python -O`, in another time zone, directory or year",
+        "shifted": "in a process of another kind (optimised, with another time zone, directory and year)",
         "loop": "while an event loop runs",
         "pause": "after a pause",
         "task": "in a callback",

@@ -27,4 +27,4 @@ def replay_of(
 ) -> ReplayProgram | None:
     """Programs that call those of these tests which do not need their framework; None where all do."""
     launcher = launcher_of(suite)
-    return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher) else None
+    return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher | ScriptLauncher) else None

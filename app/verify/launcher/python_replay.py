@@ -167,7 +167,10 @@ class Replay:
             self._send("result", test.id, "many", *failed.get(test.id, ("", "")))
 
     def kept(self) -> None:
-        changed = self._compare.changed()
+        changed: dict[str, str] = {}
+        for test in self._tests:
+            test.call()
+            changed.update(self._compare.changed())
         for test in self._tests:
             self._send(
                 "result", test.id, "kept", *(("AssertionError", changed[test.id]) if test.id in changed else ("", ""))

@@ -13,7 +13,7 @@ from typing import Any
 from app.core.evidence import Status
 from app.core.text import plain
 from app.verify.frameworks import FrameworkName, SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
+from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
 from app.verify.launcher.script_copies import ScriptCopies
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
 
@@ -28,6 +28,16 @@ _ARGUMENTS: Mapping[str, str] = {
     "mocha": "--reporter {place}/reporter.cjs",
 }
 _ENVIRONMENT = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
+_IMPORT = re.compile(r"^import (?P<names>[^'\";]+?) from (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
+_MODULE = re.compile(r"^\s*(?:import|export)\b|\bawait import\(|\bimport\.meta\b", re.MULTILINE)
+_BOUND = re.compile(
+    r"\b(?:__filename|__dirname|before|beforeEach|after|afterEach|mock|skip|todo|only|snapshot|plan|setTimeout)\b"
+    r"|\bt\.\w|\brequire\.main\b"
+)
+"""What only the framework has, or what a test needs of the file that it stands in."""
+REPLAY_TIMEOUT = 30.0
+REPLAY_PAUSE = 2.0
+"""Seconds after which the tests are called once more."""
 _PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")
 _TAIL = 4_000
 
@@ -104,11 +114,56 @@ class ScriptLauncher:
     def group(self, name: str) -> str:
         return name.partition("::")[0]
 
+    def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
+        """Programs that call those of these tests which do not need their framework; None where all do.
+
+        `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
+        """
+        if self.suite.framework != "node" or self.suite.directory:
+            return None
+        paths = dict.fromkeys(name.partition("::")[0] for name in ids)
+        texts = {path: _replay_source(contents.get(path, b"")) for path in paths if _PLAIN_SCRIPT.search(path)}
+        by_path = {path: [name for name in ids if name.startswith(f"{path}::")] for path, text in texts.items() if text}
+        if not by_path:
+            return None
+        files = [{"path": path, "text": texts[path], "ids": names} for path, names in by_path.items()]
+        program = Path(__file__).with_name("script_replay.js").read_text("utf-8")
+        steps = tuple(
+            SupervisorStep(
+                argv=("node", "-e", f"const job = {json.dumps({**job, 'shifted': shifted})};\n{program}"),
+                timeout=REPLAY_TIMEOUT + 10 * seconds,
+                env=environment,
+                channel=True,
+            )
+            for job in ({"files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
+            for shifted, environment in ((False, {}), (True, {"TZ": "XYZ-5:45", "LANG": "C", "NODE_ENV": "production"}))
+        )
+        return ReplayProgram(
+            ids=tuple(name for names in by_path.values() for name in names), paths=tuple(by_path), steps=steps
+        )
+
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
         made = ScriptCopies(self.suite.framework, contents, random)
         return made.in_place(ids) if in_place else made.renamed(ids)
+
+
+def _replay_source(content: bytes) -> str:
+    """The text of a test file, with `import` lines of whole modules as calls of `require`; empty if it needs more."""
+    text = content.decode("utf-8", "replace")
+    if _BOUND.search(text):
+        return ""
+    text = _IMPORT.sub(_required, text)
+    return "" if _MODULE.search(text) else text
+
+
+def _required(found: re.Match[str]) -> str:
+    names, module = found["names"].strip(), found["module"]
+    if names.startswith("{"):
+        return f"const {re.sub(r' as ', ': ', names)} = require({module});"
+    name = names.removeprefix("* as ").strip()
+    return f"const {name} = require({module});" if re.fullmatch(r"[\w$]+", name) else found[0]
 
 
 class ScriptReports:

@@ -1,0 +1,128 @@
+"""What tests call is repeated without their framework: honest code passes, and code that looks at it does not."""
+
+import pytest
+
+from app.core.evidence import TestSelection
+from app.core.patch import FileChange, Patch
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.verify.replay import Replayed, replay_tests
+from tests.support.sandbox_projects import patch_of
+from tests.support.selecting import Project, provider
+
+__all__ = ["provider"]
+
+PYTHON = {
+    "sums.py": "def add(one, other):\n    return one + other\n",
+    "test_sums.py": "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_a(self):\n        pass\n",
+}
+TESTS = """\
+import unittest
+
+import pytest
+
+from sums import add
+
+BASE = 300
+
+
+class Added(unittest.TestCase):
+    def setUp(self):
+        self.two = 2
+
+    def test_numbers(self):
+        self.assertEqual(add(BASE, self.two), 302)
+        with self.assertRaises(TypeError):
+            add(1, "a")
+
+    def test_lists(self):
+        for words in (["a"], ["b"]):
+            with self.subTest(words):
+                self.assertListEqual(add(words, ["c"]), [*words, "c"])
+
+    def test_with_its_file(self):
+        self.skipTest("not here")
+"""
+JAVASCRIPT = {
+    "package.json": '{"scripts": {"test": "node --test"}}',
+    "sums.js": "exports.add = (one, other) => one + other;\n",
+    "test/own.test.js": "require('node:test')('own', () => {});\n",
+}
+SCRIPT = """\
+const { describe, test } = require('node:test');
+const assert = require('node:assert');
+const { add } = require('../sums');
+
+describe('sums', () => {
+  test('numbers', () => assert.strictEqual(add(1, 2), 3));
+  test('texts', () => assert.deepStrictEqual([add('a', 'b')], ['ab']));
+});
+"""
+
+
+async def replayed(
+    provider: BubblewrapProvider, files: dict[str, str], test: str, text: str, ids: tuple[str, ...], **changes: str
+) -> Replayed:
+    project = Project(provider, files)
+    added = FileChange(path=test, mode="100644", content=text.encode())
+    selection = TestSelection(files=(added,), ids=ids)
+    patch: Patch | None = patch_of({path.replace("_", "."): content for path, content in changes.items()})
+    return await replay_tests(project.suite, selection, project.borrow, patch if changes else None, name="replay")
+
+
+ONE_LIST = """\
+SUM = []
+
+
+def add(a, b):
+    SUM[:] = [*a, *b] if isinstance(a, list) else [a + b]
+    return SUM if isinstance(a, list) else SUM[0]
+"""
+NUMBERS, LISTS = "test_more.Added.test_numbers", "test_more.Added.test_lists"
+
+
+async def test_honest_code_passes_in_every_way(provider: BubblewrapProvider) -> None:
+    text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS))
+    assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS, LISTS), [], "")
+    ways = {"first", "plain", "thread", "deep", "many", "collected", "shifted", "loop", "pause"}
+    assert ways <= found.report.outcomes.keys()
+
+
+async def test_tests_that_need_their_framework_are_left_to_it(provider: BubblewrapProvider) -> None:
+    found = await replayed(provider, PYTHON, "test_more.py", TESTS, (NUMBERS,))
+    assert (found.ids, "cannot be called without" in found.why_not) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("code", "phases"),
+    [
+        ("import sys\n\n\ndef add(a, b):\n    return a + b + ('unittest' not in sys.modules)\n", {"first", "many"}),
+        ("CALLS = []\n\n\ndef add(a, b):\n    CALLS.append(1)\n    return a + b + (len(CALLS) > 40)\n", {"many"}),
+        ("import gc\n\n\ndef add(a, b):\n    return a + b + (not gc.isenabled())\n", {"shifted"}),
+        pytest.param(
+            ONE_LIST,
+            {"kept"},
+            id="one list for all",
+        ),
+    ],
+)
+async def test_code_that_knows_how_it_is_run_fails(provider: BubblewrapProvider, code: str, phases: set[str]) -> None:
+    text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS), sums_py=code)
+    assert phases <= {phase for phase, _ in found.failures()}
+
+
+async def test_a_process_that_ends_itself_has_not_come_to_its_end(provider: BubblewrapProvider) -> None:
+    text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
+    code = "import os\n\n\ndef add(a, b):\n    os._exit(0)\n"
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=code)
+    assert ("ended", NUMBERS) in found.failures()
+
+
+async def test_tests_in_javascript_are_called_as_well(provider: BubblewrapProvider) -> None:
+    ids = ("test/more.test.js::sums > numbers", "test/more.test.js::sums > texts")
+    honest = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids)
+    assert (honest.ids, list(honest.failures())) == (ids, [])
+    code = "exports.add = (one, other) => process.listenerCount('uncaughtException') ? one + other : one;\n"
+    knows = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids, sums_js=code)
+    assert ("first", ids[0]) in knows.failures()
