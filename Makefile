@@ -14,8 +14,12 @@ install: .venv/.installed
 
 .venv/.installed: requirements/dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "agent-fix needs Python 3.11 or newer on PATH (or PYTHON=/path/to/it)." >&2; exit 1; }
+	@echo "Setting up .venv, once: $$(grep -c '^[a-z]' requirements/dev.txt) packages, about a minute (with pip alone, up to three)."
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/installer.txt
+	@# uv shows its progress, but does not know every mirror that pip knows.
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.txt \
+		|| $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -103,13 +107,16 @@ bench-projects: install
 bench-action: install
 	@$(BIN)/python -m bench.action
 
+# What the images, the Action and the tests install; a fix on the command line needs no extra.
+EXTRAS := --extra server --extra e2b
+
 lock: install
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/installer.txt
 	$(BIN)/uv pip compile requirements/installer.in --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/installer.txt
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml requirements/build.in --group dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in $(EXTRAS) --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
 	$(BIN)/uv pip compile requirements/docs.in --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/docs.txt

@@ -10,6 +10,7 @@ from textwrap import indent
 
 from app import __version__
 from app.cli.arguments import CommandParser
+from app.cli.extras import missing_extra
 from app.cli.streams import make_streams_safe
 from app.core.errors import AgentFixError, ExitCode
 from app.core.sandbox_names import SANDBOXES, described
@@ -90,13 +91,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(_dispatch(arguments))
     except AgentFixError as error:
-        print(f"agent-fix: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(indent(error.hint, " " * 11), file=sys.stderr)
-        return int(error.code)
+        return _refused(error)
+    except ModuleNotFoundError as error:
+        if (missing := missing_extra(error)) is None:
+            raise
+        return _refused(missing)
     except KeyboardInterrupt:
         print("agent-fix: interrupted.", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
+
+
+def _refused(error: AgentFixError) -> int:
+    print(f"agent-fix: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(indent(error.hint, " " * 11), file=sys.stderr)
+    return int(error.code)
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from app.cli.approval import ask_at_terminal
+from app.cli.extras import missing_extra
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.report import print_begin, print_refusal, report
 from app.config.settings import process_environment
@@ -180,7 +181,9 @@ class LocalRun:
 
 
 def _unforeseen(local_context: LocalContext, error: Exception) -> AgentFixError:
-    """Report a full disk as such; anything else is our own bug, with a report that a maintainer can use."""
+    """A missing library or a full disk as such; anything else is our own bug, with a report for a maintainer."""
+    if isinstance(error, ModuleNotFoundError) and (missing := missing_extra(error)):
+        return missing
     if _full(local_context.settings.state, error):
         return OutputError("The disk is full.", code=ExitCode.DISK_FULL, hint=GO_ON)
     path = local_context.settings.state / "error-report.txt"

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
@@ -63,6 +64,10 @@ async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
 
 def paid(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
     variable, detail = PAID[name]
+    if find_spec(name) is None:
+        return SandboxAvailability(
+            name, usable=False, detail="not installed", repair=f"pip install 'agent-fix[{name}]'"
+        )
     if environment.get(variable):
         return SandboxAvailability(name, usable=True, detail=detail)
     return SandboxAvailability(name, usable=False, detail=f"{variable} is not set", repair=f"Set {variable}.")
