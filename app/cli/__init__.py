@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 
@@ -52,6 +53,8 @@ COMMANDS = {
     "completion": "app.cli.completion:completion_command",
 }
 """Each command's module and function."""
+NEEDS = {"serve": "fastapi"}
+"""A library without which the command's processes would only fail one after the other."""
 OVERVIEW = """\
 Fix an issue in a repository and prove it: red before, green after, run by the harness.
 
@@ -110,6 +113,8 @@ def _refused(error: AgentFixError) -> int:
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     """Run the command; its module is imported only now."""
+    if (library := NEEDS.get(arguments.command)) and find_spec(library) is None:
+        raise ModuleNotFoundError(name=library)
     module, function = COMMANDS[arguments.command].split(":")
     return int(getattr(import_module(module), function)(arguments))
 

@@ -21,7 +21,7 @@ def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
     if extra is None:
         return None
     return AgentFixError(
-        f"This needs the library {library}, which comes with the extra `{extra}`.",
+        f"This needs the extra `{extra}` of agent-fix, which is not installed.",
         hint=f"With pipx: pipx install --force 'agent-fix[{extra}]'. Elsewhere: pip install 'agent-fix[{extra}]'.",
         code=ExitCode.USAGE,
     )
