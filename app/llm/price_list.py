@@ -48,6 +48,18 @@ class PriceList:
         listed = self._models.get(rest)
         return listed if listed is not None and listed.provider == prefix else None
 
+    def providers_of(self, name: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Who has a model of that name without a prefix, and who has others of its family (`claude-…`)."""
+        family = re.split(r"[-.:\d]", name, maxsplit=1)[0]
+        exact, related = set(), set()
+        for listed_name, listed in self._models.items():
+            own = listed_name.removeprefix(f"{listed.provider}/")
+            if own == name:
+                exact.add(listed.provider)
+            elif family and own.startswith(family) and not own[len(family) :][:1].isalpha():
+                related.add(listed.provider)
+        return frozenset(exact), frozenset(related)
+
     def similar_names(self, name: str, limit: int = 3) -> tuple[str, ...]:
         """The most similar names as a user would write them, those of the same provider first."""
         prefix, _, rest = name.rpartition("/")

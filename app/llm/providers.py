@@ -123,9 +123,26 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
     elif rest:  # an error if LiteLLM does not know it either (`LiteLLMModel.check`)
         provider, model = prefix, rest
     else:
-        provider, model = "openai", name
+        provider, model = _maker(name, environment), name
     known = PROVIDERS.get(provider, Provider())
     return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys))
+
+
+def _maker(name: str, environment: Mapping[str, str]) -> str:
+    """The provider of a name that LiteLLM's table has only with a prefix, or not at all; OpenAI if that is not clear.
+
+    Those who host other people's models do not count. Behind a custom endpoint, any name may speak OpenAI's protocol.
+    """
+    if _set(environment, OPENAI_BASES):
+        return "openai"
+    for providers in price_list().providers_of(name):
+        makers = [each for each in providers if each in PROVIDERS and not PROVIDERS[each].free_names]
+        with_key = [each for each in makers if _set(environment, PROVIDERS[each].keys + PROVIDERS[each].tokens)]
+        same_name = [each for each in makers if name.startswith(each)]
+        for candidates in (makers, same_name, with_key):
+            if len(candidates) == 1:
+                return candidates[0]
+    return "openai"
 
 
 def check_environment(route: Route, environment: Mapping[str, str]) -> None:

@@ -31,6 +31,13 @@ from app.llm.tokens import count_text, count_tokens
         ("openrouter/anthropic/claude-x", {}, "openrouter", "anthropic/claude-x"),
         ("ollama/qwen3:8b", {}, "ollama", "qwen3:8b"),
         ("never-heard-of", {}, "openai", "never-heard-of"),
+        ("deepseek-chat", {}, "deepseek", "deepseek-chat"),
+        ("deepseek-chat-v9", {}, "deepseek", "deepseek-chat-v9"),
+        ("deepseek-chat-v9", {"OPENAI_API_BASE": "http://gateway"}, "openai", "deepseek-chat-v9"),
+        ("mistral-large-latest", {}, "mistral", "mistral-large-latest"),
+        ("grok-4", {}, "xai", "grok-4"),
+        ("llama-3.3-70b-versatile", {"GROQ_API_KEY": "x"}, "groq", "llama-3.3-70b-versatile"),
+        ("llama-3.3-70b-versatile", {}, "openai", "llama-3.3-70b-versatile"),
     ],
 )
 def test_names_find_their_provider(name: str, environment: dict[str, str], provider: str, model: str) -> None:
@@ -49,6 +56,11 @@ def test_a_missing_key_is_named(provider: str) -> None:
     for name in known.keys + known.tokens:
         full = bases | dict.fromkeys(known.also, "x") | {name: "k"}
         check_environment(route(f"{provider}/m", full), full)
+
+
+def test_a_name_without_its_prefix_asks_for_its_own_providers_key() -> None:
+    with pytest.raises(ModelError, match="deepseek/deepseek-chat-v9 needs DEEPSEEK_API_KEY"):
+        check_environment(route("deepseek-chat-v9", {}), {})
 
 
 def test_one_s_own_endpoint_needs_no_key() -> None:
