@@ -34,6 +34,8 @@ class SandboxLimits:
     counted."""
 
     memory: int = 4 * 1024**3
+    cpus: int = 4
+    """Processors, of the machine or E2B template that may have fewer."""
     processes: int = 512
     file_size: int = 2 * 1024**3
     disk: int = 4 * 1024**3

@@ -54,7 +54,7 @@ PROVIDERS: dict[str, Callable[[Path], AbstractContextManager[SandboxProvider]]] 
     "none": lambda directory: nullcontext(UnsandboxedProvider(directory / "jobs")),
 }
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
-SMALL = SandboxLimits(output=4096)
+SMALL = SandboxLimits(output=4096, cpus=1)
 LARGE = SandboxLimits(output=1_000_000)
 
 
@@ -212,6 +212,13 @@ class TestLimits:
         assert done.dropped == whole - SMALL.output
         assert done.output.startswith(b"first\n1\n")
         assert done.output.endswith(b"100000\nlast\n")
+
+    async def test_a_command_has_as_many_processors_as_it_may(
+        self, provider: SandboxProvider, sandbox: Sandbox
+    ) -> None:
+        if provider.name == "none":
+            pytest.skip("without a sandbox there are no limits")
+        assert await shell(sandbox, "nproc") == "1\n"
 
     async def test_200_megabytes_are_drained(self, sandbox: Sandbox) -> None:
         done = await sandbox.exec(["/usr/bin/head", "-c", "200000000", "/dev/zero"])

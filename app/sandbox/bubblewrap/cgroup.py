@@ -1,4 +1,4 @@
-"""Limits memory and processes of one sandbox with a control group, version 1 or 2, if this machine allows it."""
+"""Limits what one sandbox uses with a control group, version 1 or 2, if this machine allows it."""
 
 import itertools
 import os
@@ -13,6 +13,8 @@ from app.sandbox.base import SandboxLimits
 MOUNT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
 PREFIX = "agent-fix-"
+PERIOD = 100_000
+"""Microseconds, the kernel's default, in which a group gets its processor time."""
 OWN_PROCESSES = 2
 """bwrap as process 1 inside and one helper; not counted against the command."""
 
@@ -42,13 +44,44 @@ def make_cgroup(limits: SandboxLimits, *, mount: Path = MOUNT, own: Path = SELF)
     for places, settings in _candidates(limits, mount, _membership(own)):
         made = _make([place / name for place in places], settings)
         if made is not None:
-            return made
+            return _with_processors(made, limits.cpus, mount, _membership(own))
     return None
+
+
+def _with_processors(made: Cgroup, cpus: int, mount: Path, membership: str) -> Cgroup:
+    """The group with a limit of processor time, if this machine passes that controller on."""
+    with suppress(OSError):
+        if (made.directories[0] / "cpu.max").exists():
+            (made.directories[0] / "cpu.max").write_text(f"{cpus * PERIOD} {PERIOD}")
+    for place in _processor_places(mount, membership):
+        directory = place / made.directories[0].name
+        try:
+            directory.mkdir()
+            (directory / "cpu.cfs_quota_us").write_text(str(cpus * PERIOD))
+        except OSError:
+            with suppress(OSError):
+                directory.rmdir()
+        else:
+            return Cgroup((*made.directories, directory))
+    return made
+
+
+def _processor_places(mount: Path, membership: str) -> list[Path]:
+    """Where version 1 may limit processors."""
+    found = dict.fromkeys(
+        place
+        for line in membership.splitlines()
+        for _, controllers, path in [line.split(":", 2)]
+        if "cpu" in controllers.split(",")
+        for place in (mount / controllers / path.lstrip("/"), mount / controllers)
+    )
+    return [place for place in found if (place / "cpu.cfs_quota_us").exists()]
 
 
 def sweep(*, mount: Path = MOUNT, own: Path = SELF) -> None:
     """Remove the groups of processes that died without closing their sandboxes."""
     parents = {place for places, _ in _candidates(SandboxLimits(), mount, _membership(own)) for place in places}
+    parents |= set(_processor_places(mount, _membership(own)))
     for left in itertools.chain.from_iterable(parent.glob(f"{PREFIX}*") for parent in parents):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():
@@ -104,6 +137,9 @@ def _delegate_controllers(parent: Path) -> None:
     control = parent / "cgroup.subtree_control"
     if control.exists() and not {"memory", "pids"} <= set(control.read_text().split()):
         control.write_text("+memory +pids")
+    with suppress(OSError):  # the rest is worth having without it
+        if control.exists() and "cpu" not in control.read_text().split():
+            control.write_text("+cpu")
 
 
 def _limit(directories: list[Path], file: str, value: str) -> None:

@@ -62,7 +62,7 @@ class BubblewrapCommand(Executor):
     async def _execute(
         self, command: SandboxCommand, arguments: Sequence[str], late: Mapping[str, str]
     ) -> CompletedCommand:
-        with self._limited() as group, BubblewrapStart(arguments, group) as start:
+        with self._limited() as group, BubblewrapStart(arguments, self.limits.cpus, group) as start:
             bwrap = self.machine.programs.bwrap
             tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
             order = ProcessSpec(

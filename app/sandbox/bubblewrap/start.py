@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.sandbox import seccomp
+from app.sandbox.affinity import limit_processors
 from app.sandbox.bubblewrap.cgroup import Cgroup
 
 END_SECONDS = 10.0
@@ -25,8 +26,9 @@ END_SECONDS = 10.0
 class BubblewrapStart:
     """Enter it before bwrap is started; `inherited` descriptors go to bwrap, which needs `options` first."""
 
-    def __init__(self, arguments: Sequence[str], group: Cgroup | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], cpus: int, group: Cgroup | None = None) -> None:
         self._group = group
+        self._cpus = cpus
         self._gate_inside, self._gate = os.pipe()
         self._kill_requested = False
         self._joining: asyncio.Task[None] | None = None
@@ -105,6 +107,8 @@ class BubblewrapStart:
         self._process_1 = watch(pid) if isinstance(pid, int) else None
         if self._process_1 is None or not isinstance(pid, int):
             return
+        with suppress(OSError):  # it is gone
+            limit_processors(pid, self._cpus)
         if self._kill_requested:
             _kill(self._process_1)
         elif self._group is not None:

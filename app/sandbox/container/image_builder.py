@@ -94,7 +94,14 @@ class ImageBuilder:
     ) -> str:
         """The name it is stored under: the second one, for this job alone, if a part failed."""
         setup = spec.setup or SetupPlan()
-        wanted = ContainerSpec(f"agent-fix-setup-{secrets.token_hex(8)}", self.scope, spec.key, base, spec.limits)
+        wanted = ContainerSpec(
+            f"agent-fix-setup-{secrets.token_hex(8)}",
+            self.scope,
+            spec.key,
+            base,
+            spec.limits,
+            quota=self.engine.name == "docker",
+        )
         async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
             await fill(machine, FILL, arguments(uid_of(wanted), tree.files), tree)
             await step(machine, OPEN, target)

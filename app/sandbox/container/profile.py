@@ -19,6 +19,8 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", 
 RESERVE = 64
 """Our own processes (supervisors, the socket) in addition to those of commands."""
 FILES = 8192
+PERIOD = 100_000
+"""Microseconds. `--cpus` is the same, but refuses more processors than there are."""
 SHM = "512m"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
@@ -32,6 +34,8 @@ class ContainerSpec:
     key: str
     image: str
     limits: SandboxLimits
+    quota: bool = False
+    """Whether the engine limits processor time: rootless Podman often cannot, and would not start the container."""
 
     def arguments(self) -> list[str]:
         """Arguments of `create`. Process 1 only waits: whoever starts a command reaps what it leaves."""
@@ -43,6 +47,7 @@ class ContainerSpec:
             *(word for name in CAPABILITIES for word in ("--cap-add", name)),
             *("--security-opt", "no-new-privileges"),
             *("--pids-limit", str(limits.processes + RESERVE)),
+            *(("--cpu-period", str(PERIOD), "--cpu-quota", str(limits.cpus * PERIOD)) if self.quota else ()),
             *("--memory", str(limits.memory), "--memory-swap", str(limits.memory), "--shm-size", SHM),
             *("--ulimit", f"nofile={FILES}:{FILES}", "--ulimit", "core=0:0"),
             *("--ulimit", f"nproc={limits.processes + RESERVE}:{limits.processes + RESERVE}"),
@@ -70,6 +75,7 @@ class ContainerSpec:
             "devices": bool(host.get("Devices")),
             "processes of this machine": host.get("PidMode") not in {"", "private"},
             "no limit of memory": host.get("Memory") != self.limits.memory,
+            "no limit of processors": self.quota and host.get("CpuQuota") != self.limits.cpus * PERIOD,
             "no limit of processes": host.get("PidsLimit") != self.limits.processes + RESERVE,
             "new privileges": not any("no-new-privileges" in option for option in host.get("SecurityOpt") or ()),
         }

@@ -104,7 +104,9 @@ class ContainerProvider:
 
     def _wanted(self, spec: SandboxSpec, image: str = "") -> ContainerSpec:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]
-        return ContainerSpec(f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits)
+        return ContainerSpec(
+            f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits, quota=self._engine.name == "docker"
+        )
 
     async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
         """What failed in the set-up of this key's container, as JSON, if it was completed; an incomplete one is

@@ -58,6 +58,7 @@ class ExecutionOrder:
             "keep": self.limits.output,
             "file_size": self.limits.file_size,
             "processes": self.limits.processes,
+            "cpus": self.limits.cpus,
             "memory": self.limits.memory if machine.limits_commands else 0,
             "ceiling": OUTPUT_CEILING,
             "apart": self.separate_stderr,

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import pwd
+import random
 import resource
 import selectors
 import signal
@@ -131,6 +132,9 @@ def start(order: dict[str, Any], group: ProcessGroup) -> Callable[[], None]:
         with suppress(OSError):  # it is ended before us if memory runs short
             Path("/proc/self/oom_score_adj").write_text("500")
         group.join()
+        there = sorted(os.sched_getaffinity(0))
+        if len(there) > order["cpus"]:
+            os.sched_setaffinity(0, random.sample(there, order["cpus"]))
         if not order["network"]:
             if libc.unshare(CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), "no network of its own")

@@ -1,13 +1,15 @@
 """Control groups: real ones where this machine lets us, and every way in which there may be none."""
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from app.sandbox.affinity import limit_processors
 from app.sandbox.base import SandboxLimits
 from app.sandbox.bubblewrap import cgroup
-from app.sandbox.bubblewrap.cgroup import make_cgroup, sweep
+from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup, sweep
 
 LIMITS = SandboxLimits(memory=64 * 1024**2, processes=10)
 VERSION_1 = "8:pids:/own\n4:memory:/own\n1:name=systemd:/\n0::/\n"
@@ -78,3 +80,32 @@ def test_groups_of_dead_processes_are_swept_and_others_stay(tmp_path: Path) -> N
     assert alive.exists()
     assert other.exists()
     sweep(mount=mount, own=tmp_path / "absent")
+
+
+def test_processor_time_is_limited_where_the_machine_passes_that_on(tmp_path: Path) -> None:
+    for controller in ("memory", "pids", "cpu,cpuacct"):
+        (tmp_path / controller / "own").mkdir(parents=True)
+    (tmp_path / "cpu,cpuacct" / "own" / "cpu.cfs_quota_us").touch()
+    own = membership(tmp_path, VERSION_1 + "2:cpu,cpuacct:/own\n")
+    group = Cgroup((tmp_path / "memory" / "own" / "agent-fix-1",))
+    limited = cgroup._with_processors(group, 3, tmp_path, own.read_text())
+    (_, processors) = limited.directories
+    assert (processors / "cpu.cfs_quota_us").read_text() == str(3 * cgroup.PERIOD)
+    assert processors == tmp_path / "cpu,cpuacct" / "own" / "agent-fix-1"
+
+
+def test_without_that_controller_the_other_limits_stay(tmp_path: Path) -> None:
+    group = Cgroup((tmp_path / "agent-fix-1",))
+    assert cgroup._with_processors(group, 3, tmp_path, VERSION_2) == group
+
+
+def test_a_process_is_kept_to_its_processors() -> None:
+    there = os.sched_getaffinity(0)
+    if len(there) < 2:
+        pytest.skip("this machine has one processor")
+    with subprocess.Popen(["sleep", "30"]) as process:
+        limit_processors(process.pid, 1)
+        assert len(os.sched_getaffinity(process.pid)) == 1
+        limit_processors(process.pid, len(there))
+        process.kill()
+    assert os.sched_getaffinity(0) == there

@@ -9,7 +9,7 @@ import pytest
 
 from app.sandbox.base import Sandbox, SandboxLimits, SandboxSpec
 from app.sandbox.changes import baseline, export, restore
-from app.sandbox.container.profile import KEY, RESERVE, SCOPE, ContainerSpec
+from app.sandbox.container.profile import KEY, PERIOD, RESERVE, SCOPE, ContainerSpec
 from app.sandbox.container.provider import ContainerProvider
 from tests.support.containers.engines import LocalEngine
 from tests.support.memory_tree import MemoryTree
@@ -113,7 +113,7 @@ class TestInside:
             assert there == patch
 
 
-WANTED = ContainerSpec("name", "scope", "key", "image", SandboxLimits(memory=1000, processes=10))
+WANTED = ContainerSpec("name", "scope", "key", "image", SandboxLimits(memory=1000, processes=10), quota=True)
 AS_ASKED: dict[str, Any] = {
     "Config": {"Labels": {SCOPE: "scope", KEY: "key"}},
     "Mounts": [],
@@ -124,6 +124,7 @@ AS_ASKED: dict[str, Any] = {
         "Privileged": False,
         "PidMode": "",
         "Memory": 1000,
+        "CpuQuota": 4 * PERIOD,
         "PidsLimit": 10 + RESERVE,
         "SecurityOpt": ["no-new-privileges:true"],
     },
@@ -146,6 +147,7 @@ def test_a_container_as_it_was_asked_for_is_no_difference() -> None:
         ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "devices"),
         ({"PidMode": "host"}, "processes of this machine"),
         ({"Memory": 0}, "no limit of memory"),
+        ({"CpuQuota": 0}, "no limit of processors"),
         ({"PidsLimit": None}, "no limit of processes"),
         ({"SecurityOpt": None}, "new privileges"),
     ],
