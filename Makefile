@@ -1,6 +1,6 @@
 # Each target does its own set-up in .venv; Python 3.11+ and git are all it needs. CONTRIBUTING.md has the table of what runs where.
 .DEFAULT_GOAL := test
-.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action live chaos action runners sandboxes lock clean
+.PHONY: install demo docs test test-all lint types unit fast integration e2e attacks proof bench bench-peers bench-action live live-e2b chaos action runners sandboxes lock clean
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
@@ -30,7 +30,8 @@ test: lint
 	@$(MAKE) --no-print-directory -j2 types fast
 
 # One story of each kind of integration, beside the unit tests.
-STORIES := tests/e2e/test_story.py tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py \
+STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_works_in_e2b_from_a_label_to_a_draft \
+	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py \
 	tests/integration/git/test_git_store.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
@@ -98,6 +99,10 @@ bench-peers: install
 
 live: install
 	@$(BIN)/python -m tests.live
+
+# E2B's own cloud, for who has a key (E2B_API_KEY); a few cents. We have never run it: we have none.
+live-e2b: install
+	AGENT_FIX_E2B_LIVE=1 $(BIN)/pytest -n 0 tests/integration/sandbox/e2b/test_live.py
 
 .PHONY: bench-projects
 # MIRRORS names a folder of mirrors, if GitHub is not to be asked; ONLY names projects.

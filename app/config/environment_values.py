@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -112,6 +112,14 @@ class VariableReader:
             return f"chroma:{Path(what.strip()).expanduser().absolute()}"
         hint = "Set it to fts, embedding:MODEL, chroma:PATH or off."
         return self._wrong(name, "fts", f"is {value[:60]!r}.", hint)
+
+    def checked(self, name: str, rule: Callable[[str], str]) -> str:
+        """A text that a rule of the repository's file accepts too."""
+        value = self.text(name)
+        try:
+            return rule(value) if value else ""
+        except ValueError as error:
+            return self._wrong(name, "", f"is {value[:60]!r}.", f"It {error}.")
 
     def ids(self, name: str) -> frozenset[int]:
         """Comma-separated numbers; no wildcard."""

@@ -193,6 +193,9 @@ class RepoConfig(Record):
         description="Hosts that the set-up may reach besides the package indexes. No wildcards or addresses.",
     )
     budget: BudgetConfig = Field(default=BudgetConfig(), description="Limits of a job.")
+    e2b_template: Annotated[str, AfterValidator(rules.e2b_template)] | None = Field(
+        default=None, description="The template of E2B's machines, where the server's jobs run in E2B."
+    )
     protected_paths: Patterns = Field(
         default=(),
         description="Paths that no change may touch, as in .gitignore, in addition to those always protected.",

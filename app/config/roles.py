@@ -29,7 +29,7 @@ _DEFAULTS = frozenset({*MODELS.values(), "AGENT_FIX_SANDBOX", "AGENT_FIX_BUDGET"
 _MONEY = frozenset({"AGENT_FIX_PRICES", "AGENT_FIX_USD_PER_DAY", "AGENT_FIX_ACTOR_USD_PER_DAY"})
 ALLOWED_VARIABLES: Mapping[Role, frozenset[str]] = {
     "receiver": _SHARED | {WEBHOOK_SECRET, WEB_TOKEN, "AGENT_FIX_HOST", "AGENT_FIX_PORT"},
-    "worker": _SHARED | _DEFAULTS | _MONEY | {"AGENT_FIX_CONTAINER_IMAGE"},
+    "worker": _SHARED | _DEFAULTS | _MONEY | {"AGENT_FIX_CONTAINER_IMAGE", "AGENT_FIX_E2B_TEMPLATE"},
     "publisher": _SHARED | _DEFAULTS | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"},
 }
 """Our own variables that each role may hold."""

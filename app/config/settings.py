@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
+from app.config import value_rules
 from app.config.app_file import read_app_file
 from app.config.environment_values import (
     SettingProblem,
@@ -39,6 +40,7 @@ __all__ = ["ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
 
 MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
+E2B_KEY = "E2B_API_KEY"
 GITHUB = "https://github.com"
 GITHUB_API = "https://api.github.com"
 """GitHub's public addresses, which no other module repeats."""
@@ -65,6 +67,8 @@ class Settings:
     sandbox: str = "bubblewrap"
     container_image: str = ""
     """The base image of container sandboxes; empty for the default (`app.sandbox.container.image`)."""
+    e2b_template: str = ""
+    """What E2B's machines are made of; empty for E2B's own template."""
     lessons: str = "fts"
     """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
     failpoint: str = ""
@@ -149,10 +153,14 @@ class Settings:
         problems = [SettingProblem(name, "is not set.", hint) for name, hint in needs.items() if name not in given]
         problems += [problem for problem in self.problems if problem.name in names]
         problems += self._unreadable(names & given)
+        if "worker" in roles and self.sandbox == "e2b" and not self.environment.get(E2B_KEY, "").strip():
+            problems.append(SettingProblem(E2B_KEY, "is not set, and AGENT_FIX_SANDBOX is e2b.", "Set it to a key."))
         if problems:
             raise SettingsError(problems)
-        warning = key_warning(self.app_key) if PRIVATE_KEY in names else ""
-        return (warning,) if warning else ()
+        warnings = [key_warning(self.app_key) if PRIVATE_KEY in names else ""]
+        if "worker" in roles and self.sandbox != "e2b" and self.environment.get(E2B_KEY, "").strip():
+            warnings.append(f"{E2B_KEY} is set, but jobs use {self.sandbox}: AGENT_FIX_SANDBOX=e2b would use it.")
+        return tuple(filter(None, warnings))
 
     def _unreadable(self, names: set[str]) -> list[SettingProblem]:
         """Secrets that are set but unusable. They are read only if a role needs them."""
@@ -195,6 +203,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         runners=reading.path("AGENT_FIX_RUNNERS"),
         sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
         container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
+        e2b_template=reading.checked("AGENT_FIX_E2B_TEMPLATE", value_rules.e2b_template),
         lessons=reading.lessons(LESSONS),
         failpoint=reading.text("AGENT_FIX_FAILPOINT"),
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",

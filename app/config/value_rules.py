@@ -12,6 +12,7 @@ _NUMBER_LABEL = re.compile(r"\d+|0x[0-9a-f]*")
 _PRIVATE_SUFFIXES = (".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa", ".onion")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,199}")
 _RUNNER = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_TEMPLATE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(?:/[A-Za-z0-9][A-Za-z0-9_-]{0,62})?(?::[A-Za-z0-9._-]{1,62})?")
 _GATE_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,38}[A-Za-z0-9])?")
 _LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_]|-(?=[A-Za-z0-9_])){0,38}"
 _ACTOR = re.compile(rf"{_LOGIN}(?:\[bot\])?")
@@ -78,6 +79,12 @@ def allowed_path(value: str) -> str:
     plain = value.isprintable() and len(value) <= 300 and not set(value) & set("*?[]!\\`")
     if not plain or not all(parts) or {".", ".."} & set(parts):
         raise ValueError("needs one path as in the repository, such as infra/main.tf or infra/, and no pattern")
+    return value
+
+
+def e2b_template(value: str) -> str:
+    if not _TEMPLATE.fullmatch(value):
+        raise ValueError("must be the name or id of an E2B template, such as my-team/python-312")
     return value
 
 

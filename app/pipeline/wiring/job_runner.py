@@ -62,7 +62,7 @@ class JobRunner(ABC):
         self.job_models = job_models
         self.budgeted_model = job_models.of("answer" if inputs.job.aim == "ask" else "code")
         self.blobs = JobBlobs(inputs.store.engine, inputs.job.id)
-        self.provider = make_provider(inputs.job.sandbox, inputs.settings)
+        self.provider = make_provider(inputs.job.sandbox, inputs.settings, e2b_template=inputs.config.e2b_template)
         self.external_agent = external_agent(inputs.job, inputs.settings)
         self.setup = self._project_setup()
         self.chosen_setup = ""

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from app.sandbox.e2b.provider import E2BProvider
 
 
-def make_provider(name: str, settings: Settings) -> SandboxProvider:
-    """A sandbox provider by its name. There is no fallback from one to another."""
+def make_provider(name: str, settings: Settings, *, e2b_template: str | None = None) -> SandboxProvider:
+    """A sandbox provider by its name. There is no fallback from one to another.
+
+    `e2b_template` is the repository's; without one, the operator's.
+    """
     root = settings.state / "sandboxes"
     match name:
         case "bubblewrap":
             return BubblewrapProvider(root, caches=settings.state / "caches", environment=settings.environment)
         case "e2b":
-            return make_e2b(settings)
+            return make_e2b(settings, e2b_template)
         case "docker" | "podman":
             return make_containers(name, settings)
         case "none":
@@ -45,13 +48,18 @@ def make_provider(name: str, settings: Settings) -> SandboxProvider:
             )
 
 
-def make_e2b(settings: Settings) -> "E2BProvider":
+def make_e2b(settings: Settings, template: str | None = None) -> "E2BProvider":
     """Workers with the same database share their sandboxes too."""
     from app.sandbox.e2b.cloud import E2BAccount  # noqa: PLC0415  # its library is slow to import, and rarely used
     from app.sandbox.e2b.provider import E2BProvider  # noqa: PLC0415
 
     scope = settings.database_url or str(settings.state)
-    return E2BProvider(E2BAccount.from_environment(settings.environment), scope=scope, caches=settings.state / "caches")
+    return E2BProvider(
+        E2BAccount.from_environment(settings.environment),
+        scope=scope,
+        caches=settings.state / "caches",
+        template=template or settings.e2b_template,
+    )
 
 
 def make_containers(engine: str, settings: Settings) -> ContainerProvider:

@@ -24,6 +24,7 @@ LIFETIME = 3600
 RENEWAL = 600.0
 """Seconds between two renewals of a machine's time to live."""
 MAX_PAGES = 100
+TEMPLATE_HINT = "Correct AGENT_FIX_E2B_TEMPLATE, or `e2b_template` in the repository's configuration."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,11 @@ class E2BCloud:
         seconds: float = 60.0,
         upload_seconds: float = 600.0,
         renewal: float = RENEWAL,
+        template: str = "",
     ) -> None:
+        """`template` is what machines are made of; empty for E2B's own."""
         self.account = account
+        self.template = template
         self.renewal = renewal
         self.scope = scope
         self.seconds = seconds
@@ -86,10 +90,10 @@ class E2BCloud:
         # Whatever a server does with a query, machines that are not ours are not touched.
         return [info for info in found if metadata.items() <= info.metadata.items()]
 
-    async def create(self, key: str, template: str = "") -> AsyncSandbox:
-        """A new machine without network, checked; killed if the check fails."""
+    async def create(self, key: str, snapshot: str = "") -> AsyncSandbox:
+        """A new machine without network, of the template or a snapshot, checked; killed if the check fails."""
         making = AsyncSandbox.create(
-            template or None,
+            snapshot or self.template or None,
             timeout=LIFETIME,
             metadata={TAG: self.scope, KEY: key},
             allow_internet_access=False,
@@ -97,7 +101,13 @@ class E2BCloud:
             lifecycle={"on_timeout": "kill"},
             **self.account.parameters,
         )
-        machine = await bounded(making, "making a sandbox", seconds=self.seconds)
+        try:
+            machine = await bounded(making, "making a sandbox", seconds=self.seconds)
+        except SandboxError as error:
+            if snapshot or not self.template or not str(error.__cause__).startswith("404"):
+                raise
+            message = f"The E2B account has no template {self.template!r}."
+            raise SandboxError(message, hint=TEMPLATE_HINT) from error
         await self.prove(machine, CLOSED)
         return machine
 

@@ -39,13 +39,16 @@ class E2BProvider:
         *,
         scope: str,
         caches: Path,
+        template: str = "",
         seconds: float = 60.0,
         upload_seconds: float = 600.0,
         renewal: float = RENEWAL,
         now: Callable[[], float] = time.time,
     ) -> None:
         ours = hashlib.sha256(scope.encode()).hexdigest()[:32]
-        self._cloud = E2BCloud(account, ours, seconds=seconds, upload_seconds=upload_seconds, renewal=renewal)
+        self._cloud = E2BCloud(
+            account, ours, seconds=seconds, upload_seconds=upload_seconds, renewal=renewal, template=template
+        )
         self._kept = SetupSnapshots(self._cloud, caches / "e2b", now)
 
     async def check(self) -> tuple[DoctorCheck, ...]:

@@ -50,13 +50,13 @@ class SetupSnapshots:
         except SandboxError as error:  # a set-up that is not found is made again
             logger.warning("stored set-ups cannot be listed: %s", error.message)
             return ""
-        digest = _digest(setups)
+        digest = self._digest(setups)
         found = [(day, name) for name, day, made_of in listed if made_of == digest and not self._old(day)]
         return max(found)[1] if found else ""
 
     async def keep(self, machine: AsyncSandbox, setups: Sequence[SetupPlan]) -> None:
         """Let the next job start from this machine; on failure the next one prepares again."""
-        name = f"{self._prefix}{self._today():%Y%m%d}-{_digest(setups)}"
+        name = f"{self._prefix}{self._today():%Y%m%d}-{self._digest(setups)}"
         try:
             snapshot = await self._cloud.snapshot(machine, name)
         except SandboxError as error:
@@ -95,8 +95,13 @@ class SetupSnapshots:
                         found.append((snapshot.snapshot_id, made, digest))
         return found
 
+    def _digest(self, setups: Sequence[SetupPlan]) -> str:
+        template = (f"template {self._cloud.template}",) if self._cloud.template else ()
+        keys = "\n".join((*template, *(setup.key or repr(setup) for setup in setups)))
+        return hashlib.sha256(keys.encode()).hexdigest()[:32]
+
     def _record(self, setups: Sequence[SetupPlan]) -> Path:
-        return self._directory / _digest(setups)
+        return self._directory / self._digest(setups)
 
     def _made(self, record: Path) -> date:
         return datetime.fromtimestamp(record.stat().st_mtime, UTC).date()
@@ -106,8 +111,3 @@ class SetupSnapshots:
 
     def _old(self, made: date) -> bool:
         return self._today() - made > timedelta(days=DAYS)
-
-
-def _digest(setups: Sequence[SetupPlan]) -> str:
-    keys = "\n".join(setup.key or repr(setup) for setup in setups)
-    return hashlib.sha256(keys.encode()).hexdigest()[:32]

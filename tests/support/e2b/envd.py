@@ -12,12 +12,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from tests.support.e2b.machine import CHUNK, LocalMachine
+from tests.support.e2b.protocol import asked_of_envd, told_by_envd
 
 END_OF_STREAM = 2
 
 
 def envelope(message: dict[str, Any], flags: int = 0) -> bytes:
     body = json.dumps(message).encode()
+    if not flags:
+        told_by_envd("Start", body.decode())
     return struct.pack(">BI", flags, len(body)) + body
 
 
@@ -30,7 +33,9 @@ async def files(machine: LocalMachine, request: Request) -> Response:
 
 
 async def start(machine: LocalMachine, request: Request) -> Response:
-    message = json.loads((await request.body())[5:])
+    body = (await request.body())[5:].decode()
+    asked_of_envd("Start", body)
+    message = json.loads(body)
     asked = message["process"]
     process = await machine.start([asked["cmd"], *asked.get("args", [])])
     if not message.get("stdin") and process.stdin is not None:
@@ -74,6 +79,7 @@ async def events(machine: LocalMachine, process: asyncio.subprocess.Process) -> 
 
 
 async def unary(machine: LocalMachine, request: Request, name: str) -> Response:
+    asked_of_envd(name, (await request.body()).decode())
     message = await request.json()
     process = machine.processes.get(int(message["process"]["pid"]))
     if process is None:

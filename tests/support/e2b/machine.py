@@ -15,6 +15,7 @@ BWRAP = str(find_bwrap())
 SHOWN = ("/usr", "/etc/alternatives", "/etc/ssl")
 NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 CHUNK = 32 * 1024
+DEBIAN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +42,9 @@ class LocalMachine:
         for name in ("bin", "sbin", "lib", "lib64"):
             if Path("/", name).exists():
                 (self.root / name).symlink_to(f"usr/{name}")
+        (self.root / "usr-local/bin").mkdir(parents=True)
+        (self.root / "usr-local/bin/python").symlink_to("/usr/bin/python3")
+        (self.root / "etc/debian_version").write_text("12.0\n")
         (self.root / "etc/passwd").write_text("root:x:0:0::/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/bash\n")
         (self.root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
 
@@ -50,10 +54,11 @@ class LocalMachine:
         shown = [word for path in visible if Path(path).exists() for word in ("--ro-bind", path, path)]
         return [
             *(BWRAP, "--bind", str(self.root), "/", *shown, "--dev", "/dev", "--proc", "/proc"),
+            *("--ro-bind", str(self.root / "usr-local"), "/usr/local"),
             *(() if reaches else ("--unshare-net",)),
             *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-add", "ALL"),
             *("--die-with-parent", "--new-session", "--clearenv", "--setenv", "HOME", "/root"),
-            *("--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--chdir", "/", "--", *words),
+            *("--setenv", "PATH", DEBIAN_PATH, "--chdir", "/", "--", *words),
         ]
 
     async def start(self, words: list[str]) -> asyncio.subprocess.Process:

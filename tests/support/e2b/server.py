@@ -13,6 +13,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from e2b.api.client.models import (
+    ConnectSandbox,
+    ListedSandbox,
+    NewSandboxV2,
+    Sandbox,
+    SandboxDetail,
+    SandboxNetworkUpdateConfig,
+    SandboxSnapshotRequest,
+    SandboxTimeoutRequest,
+    SnapshotInfo,
+)
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,6 +32,7 @@ from starlette.routing import Route
 from app.sandbox.e2b.cloud import E2BAccount
 from tests.support.e2b.envd import files, start, unary
 from tests.support.e2b.machine import LocalMachine, copy
+from tests.support.e2b.protocol import published
 from tests.support.loopback import listening, serving
 
 KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -48,6 +60,8 @@ class LocalE2B:
     machines: dict[str, LocalMachine] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
     """Ids, and the names that they were given."""
+    templates: set[str] = field(default_factory=set)
+    """Names of the account's own templates, besides `base`."""
     requests: list[tuple[str, Any]] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     account: E2BAccount = field(default_factory=lambda: E2BAccount(KEY))
@@ -96,7 +110,7 @@ class LocalE2B:
 
     async def control(self, request: Request, what: str) -> Response:
         if what == "POST /v2/sandboxes":
-            return await self.create(await request.json())
+            return await self.create(published(NewSandboxV2, await request.json()))
         if what == "GET /v2/sandboxes":
             return self.found(request)
         if what == "GET /snapshots":
@@ -112,23 +126,26 @@ class LocalE2B:
     async def change(self, machine: LocalMachine, request: Request, action: str) -> Response:
         match request.method, action:
             case "GET", "":
-                return JSONResponse(self.detail(machine))
+                return JSONResponse(published(SandboxDetail, self.detail(machine)))
             case "DELETE", "":
                 await self.lose(machine.id)
             case "POST", "timeout":
-                machine.alive = (await request.json())["timeout"]
+                machine.alive = published(SandboxTimeoutRequest, await request.json())["timeout"]
             case "PUT", "network":
-                body = await request.json()
+                body = published(SandboxNetworkUpdateConfig, await request.json())
                 machine.network = {**body, "allowPublicTraffic": machine.network.get("allowPublicTraffic")}
                 machine.internet = body.pop("allow_internet_access", None)
             case "POST", "pause":
                 await machine.end()
                 machine.state = "paused"
             case "POST", "connect":
+                published(ConnectSandbox, await request.json())
+                status = 200 if machine.state == "running" else 201
                 machine.state = "running"
-                return JSONResponse(self.short(machine), 200)
+                return JSONResponse(published(Sandbox, self.short(machine)), status)
             case "POST", "snapshots":
-                return await self.snapshot(machine, (await request.json()).get("name", ""))
+                body = published(SandboxSnapshotRequest, await request.json())
+                return await self.snapshot(machine, body.get("name", ""))
         return Response(status_code=204)
 
     async def snapshot(self, machine: LocalMachine, name: str) -> Response:
@@ -140,7 +157,8 @@ class LocalE2B:
     def told(self, snapshot: str) -> dict[str, Any]:
         """Names are told in full."""
         name = self.snapshots[snapshot]
-        return {"snapshotID": snapshot, "names": [f"a-team/{name}:default"] if name else []}
+        names = [f"a-team/{name}:default"] if name else []
+        return published(SnapshotInfo, {"snapshotID": snapshot, "names": names})
 
     async def forget(self, snapshot: str) -> Response:
         if self.snapshots.pop(snapshot, None) is None:
@@ -150,7 +168,7 @@ class LocalE2B:
 
     async def create(self, body: dict[str, Any]) -> Response:
         template = body["templateID"]
-        if template != "base" and template not in self.snapshots:
+        if template not in {"base", *self.templates, *self.snapshots}:
             return JSONResponse({"code": 404, "message": "no such template"}, 404)
         name = secrets.token_hex(8)
         machine = LocalMachine(
@@ -162,18 +180,19 @@ class LocalE2B:
             token=secrets.token_hex(16),
             alive=body.get("timeout", 300),
         )
-        if template == "base":
+        if template not in self.snapshots:
             await asyncio.to_thread(machine.furnish)
+            (machine.root / "etc/template").write_text(template)
         else:
             await asyncio.to_thread(copy, self.place / template, machine.root)
         self.machines[name] = machine
-        return JSONResponse(self.short(machine), 201)
+        return JSONResponse(published(Sandbox, self.short(machine)), 201)
 
     def found(self, request: Request) -> Response:
         query = parse_qsl(request.query_params.get("metadata", ""))
         wanted = {unquote(name): unquote(value) for name, value in query}
         found = [one for one in self.machines.values() if wanted.items() <= dict(one.metadata).items()]
-        return JSONResponse([self.detail(machine) for machine in found])
+        return JSONResponse([published(ListedSandbox, self.listed(machine)) for machine in found])
 
     def short(self, machine: LocalMachine) -> dict[str, Any]:
         return {
@@ -183,6 +202,11 @@ class LocalE2B:
             "envdVersion": ENVD,
             "envdAccessToken": machine.token,
         }
+
+    def listed(self, machine: LocalMachine) -> dict[str, Any]:
+        """A list has neither tokens nor networks."""
+        alone = ("envdAccessToken", "allowInternetAccess", "network")
+        return {name: value for name, value in self.detail(machine).items() if name not in alone}
 
     def detail(self, machine: LocalMachine) -> dict[str, Any]:
         return {

@@ -194,7 +194,7 @@ def test_where_it_may_not_be_changed_the_step_says_so_and_the_sandbox_decides(wh
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "asked"), [("none", ""), ("podman", "podman image inspect python:3.12-bookworm\n")]
+    ("sandbox", "asked"), [("none", ""), ("e2b", ""), ("podman", "podman image inspect python:3.12-bookworm\n")]
 )
 def test_other_sandboxes_need_no_namespaces(sandbox: str, asked: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path)

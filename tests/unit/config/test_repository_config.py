@@ -48,6 +48,7 @@ budget:
   steps: 60
   usd_per_day: 20
   usd_per_day_actor: 6
+e2b_template: my-team/python-312
 protected_paths: [infra/, "*.sql"]
 allowed_actors: [octocat, "renovate-app[bot]"]
 max_open_pull_requests: 3
@@ -90,6 +91,7 @@ def test_every_key() -> None:
         ),
         network=("packages.example.org", "files.example.com"),
         budget=BudgetConfig(usd=2.5, minutes=45, steps=60, usd_per_day=20, usd_per_day_actor=6),
+        e2b_template="my-team/python-312",
         protected_paths=("infra/", "*.sql"),
         allowed_actors=("octocat", "renovate-app[bot]"),
         max_open_pull_requests=3,
@@ -239,6 +241,7 @@ BROKEN = [
     (b"model: recorded/../../etc/passwd", 1, "model", "recordings are chosen on the command line"),
     (b"model: 'a b'", 1, "model", "must be a model name"),
     (b"fallbacks: [a, b, c, d, e, f]", 1, "fallbacks", "has 6 items; the limit is 5"),
+    (b"e2b_template: ../evil", 1, "e2b_template", "must be the name or id of an E2B template"),
     (b"runner: ../evil", 1, "runner", "must be a runner name"),
     (b"branch: ../../main", 1, "branch", "must contain {number} or {slug}"),
     (b"branch: -f/{slug}", 1, "branch", "must be a branch with its own prefix"),

@@ -274,3 +274,21 @@ def test_every_variable_is_told_of_with_who_gets_it() -> None:
         (row,) = [row for row in rows if f"`{name}`" in row]
         who = {role for role in ROLES if name in ALLOWED_VARIABLES[role]}
         assert set(row.split("|")[3].strip().split(", ")) == ({"all"} if who == set(ROLES) else who), row
+
+
+def test_an_e2b_key_alone_changes_nothing_and_that_is_said() -> None:
+    with_key = {**server(), "E2B_API_KEY": "e2b_key"}
+    assert settings_from(with_key, PLACE).sandbox == "bubblewrap"
+    (warning,) = settings_from(with_key, PLACE).check("worker")
+    assert warning == "E2B_API_KEY is set, but jobs use bubblewrap: AGENT_FIX_SANDBOX=e2b would use it."
+    assert settings_from({**with_key, "AGENT_FIX_SANDBOX": "e2b"}, PLACE).check("worker") == ()
+    with pytest.raises(SettingsError) as caught:
+        settings_from({**server(), "AGENT_FIX_SANDBOX": "e2b", "E2B_API_KEY": ""}, PLACE).check("worker")
+    assert caught.value.problems == ("E2B_API_KEY is not set, and AGENT_FIX_SANDBOX is e2b. Set it to a key.",)
+
+
+def test_a_template_of_e2b_has_a_name() -> None:
+    assert settings_from({**server(), "AGENT_FIX_E2B_TEMPLATE": "my-team/own:1"}, PLACE).e2b_template == "my-team/own:1"
+    with pytest.raises(SettingsError, match="1 setting") as caught:
+        settings_from({**server(), "AGENT_FIX_E2B_TEMPLATE": "a b"}, PLACE).check("worker")
+    assert "AGENT_FIX_E2B_TEMPLATE is 'a b'. It must be the name or id of an E2B template" in caught.value.problems[0]

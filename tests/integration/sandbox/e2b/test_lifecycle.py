@@ -229,3 +229,21 @@ async def _in_server(e2b: LocalE2B, sandbox_id: str) -> None:
     machine.state = "gone"
     del e2b.machines[sandbox_id]
     e2b.end_processes(machine)
+
+
+async def test_a_template_of_ones_own_and_what_is_kept_of_it(e2b: LocalE2B, tmp_path: Path) -> None:
+    e2b.templates.add("my-team/own")
+    setup = SetupPlan(("echo made > made",), key="same", directories=("made",))
+    for template, name in (("", "base"), ("my-team/own", "my-team/own")):
+        own = E2BProvider(e2b.account, scope="tests", caches=tmp_path / "caches", template=template, seconds=5)
+        async with opened(own, SandboxSpec("job-1", filler({"a": b"a"}), setup)) as sandbox:
+            assert await shell(sandbox, "cat /etc/template; python -c 'print(1)'") == f"{name}1\n"
+    assert [body["templateID"] for body in e2b.said("POST /v2/sandboxes")] == ["base", "my-team/own"]
+    assert len(e2b.snapshots) == 2, "a set-up made in one template is no set-up for the other"
+
+
+async def test_a_template_that_is_not_there_is_named(e2b: LocalE2B, tmp_path: Path) -> None:
+    own = E2BProvider(e2b.account, scope="tests", caches=tmp_path / "caches", template="my-team/none", seconds=5)
+    with pytest.raises(SandboxError, match="has no template 'my-team/none'") as caught:
+        await own.open(SandboxSpec("job-1", filler({"a": b"a"})))
+    assert "AGENT_FIX_E2B_TEMPLATE" in caught.value.hint
