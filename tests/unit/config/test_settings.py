@@ -55,7 +55,7 @@ def problems_of(*roles: Role, **changes: str) -> str:
 
 
 def test_a_complete_environment_is_taken_as_it_is() -> None:
-    found = settings_from(server(JOBS="4", BUDGET="2.50", ALLOWED_APPS="1, 22", LOG="json"), PLACE)
+    found = settings_from(server(JOBS="4", BUDGET="2.50", ALLOWED_APPS="1, 22", LOG="json", SANDBOX="e2b"), PLACE)
     assert found.check(*ROLES) == ()
     assert (found.app_id, found.private_key, found.webhook_secrets) == (77, private_key(), (SECRET,))
     assert (found.jobs, found.jobs_per_repository, found.budget) == (4, 1, 2_500_000)
