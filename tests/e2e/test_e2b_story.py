@@ -4,6 +4,7 @@ published types; nothing of the project is executed on this machine."""
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,8 @@ def test_the_action_works_in_e2b_and_changes_nothing_on_its_runner(
     runner = Runner(github, repository, model, tmp_path / "runner")
     runner.keys += f"E2B_API_URL={e2b.account.api}\nE2B_SANDBOX_URL={e2b.account.sandboxes}\n"
     _, event = labelled(github, repository)
-    workflow = runner.workflow(**{"e2b-api-key": "${{ secrets.E2B_API_KEY }}"})
+    inputs: dict[str, Any] = {"e2b-api-key": "${{ secrets.E2B_API_KEY }}"}
+    workflow = runner.workflow(**inputs)
     acted = workflow.end(
         workflow.begin("issues", event, runner.environment, {**runner.secrets, "E2B_API_KEY": e2b.account.key})
     )
