@@ -15,6 +15,7 @@ from app.agent.registry import find_recipe
 from app.cli.issue_images import images_beside
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
+from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.prompt_overrides import Override, asked_for, read_overrides
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.config.settings import Settings, read_settings
@@ -120,7 +121,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     store = local_context.store
     mirror = local_context.mirror(top_level(options.repo))
     inspected = inspect(options.repo, options.base, mirror)
-    config = read_config(inspected)
+    config = read_config(inspected, local_context.settings.defaults)
     issue_file = options.issue if isinstance(options.issue, Path) else Path("-")
     image_collection = images_beside(issue_file, issue.body) if options.images or config.images else ImageCollection()
     draft = LocalJobDraft(options, local_context.settings, inspected, config, issue, image_collection)
@@ -155,11 +156,11 @@ def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
     return asyncio.run(fetch_issue(settings, where))
 
 
-def read_config(inspected: RepositoryInspection) -> RepoConfig:
+def read_config(inspected: RepositoryInspection, operator: OperatorDefaults = NO_DEFAULTS) -> RepoConfig:
     """The configuration of the base commit; an uncommitted one in the work tree is not read."""
     if SOURCE not in inspected.tree.entries():
-        return RepoConfig()
-    return parse_config(inspected.tree.read(SOURCE))
+        return operator.under(RepoConfig())
+    return operator.under(parse_config(inspected.tree.read(SOURCE)))
 
 
 def effective_budget(options: FixOptions, budget: Budget) -> Budget:

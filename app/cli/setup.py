@@ -114,7 +114,7 @@ async def _examine(
     arguments: argparse.Namespace, settings: Settings, context: LocalContext, inspected: RepositoryInspection
 ) -> SetupReport:
     started = monotonic()
-    config = read_config(inspected)
+    config = read_config(inspected, settings.defaults)
     store = context.mirror(inspected.root)
     name = arguments.sandbox or settings.sandbox
     commit = inspected.base_commit

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from app.core.errors import AgentFixError
+from app.config.operator_defaults import (
+    DEFAULTS,
+    FALLBACKS,
+    NO_DEFAULTS,
+    RUNNER,
+    OperatorDefaults,
+    parse_defaults,
+    with_variables,
+)
+from app.core.errors import AgentFixError, ConfigError
 
 T = TypeVar("T")
 MAX_SECRETS = 2
@@ -120,6 +129,17 @@ class VariableReader:
             return rule(value) if value else ""
         except ValueError as error:
             return self._wrong(name, "", f"is {value[:60]!r}.", f"It {error}.")
+
+    def defaults(self) -> OperatorDefaults:
+        """The operator's defaults for repositories."""
+        try:
+            found = parse_defaults(self.text(DEFAULTS)) if self.text(DEFAULTS) else NO_DEFAULTS
+        except ConfigError as error:
+            return self._wrong(DEFAULTS, NO_DEFAULTS, f"cannot be used: {error.message}.", "Correct that.")
+        try:
+            return with_variables(found, self.text(RUNNER), self.text(FALLBACKS))
+        except ConfigError as error:
+            return self._wrong(RUNNER, found, f"or {FALLBACKS} cannot be used: {error.message}.", "Correct that.")
 
     def ids(self, name: str) -> frozenset[int]:
         """Comma-separated numbers; no wildcard."""

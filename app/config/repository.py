@@ -1,8 +1,16 @@
 """Parses `.github/agent-fix.yml` into a RepoConfig, or raises an error that names each wrong line and key."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from app.config import value_rules as rules
@@ -231,6 +239,13 @@ class RepoConfig(Record):
         default=None, description="What the agent should know about this repository, in plain words."
     )
 
+    _overruled: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def overruled(self) -> tuple[str, ...]:
+        """The keys of the file whose values the operator does not let count (`app.config.operator_defaults`)."""
+        return self._overruled
+
     def branch_for(self, *, slug: str, number: int | None = None) -> str:
         """The branch of a task. Without a number, `{number}` in the pattern is replaced by the slug."""
         pattern = self.branch or ("agent-fix/{slug}" if number is None else "agent-fix/issue-{number}-{slug}")
@@ -248,14 +263,22 @@ class RepoConfig(Record):
 
 def parse_config(text: bytes, source: str = SOURCE) -> RepoConfig:
     """Raises ConfigError with a line `source:line: key: what is wrong` for each problem, first line first."""
+    return parse_as(RepoConfig, text, source)
+
+
+C = TypeVar("C", bound=RepoConfig)
+
+
+def parse_as(kind: type[C], text: bytes, source: str) -> C:
+    """As `parse_config`, for a file with further keys."""
     document = read_yaml(text)
     problems = list(document.problems)
-    config = RepoConfig()
+    config = kind()
     if isinstance(document.value, dict):
         try:
-            config = RepoConfig.model_validate(document.value, strict=True)
+            config = kind.model_validate(document.value, strict=True)
         except ValidationError as error:
-            problems += [_problem(details, document) for details in error.errors(include_url=False)]
+            problems += [_problem(details, document, kind) for details in error.errors(include_url=False)]
     elif document.value is not None:
         problems.append(YamlProblem(1, WHOLE_FILE, "must be a mapping of keys to values, such as `test: make test`"))
     if problems:
@@ -279,13 +302,13 @@ def _report(problems: list[YamlProblem], source: str) -> str:
     return "\n".join(shown)
 
 
-def _problem(details: ErrorDetails, document: YamlDocument) -> YamlProblem:
+def _problem(details: ErrorDetails, document: YamlDocument, kind: type[RepoConfig]) -> YamlProblem:
     path: Path = details["loc"]
     while path not in document.lines:  # for an item of a list that was written as a single value
         path = path[:-1]
     if details["type"] == "extra_forbidden":
         sections: dict[Path, type[Record]] = {
-            (): RepoConfig,
+            (): kind,
             ("model",): ModelChoice,
             ("budget",): BudgetConfig,
             ("iterate",): IterateConfig,

@@ -19,6 +19,7 @@ from app.config.environment_values import (
     private_key,
     webhook_secrets,
 )
+from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.roles import (
     ALLOWED_VARIABLES,
     LESSONS,
@@ -71,6 +72,8 @@ class Settings:
     """What E2B's machines are made of; empty for E2B's own template."""
     lessons: str = "fts"
     """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
+    defaults: OperatorDefaults = NO_DEFAULTS
+    """For keys that repositories do not set, and for those that they cannot (`app.config.operator_defaults`)."""
     failpoint: str = ""
     editor: str = "vi"
     host: str = "127.0.0.1"
@@ -205,6 +208,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
         e2b_template=reading.checked("AGENT_FIX_E2B_TEMPLATE", value_rules.e2b_template),
         lessons=reading.lessons(LESSONS),
+        defaults=reading.defaults(),
         failpoint=reading.text("AGENT_FIX_FAILPOINT"),
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
         host=reading.text("AGENT_FIX_HOST", "127.0.0.1"),

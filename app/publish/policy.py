@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
+from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.failpoints import failpoint
@@ -102,7 +103,9 @@ class PublishPolicy:
         drafts: EarlyDrafts,
         *,
         allowed_apps: frozenset[int] = frozenset(),
+        operator: OperatorDefaults = NO_DEFAULTS,
     ) -> None:
+        self._operator = operator
         self._job_queries = job_queries
         self._blobs = blobs
         self._secret_scan = secret_scan
@@ -208,7 +211,7 @@ class PublishPolicy:
             asker=None if by_itself else await _asker(reads, origin.actor),
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
-            config=await _config(reads, job_context.config),
+            config=await _config(reads, job_context.config, self._operator),
             bots_may_ask=bool(self._allowed_apps),
         )
 
@@ -252,13 +255,13 @@ async def _asker(reads: PolicyReader, user: int) -> ActorPermission:
         ) from None
 
 
-async def _config(reads: PolicyReader, admitted: RepoConfig) -> RepoConfig:
+async def _config(reads: PolicyReader, admitted: RepoConfig, operator: OperatorDefaults) -> RepoConfig:
     """The default branch's configuration now: it may protect more and allow fewer people. An invalid one is ignored."""
     text = await reads.file(SOURCE)
     if text is None:
         return admitted
     try:
-        newest = parse_config(text)
+        newest = operator.under(parse_config(text))
     except ConfigError:
         return admitted
     protected = (*admitted.protected_paths, *newest.protected_paths)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
+from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import RepoConfig
 from app.core.job import JobState
 from app.core.task import TaskOrigin
@@ -31,7 +32,8 @@ PUSHED = "Someone pushed to the branch; agent-fix keeps their commits."
 class ChangeNotifications:
     """Handles notifications; each may be handled twice."""
 
-    def __init__(self, stores: Stores, job_creator: JobCreator) -> None:
+    def __init__(self, stores: Stores, job_creator: JobCreator, operator: OperatorDefaults) -> None:
+        self._operator = operator
         self._stores = stores
         self._job_creator = job_creator
 
@@ -111,7 +113,7 @@ class ChangeNotifications:
         ours = [each for each in pulls if each.author == repo_context.ours.bot.user and each.open]
         if not ours:
             return "not a pull request of the bot"
-        config = await read_config(repo_context.readers)
+        config = await read_config(repo_context.readers, self._operator)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
             return "people resolve conflicts here"
         started = [await self._resolve_one(each.number, config, repo_context) for each in ours]

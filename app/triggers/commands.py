@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple, get_args
 
 from app.config import value_rules
+from app.config.operator_defaults import OperatorDefaults
 from app.core.job import MAX_ATTEMPTS
 from app.core.markup import prose_lines
 from app.core.money import MicroUSD
@@ -82,6 +83,12 @@ class CommandOptions(Record):
     """The repository's own prompt: `/agent fix with NAME`, or the label `agent-fix:NAME`."""
     allow: str | None = None
     """For `allow`: the protected path that the job may change."""
+
+    def locked_by(self, operator: OperatorDefaults) -> str:
+        """The key that one of these options sets although the operator locks it; empty if there is none."""
+        keys = {"model": self.model, "runner": self.runner, "budget.usd": self.budget or self.extra}
+        keys["protected_paths"] = self.allow
+        return next((key for key, value in keys.items() if value and operator.locks(key)), "")
 
 
 class AgentCommand(Record):

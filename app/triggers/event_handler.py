@@ -49,12 +49,13 @@ class EventHandler:
     def __init__(self, github_clients: GitHubClients, stores: Stores, defaults: ServerDefaults) -> None:
         self._github_clients = github_clients
         self._stores = stores
-        self._fact_loader = FactLoader(github_clients, stores)
+        self._fact_loader = FactLoader(github_clients, stores, defaults.operator)
         self._reply_poster = ReplyPoster(stores)
         self._job_creator = JobCreator(stores, defaults, self._reply_poster)
         self._running_jobs = RunningJobCommands(stores, self._job_creator, self._reply_poster, defaults.budget)
         self._lesson_commands = LessonCommands(stores, self._reply_poster, kept=defaults.lessons)
-        self._change_notifications = ChangeNotifications(stores, self._job_creator)
+        self._change_notifications = ChangeNotifications(stores, self._job_creator, defaults.operator)
+        self._operator = defaults.operator
         self._new_installations: set[int] = set()
 
     async def handle(self, event: Event) -> str:
@@ -163,6 +164,9 @@ class EventHandler:
 
     async def _or_reply_error(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Reply with permanent errors to the person who asked; temporary ones are raised and retried."""
+        if locked := job_request.options.locked_by(self._operator):
+            words = replies.refused(f"The operator of this server decides `{locked}`; leave that option out.")
+            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply locked", words)
         try:
             return await self._carry_out(job_request, trigger_context)
         except (NeedsHumanAction, NoAccess) as error:

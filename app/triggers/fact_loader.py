@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TypeVar
 
+from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.task import Person
@@ -48,7 +49,8 @@ T = TypeVar("T")
 class FactLoader:
     """Loads the facts about events, one after the other."""
 
-    def __init__(self, github_clients: GitHubClients, stores: Stores) -> None:
+    def __init__(self, github_clients: GitHubClients, stores: Stores, operator: OperatorDefaults) -> None:
+        self._operator = operator
         self._github_clients = github_clients
         self._stores = stores
 
@@ -127,7 +129,10 @@ class FactLoader:
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, words = await asyncio.gather(
-            _present(readers.facts.issue(number)), _present(pull), read_config(readers), _words(event, readers)
+            _present(readers.facts.issue(number)),
+            _present(pull),
+            self._config(readers),
+            _words(event, readers),
         )
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.bot.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
@@ -135,6 +140,9 @@ class FactLoader:
             state = state.model_copy(update={"words_sha256": words, "text_deleted": words is None})
         found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, repo_context, found)
+
+    async def _config(self, readers: RepositoryClients) -> RepoConfig | ConfigError:
+        return await read_config(readers, self._operator)
 
     def _from_books(
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
@@ -233,7 +241,7 @@ class FactLoader:
         rounds = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
         state = with_job(found.state.model_copy(update={"rounds": rounds, "pull": pull_request_state(pull)}), job)
         if pull.author == repo_context.ours.bot.user:
-            issue, config = await asyncio.gather(_present(readers.facts.issue(pull.number)), read_config(readers))
+            issue, config = await asyncio.gather(_present(readers.facts.issue(pull.number)), self._config(readers))
             state = with_issue(state, issue, pull)
             found = replace(found, config=config)
         return replace(found, pull=pull, job=job, state=state)
@@ -244,11 +252,11 @@ class FactLoader:
         return await readers.facts.pull_request_of(event.head_ref) if event.head_ref else None
 
 
-async def read_config(readers: RepositoryClients) -> RepoConfig | ConfigError:
-    """The default branch's configuration, whatever a pull request contains."""
+async def read_config(readers: RepositoryClients, operator: OperatorDefaults) -> RepoConfig | ConfigError:
+    """The default branch's configuration over the operator's defaults, whatever a pull request contains."""
     text = await readers.facts.file(SOURCE)
     try:
-        return parse_config(text) if text is not None else RepoConfig()
+        return operator.under(parse_config(text) if text is not None else RepoConfig())
     except ConfigError as error:
         return error
 

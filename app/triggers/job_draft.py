@@ -173,6 +173,10 @@ class JobDraft:
             notes.append(f"Edited after the request: {', '.join(words)}. The job uses the text from before.")
         if "head" in job_request.changed:
             notes.append("The branch has moved since the request; the work started from its current state.")
+        if overruled := self.config.overruled:
+            notes.append(
+                f"The operator of this server decides {', '.join(overruled)}; the repository's file has no say."
+            )
         return [*notes, *sections.notes]
 
 

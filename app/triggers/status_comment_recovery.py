@@ -128,7 +128,7 @@ class StatusCommentRecovery:
         facts, subject = repo_context.readers.facts, event.subject
         pull = await facts.pull_request(subject.number) if subject.is_pull_request else None
         base = pull.head if pull else await facts.head(repo_context.repository.default_branch)
-        config = await read_config(repo_context.readers)
+        config = await read_config(repo_context.readers, self._defaults.operator)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
         job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(status))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.core.job import Budget
 from app.core.lessons import LessonStore, github_repository_key
 from app.core.model_names import ModelNames
@@ -58,3 +59,5 @@ class ServerDefaults:
     """False disables lessons."""
     allowed_apps: frozenset[int] = frozenset()
     """Ids of other Apps that may ask."""
+    operator: OperatorDefaults = NO_DEFAULTS
+    """For keys that a repository does not set or cannot change."""

@@ -44,16 +44,16 @@ def make_cgroup(limits: SandboxLimits, *, mount: Path = MOUNT, own: Path = SELF)
     for places, settings in _candidates(limits, mount, _membership(own)):
         made = _make([place / name for place in places], settings)
         if made is not None:
-            return _with_processors(made, limits.cpus, mount, _membership(own))
+            return _with_cpus(made, limits.cpus, mount, _membership(own))
     return None
 
 
-def _with_processors(made: Cgroup, cpus: int, mount: Path, membership: str) -> Cgroup:
+def _with_cpus(made: Cgroup, cpus: int, mount: Path, membership: str) -> Cgroup:
     """The group with a limit of processor time, if this machine passes that controller on."""
     with suppress(OSError):
         if (made.directories[0] / "cpu.max").exists():
             (made.directories[0] / "cpu.max").write_text(f"{cpus * PERIOD} {PERIOD}")
-    for place in _processor_places(mount, membership):
+    for place in _cpu_places(mount, membership):
         directory = place / made.directories[0].name
         try:
             directory.mkdir()
@@ -66,7 +66,7 @@ def _with_processors(made: Cgroup, cpus: int, mount: Path, membership: str) -> C
     return made
 
 
-def _processor_places(mount: Path, membership: str) -> list[Path]:
+def _cpu_places(mount: Path, membership: str) -> list[Path]:
     """Where version 1 may limit processors."""
     found = dict.fromkeys(
         place
@@ -81,7 +81,7 @@ def _processor_places(mount: Path, membership: str) -> list[Path]:
 def sweep(*, mount: Path = MOUNT, own: Path = SELF) -> None:
     """Remove the groups of processes that died without closing their sandboxes."""
     parents = {place for places, _ in _candidates(SandboxLimits(), mount, _membership(own)) for place in places}
-    parents |= set(_processor_places(mount, _membership(own)))
+    parents |= set(_cpu_places(mount, _membership(own)))
     for left in itertools.chain.from_iterable(parent.glob(f"{PREFIX}*") for parent in parents):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():

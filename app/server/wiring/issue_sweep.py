@@ -76,7 +76,7 @@ class IssueSweep:
         return await runner.handle(event)
 
     async def _config(self) -> RepoConfig:
-        config = await read_config(self._readers)
+        config = await read_config(self._readers, self._settings.defaults)
         if isinstance(config, AgentFixError):
             raise config
         return config

@@ -102,6 +102,7 @@ def build_publisher(
         clock,
         EarlyDrafts(server_context.job_queries, server_context.outbox),
         allowed_apps=settings.allowed_apps,
+        operator=settings.defaults,
     )
     return PublisherContext(
         server_context=server_context,

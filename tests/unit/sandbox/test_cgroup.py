@@ -88,7 +88,7 @@ def test_processor_time_is_limited_where_the_machine_passes_that_on(tmp_path: Pa
     (tmp_path / "cpu,cpuacct" / "own" / "cpu.cfs_quota_us").touch()
     own = membership(tmp_path, VERSION_1 + "2:cpu,cpuacct:/own\n")
     group = Cgroup((tmp_path / "memory" / "own" / "agent-fix-1",))
-    limited = cgroup._with_processors(group, 3, tmp_path, own.read_text())
+    limited = cgroup._with_cpus(group, 3, tmp_path, own.read_text())
     (_, processors) = limited.directories
     assert (processors / "cpu.cfs_quota_us").read_text() == str(3 * cgroup.PERIOD)
     assert processors == tmp_path / "cpu,cpuacct" / "own" / "agent-fix-1"
@@ -96,7 +96,7 @@ def test_processor_time_is_limited_where_the_machine_passes_that_on(tmp_path: Pa
 
 def test_without_that_controller_the_other_limits_stay(tmp_path: Path) -> None:
     group = Cgroup((tmp_path / "agent-fix-1",))
-    assert cgroup._with_processors(group, 3, tmp_path, VERSION_2) == group
+    assert cgroup._with_cpus(group, 3, tmp_path, VERSION_2) == group
 
 
 def test_a_process_is_kept_to_its_processors() -> None:

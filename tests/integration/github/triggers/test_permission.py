@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from app.config.operator_defaults import parse_defaults
 from app.triggers.stores import ServerDefaults
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.views import issue_view
@@ -167,6 +168,25 @@ async def test_other_apps_ask_only_by_the_number_that_the_operator_named(
         harness.world.apps["triager"] = 77
         await harness.labels(by=bot)
         assert len(harness.jobs()) == jobs
+
+
+async def test_what_the_operator_locks_counts_for_repositories_and_for_commands(tmp_path: Path) -> None:
+    operator = parse_defaults("model: openai/house\nbudget: {usd: 2}\nlock: [model, budget.usd]\n")
+    defaults = ServerDefaults(model=DEFAULTS.model, operator=operator)
+    async with event_harness(tmp_path, defaults=defaults) as harness:
+        harness.configure("model: openai/own\nbudget: {usd: 50, steps: 7}\n")
+        await harness.says("/agent fix --model openai/other")
+        assert harness.jobs() == []
+        assert harness.answer == (
+            "Nothing was started: the operator of this server decides `model`; leave that option out.\n"
+        )
+        await harness.says("/agent fix")
+        job = harness.job
+        assert (job.job.model, job.job.budget.usd, job.job.budget.steps) == ("openai/house", 2_000_000, 7)
+        assert (
+            "The operator of this server decides model, budget.usd; the repository's file has no say."
+            in job.job_context.notes
+        )
 
 
 async def test_another_repositorys_installation_opens_nothing(harness: EventHarness) -> None:

@@ -1,0 +1,99 @@
+"""The operator's defaults: what counts where a repository says nothing, where it does, and where it may not."""
+
+from pathlib import Path
+
+import pytest
+
+from app.config.operator_defaults import NO_DEFAULTS, lockable_keys, parse_defaults
+from app.config.repository import RepoConfig, parse_config
+from app.config.settings import SettingsError, settings_from
+from app.core.errors import ConfigError
+from app.triggers.commands import CommandOptions
+
+OPERATOR = """\
+runner: codex
+max_open_pull_requests: 2
+budget: {usd: 2, steps: 40}
+protected_paths: [infra/]
+gates: [{name: types, command: mypy .}]
+ci: auto
+lock: [runner, budget.usd, max_open_pull_requests]
+"""
+
+
+def test_a_repository_without_a_file_has_the_operators_values() -> None:
+    config = parse_defaults(OPERATOR).under(RepoConfig())
+    assert (config.runner, config.max_open_pull_requests, config.ci) == ("codex", 2, "auto")
+    assert (config.budget.usd, config.budget.steps, config.budget.minutes) == (2, 40, None)
+    assert [gate.name for gate in config.gates] == ["types"]
+    assert config.overruled == ()
+
+
+def test_a_repository_decides_what_is_not_locked_and_only_adds_protected_paths() -> None:
+    own = parse_config(
+        b"runner: native\nbudget: {usd: 50, steps: 7}\nci: manual\ngates: []\nprotected_paths: [docs/]\ntest: make\n"
+    )
+    config = parse_defaults(OPERATOR).under(own)
+    assert (config.runner, config.budget.usd, config.budget.steps) == ("codex", 2, 7)
+    assert (config.ci, config.gates, config.test) == ("manual", (), "make")
+    assert config.protected_paths == ("infra/", "docs/")
+    assert config.overruled == ("runner", "budget.usd")
+
+
+def test_a_locked_key_that_the_operator_does_not_set_has_its_own_default() -> None:
+    config = parse_defaults("lock: [allowed_actors, budget]\n").under(parse_config(b"budget: {usd: 9}\nplan: none"))
+    assert (config.budget.usd, config.plan, config.overruled) == (None, "none", ("budget.usd",))
+
+
+def test_without_defaults_nothing_changes() -> None:
+    config = parse_config(b"plan: none")
+    assert NO_DEFAULTS.under(config) is config
+
+
+@pytest.mark.parametrize(
+    ("options", "locked"),
+    [
+        (CommandOptions(runner="native"), "runner"),
+        (CommandOptions(budget=1), "budget.usd"),
+        (CommandOptions(extra=1), "budget.usd"),
+        (CommandOptions(model="a/b", kind="bug"), ""),
+    ],
+)
+def test_a_command_cannot_change_what_is_locked(options: CommandOptions, locked: str) -> None:
+    assert options.locked_by(parse_defaults(OPERATOR)) == locked
+    assert options.locked_by(NO_DEFAULTS) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lock: [modle]\n", "AGENT_FIX_DEFAULTS:1: lock[0]: `modle` is not a known key; did you mean `model`?"),
+        ("runner: native\nlock: model\n", "AGENT_FIX_DEFAULTS:2: lock: must be a list"),
+        ("budget:\n  usdd: 1\n", "AGENT_FIX_DEFAULTS:2: budget.usdd: is not a known key; did you mean `usd`?"),
+        ("/nowhere/defaults.yml", "/nowhere/defaults.yml cannot be read: No such file or directory"),
+    ],
+)
+def test_a_wrong_file_is_named_by_line_and_key(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_defaults(text)
+    assert caught.value.message.startswith(said)
+    with pytest.raises(SettingsError) as refused:
+        settings_from({"AGENT_FIX_DEFAULTS": text}, Path("/nowhere")).check("publisher")
+    assert said in refused.value.hint
+
+
+def test_the_file_and_the_two_variables_that_come_first(tmp_path: Path) -> None:
+    (tmp_path / "defaults.yml").write_text(OPERATOR)
+    environment = {"AGENT_FIX_DEFAULTS": str(tmp_path / "defaults.yml"), "AGENT_FIX_FALLBACKS": "a/b, c/d"}
+    found = settings_from({**environment, "AGENT_FIX_RUNNER": "kilo"}, tmp_path).defaults
+    assert (found.runner, found.fallbacks, found.locks("runner")) == ("kilo", ("a/b", "c/d"), True)
+    assert found.under(RepoConfig()).fallbacks == ("a/b", "c/d")
+    wrong = settings_from({"AGENT_FIX_RUNNER": "../evil"}, tmp_path)
+    with pytest.raises(SettingsError) as refused:
+        wrong.check("publisher")
+    assert "must be a runner name" in refused.value.hint
+
+
+def test_every_key_can_be_locked() -> None:
+    assert set(RepoConfig.model_fields) < set(lockable_keys())
+    assert {"budget.usd_per_day", "iterate.max"} <= set(lockable_keys())
