@@ -47,6 +47,7 @@ COMMANDS = {
     "demo": "app.cli.demo:demo_command",
     "doctor": "app.cli.doctor:doctor_command",
     "jobs": "app.cli.jobs:jobs_command",
+    "keys": "app.cli.keys:keys_command",
     "view": "app.cli.view:view_command",
     "lessons": "app.cli.lessons:lessons_command",
     "runners": "app.cli.runners:runners_command",
@@ -61,12 +62,13 @@ Fix an issue in a repository and prove it: red before, green after, run by the h
   agent-fix demo       see it work: a sample project, recorded model answers, everything else real
   agent-fix doctor     check this machine: git, model and key, sandbox, disk, clock
   agent-fix fix        fix an issue in a local repository
-  agent-fix jobs       list, show, follow and cancel jobs
+  agent-fix jobs       list, show, follow and cancel jobs, here or on a server
   agent-fix view       look at a job's steps in a browser
   agent-fix setup      find out how a repository is set up and tested
   agent-fix lessons    what later jobs in a repository are shown
   agent-fix runners    the coding agents that can do the work
   agent-fix serve      run the GitHub App on your own server
+  agent-fix keys       create and delete keys for the server's API
   agent-fix sweep      start jobs for labelled issues
   agent-fix completion complete commands and options with Tab in bash, zsh or fish
 
@@ -134,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_action(commands)
     _add_sweep(commands)
+    _add_keys(commands)
     _add_demo(commands)
     _add_doctor(commands)
     _add_jobs(commands)
@@ -280,6 +283,26 @@ def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_state(sweep)
 
 
+def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
+    keys = commands.add_parser(
+        "keys",
+        help="create, list and delete keys for the server's API",
+        description="Run it where the server's database is. A key is shown once; the database holds its digest.",
+    )
+    _add_state(keys)
+    actions = keys.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="list the keys, with their scopes (the default)")
+    create = actions.add_parser("create", help="create a key and print it")
+    create.add_argument("name")
+    create.add_argument(
+        "--scope", action="append", choices=("read", "write"), help="what it may do; may be repeated (default: read)"
+    )
+    delete = actions.add_parser("delete", help="delete a key, which is refused from now on")
+    delete.add_argument("name")
+    for action in (listing, create, delete):
+        _add_state(action, default=argparse.SUPPRESS)
+
+
 def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
     demo = commands.add_parser(
         "demo",
@@ -310,9 +333,15 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 
 def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
-    jobs = commands.add_parser("jobs", help="list, show, follow and cancel jobs")
+    jobs = commands.add_parser(
+        "jobs",
+        help="list, show, follow and cancel jobs, here or on a server",
+        description="Without --server, the jobs of this machine. With it, those of a server, over its API, with the "
+        "token in AGENT_FIX_API_TOKEN; only then jobs are started and decided on here.",
+    )
     _add_state(jobs)
     _add_json(jobs, default=False)
+    _add_server(jobs)
     actions = jobs.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="the newest jobs (the default)")
     listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
@@ -324,9 +353,30 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing until the job ends")
     cancel = actions.add_parser("cancel", help="stop a job for good, wherever it runs")
     cancel.add_argument("job", help="the id or its first characters")
-    for action in (listing, show, logs, cancel):
+    start = actions.add_parser("start", help="with --server: start a job, and print its id")
+    start.add_argument("target", metavar="OWNER/NAME[#N]", help="the repository, and the issue if it is one")
+    start.add_argument("--text", metavar="FILE", help="open an issue with this text; `-` for standard input")
+    start.add_argument("--search", metavar="Q", help="a job for each open issue that GitHub's search finds")
+    start.add_argument("--limit", type=int, default=20, metavar="N", help="with --search (default: %(default)s)")
+    start.add_argument("--plan-only", action="store_true", help="make a plan, and wait for its approval")
+    start.add_argument("--urgent", action="store_true", help="before jobs that are not urgent")
+    for name, metavar in (("model", "M"), ("runner", "R"), ("budget", "USD")):
+        start.add_argument(f"--{name}", metavar=metavar)
+    plan = actions.add_parser("plan", help="with --server: print a job's plan, or store an edited one")
+    plan.add_argument("--edit", metavar="FILE", help="the edited plan as JSON; `-` for standard input")
+    approve = actions.add_parser("approve", help="with --server: approve a job's plan")
+    approve.add_argument("--version", type=int, metavar="N", help="only if this is the newest version")
+    answer = actions.add_parser("answer", help="with --server: answer a job's questions")
+    proceed = actions.add_parser("continue", help="with --server: resume a paused job")
+    proceed.add_argument("--budget", metavar="USD", help="the new budget; +3 for three dollars more")
+    retry = actions.add_parser("retry", help="with --server: start a job again")
+    for action in (plan, approve, answer, proceed, retry):
+        action.add_argument("job", help="the id or its first characters")
+    answer.add_argument("text", nargs="+", metavar="TEXT")
+    for action in (listing, show, logs, cancel, start, plan, approve, answer, proceed, retry):
         _add_state(action, default=argparse.SUPPRESS)
         _add_json(action)
+        _add_server(action, default=argparse.SUPPRESS)
 
 
 def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -404,6 +454,10 @@ def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:
     to.add_argument("--repo", type=Path, default=default, metavar="PATH", help="a local git repository (default: here)")
+
+
+def _add_server(to: argparse.ArgumentParser, default: object = None) -> None:
+    to.add_argument("--server", default=default, metavar="URL", help="the server's address, for its jobs")
 
 
 def _add_state(to: argparse.ArgumentParser, default: object = None) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypedDict
 
+from app.cli.age import age
 from app.cli.local_context import LocalContext
 from app.cli.result_screen import local_state
 from app.config.settings import read_settings
-from app.core.errors import ExitCode
+from app.core.errors import AgentFixError, ExitCode
 from app.core.money import MicroUSD
 from app.core.text import plain
 from app.jobs.store import JobRow
@@ -20,6 +21,8 @@ from app.publish.plaintext import count
 from app.server.shutdown import CANCELLED, end_process
 from app.server.terminal import TerminalProgress
 
+REMOTE_ONLY = ("start", "plan", "approve", "answer", "continue", "retry")
+"""Actions on jobs that wait for people, or that only a server can start."""
 POLL_SECONDS = 0.3
 CANCEL_SECONDS = 15.0
 """How long `cancel` waits for the process that works on the job."""
@@ -28,6 +31,13 @@ BEGINNING_SECONDS = 60.0
 
 
 def jobs_command(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "server", None):
+        from app.cli.remote_jobs import remote_jobs_command  # noqa: PLC0415  # an HTTP client
+
+        return remote_jobs_command(arguments)
+    if arguments.action in REMOTE_ONLY:
+        hint = "Pass it the address of the server: `agent-fix jobs --server URL …`."
+        raise AgentFixError(f"`jobs {arguments.action}` works with a server.", code=ExitCode.USAGE, hint=hint)
     actions: dict[str, Callable[[LocalContext, argparse.Namespace], int]] = {
         "show": _show,
         "logs": _logs,
@@ -50,12 +60,13 @@ def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
         print("No jobs yet. `agent-fix fix --repo PATH --issue FILE` starts one.")
         return ExitCode.OK
     print(f"{'JOB':<14}{'STATE':<26}{'AGE':<8}{'VERDICT':<10}{'COST':<15}TITLE")
+    now = datetime.now(UTC)
     for row in rows:
         summary = _summary(local_context, row)
         title = row.job.task.issue.title[:60]
         state, verdict = summary["state"], summary["verdict"] or "-"
         cost = price(local_context.totals(row.job.id))
-        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at):<8}{verdict:<10}{cost:<15}{title}")
+        print(f"{row.job.id:<14}{state:<26}{age(row.job.created_at, now):<8}{verdict:<10}{cost:<15}{title}")
     return ExitCode.OK
 
 
@@ -212,11 +223,3 @@ def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
         "cost": local_context.totals(row.job.id).cost,
         "created_at": row.job.created_at.isoformat(),
     }
-
-
-def _age(since: datetime) -> str:
-    seconds = int((datetime.now(UTC) - since).total_seconds())
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

@@ -22,6 +22,7 @@ from app.config.environment_values import (
 from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.roles import (
     ALLOWED_VARIABLES,
+    API_TOKEN,
     LESSONS,
     MODEL,
     MODELS,
@@ -37,7 +38,7 @@ from app.config.roles import (
 from app.core.errors import AgentFixError
 from app.core.model_names import ModelNames
 
-__all__ = ["ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
+__all__ = ["API_TOKEN", "ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
 
 MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
@@ -100,6 +101,8 @@ class Settings:
     """Ids of other Apps that may start jobs."""
     web_token: str = field(default="", repr=False)
     """The password of dashboard, API and metrics; they are off without it."""
+    api_token: str = field(default="", repr=False)
+    """For the API of another server (`agent-fix jobs --server`)."""
     public_url: str = ""
     """The dashboard's public address, for links in comments."""
     log: Literal["human", "json"] = "human"
@@ -226,6 +229,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         usd_per_day_actor=reading.money("AGENT_FIX_ACTOR_USD_PER_DAY", 0),
         allowed_apps=reading.ids("AGENT_FIX_ALLOWED_APPS"),
         web_token=reading.secret(WEB_TOKEN),
+        api_token=reading.text(API_TOKEN),
         public_url=reading.address("AGENT_FIX_PUBLIC_URL", "", path=False),
         log=cast("Literal['human', 'json']", reading.choice("AGENT_FIX_LOG", "human", "json")),
         problems=tuple(reading.problems),

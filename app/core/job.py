@@ -33,6 +33,8 @@ JobState = Literal[
     "error",
 ]
 MAX_ATTEMPTS = 5
+HIGHEST_BUDGET: Final = 10_000
+"""US dollars that one job may be given at most."""
 WAITING: frozenset[JobState] = frozenset({"awaiting_approval", "needs_input", "paused"})
 """States in which a job waits for people."""
 PUBLISHED: frozenset[JobState] = frozenset({"pr_opened", "pr_updated"})
@@ -187,6 +189,8 @@ ProgressKind = Literal[
     "started",
     "finished",
 ]
+STREAMED: Final[frozenset[ProgressKind]] = frozenset({"text", "output", "started", "finished"})
+"""What only those who watch need: fragments of a text that appears elsewhere as a whole, begins and ends."""
 
 
 BASE_SUITE: Final = "the suite on the base"

@@ -177,6 +177,7 @@ GET_COMBINED_STATUS = _repo(
 LIST_RUNS = _repo("GET", "/actions/runs", Purpose.READ_CHECKS, actions="read")
 GET_JOB_LOG = _repo("GET", "/actions/jobs/{job_id}/logs", Purpose.READ_CHECKS, actions="read")
 
+CREATE_ISSUE = _repo("POST", "/issues", Purpose.COMMENT, issues="write")
 CREATE_COMMENT = _repo("POST", "/issues/{issue_number}/comments", Purpose.COMMENT, issues="write")
 UPDATE_COMMENT = _repo("PATCH", "/issues/comments/{comment_id}", Purpose.COMMENT, issues="write")
 ADD_LABELS = _repo("POST", "/issues/{issue_number}/labels", Purpose.COMMENT, issues="write")

@@ -1,6 +1,6 @@
 """What was decided when a server's job was admitted: its place on GitHub, its configuration and its target."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from app.config.prompt_overrides import Overrides
 from app.config.repository import RepoConfig
@@ -13,6 +13,9 @@ JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "mend", "conflicts
 """`mend` (failing checks) and `conflicts` may be begun by the bot itself, and then count as rounds. So does `revise`: a
 review asked for changes and said no word to the bot. `ci` and a merge without conflicts are the publisher's alone."""
 NO_REQUESTER: frozenset[JobAim] = frozenset({"mend", "conflicts"})
+
+BY_PROGRAM: Final = "api:"
+"""How the trigger of a job begins that a program asked for; the key's name follows."""
 
 PublishTarget = Literal["new_branch", "same_branch", "sibling", "nowhere"]
 """Where the work goes; `nowhere` for questions and plans, which publish no commit."""
@@ -40,7 +43,7 @@ class JobContext(Record):
     place: IssueRef
     aim: JobAim
     trigger: str
-    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID` and so on."""
+    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID`, `api:KEY` and so on."""
     login: str = ""
     """The login of the person who asked; empty if the bot started the job by itself."""
     author: Person
@@ -69,6 +72,12 @@ class JobContext(Record):
         return self.aim == "revise" or (self.aim in NO_REQUESTER and not self.login)
 
     @property
+    def has_requester(self) -> bool:
+        """True if a person on GitHub asked, whose permission counts. For a program's job its key was the authority."""
+        by_itself = self.aim in NO_REQUESTER and not self.login
+        return not by_itself and not self.trigger.startswith(BY_PROGRAM)
+
+    @property
     def opens_early(self) -> bool:
         """True if the draft is opened as soon as the plan is ready, with an empty commit in place of the change."""
         return self.config.pull_request == "early" and self.goal == "new_branch" and self.aim == "fix"
@@ -78,7 +87,7 @@ class JobContext(Record):
         """What the reactions are added to; None if no comment or issue text asked for the job."""
         kind, _, number = self.trigger.partition(":")
         match kind:
-            case "issue":
+            case "issue" | "api":
                 return ReactionTarget(kind="issue", id=self.place.number)
             case "comment":
                 return ReactionTarget(kind="comment", id=int(number))

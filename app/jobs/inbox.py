@@ -214,10 +214,7 @@ class Inbox:
             db.execute(deliveries.update().where(held, deliveries.c.owner.in_(dead)).values(due_at=now))
 
     def _store(self, db: Connection, delivery: Delivery) -> StoreOutcome:
-        now = self._clock()
-        row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
-        times = {"received_at": now, "due_at": now}
-        if db.execute(_NEW[db.dialect.name], {**row, **times, "state": "waiting"}).first() is not None:
+        if insert_delivery(db, delivery, self._clock()):
             return "stored"
         known = db.execute(deliveries.select().where(deliveries.c.id == delivery.id)).mappings().first()
         if known is not None and known["content"] != delivery.content:
@@ -252,6 +249,13 @@ _NEW: Final = {
     "sqlite": sqlite.insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.seq),
     "postgresql": postgresql.insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.seq),
 }
+
+
+def insert_delivery(db: Connection, delivery: Delivery, now: datetime) -> bool:
+    """Insert a delivery in the caller's transaction; False if its id or its content is known."""
+    row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
+    times = {"received_at": now, "due_at": now}
+    return db.execute(_NEW[db.dialect.name], {**row, **times, "state": "waiting"}).first() is not None
 
 
 def _insert(db: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

@@ -118,9 +118,17 @@ class JobPages:
 
     def change(self, job_id: str) -> bytes | None:
         """The job's change as a diff for `git apply`; None if none is stored."""
+        return self._blob(job_id, lambda result: result.diff)
+
+    def trajectory(self, job_id: str) -> bytes | None:
+        """The job's steps as JSON lines; None if none are stored."""
+        return self._blob(job_id, lambda result: result.trajectory)
+
+    def _blob(self, job_id: str, digest_of: Callable[[JobResult], str]) -> bytes | None:
         row = self.store.get(job_id)
         result = _result(row.result) if row else None
-        return JobBlobs(self.store.engine, job_id).get(result.diff) if result and result.diff else None
+        digest = digest_of(result) if result else ""
+        return JobBlobs(self.store.engine, job_id).get(digest) if digest else None
 
 
 def _result(kept: dict[str, Any] | None) -> JobResult | None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.core.job import JobState, ProgressKind
+from app.core.job import STREAMED, JobState, ProgressKind
 from app.core.money import MicroUSD
 from app.jobs.outbox_tables import effects, receipts
 from app.jobs.store import ProgressRow
@@ -24,6 +24,10 @@ COST = (
     .scalar_subquery()
 )
 _TASK = jobs.c.job
+_NUMBER: sa.ColumnElement[int] = sa.func.coalesce(
+    job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer()
+)
+_REPOSITORY: sa.ColumnElement[Any] = sa.func.lower(_TASK[("task", "repository")].as_string())
 LISTED: tuple[sa.ColumnElement[Any], ...] = (
     jobs.c.id,
     jobs.c.state,
@@ -37,7 +41,7 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
     _TASK[("budget", "usd")].as_integer().label("budget"),
     _TASK["model"].as_string().label("model"),
-    job_contexts.c.number,
+    _NUMBER.label("number"),
     job_contexts.c.context["login"].as_string().label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
     jobs.c.verdict,
@@ -103,15 +107,27 @@ class JobOverview:
         *,
         states: Collection[str] = (),
         repository: int | None = None,
+        named: str = "",
+        number: int | None = None,
+        verdict: str = "",
         before: str = "",
         limit: int = 50,
     ) -> JobListPage:
-        """Jobs in these states (all if none are given), of one repository or of all, older than `before`."""
+        """Jobs in these states (all if none are given), older than `before`; limited further by each filter given.
+
+        `repository` is a repository's id, `named` is OWNER/NAME.
+        """
         query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).order_by(jobs.c.id.desc())
         if states:
             query = query.where(jobs.c.state.in_(states))
         if repository is not None:
             query = query.where(job_contexts.c.repository == repository)
+        if named:
+            query = query.where(_REPOSITORY.in_([named.lower()]))
+        if number is not None:
+            query = query.where(_NUMBER.in_([number]))
+        if verdict:
+            query = query.where(jobs.c.verdict == verdict)
         if before:
             query = query.where(jobs.c.id < before)
         limit = min(max(limit, 1), MAX_ON_A_PAGE)
@@ -142,9 +158,13 @@ class JobOverview:
             found = {row[0]: row[1] or "" for row in db.execute(query)}
         return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
 
-    def log(self, job_id: str, after: int = 0, limit: int = 1_000) -> tuple[ProgressRow, ...]:
-        """The job's log in order, from after a given `seq`."""
+    def log(
+        self, job_id: str, after: int = 0, limit: int = 1_000, *, streamed: bool = False
+    ) -> tuple[ProgressRow, ...]:
+        """The job's log in order, from after a given `seq`; with `streamed`, also what the model wrote as it came."""
         query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
+        if not streamed:
+            query = query.where(progress.c.kind.not_in(STREAMED))
         with self.engine.connect() as db:
             return tuple(
                 _progress_row(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)).mappings()
@@ -152,7 +172,8 @@ class JobOverview:
 
     def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
         """The last lines of the job's log, in order."""
-        query = progress.select().where(progress.c.job == job_id).order_by(progress.c.seq.desc()).limit(limit)
+        lines = progress.select().where(progress.c.job == job_id, progress.c.kind.not_in(STREAMED))
+        query = lines.order_by(progress.c.seq.desc()).limit(limit)
         with self.engine.connect() as db:
             return tuple(_progress_row(row) for row in db.execute(query).mappings())[::-1]
 

@@ -73,8 +73,9 @@ class JobQueue:
     ) -> str:
         """Store a new job together with its trigger and return its id.
 
-        Returns an empty text if the trigger was already decided. If the issue already has an active job, returns that
-        job's id: nothing was written, and the trigger still has to be decided.
+        Returns an empty text if the trigger was already decided, or if the job was requested by a program
+        (`app.jobs.requests`) and has ended meanwhile. If the issue already has an active job, returns that job's id:
+        nothing was written, and the trigger still has to be decided.
         """
         for _ in range(8):
             try:
@@ -90,11 +91,17 @@ class JobQueue:
             active = self._active(db, active_key(job_context))
             if active is not None:
                 return active
+            requested = db.execute(sa.select(jobs.c.state).where(jobs.c.id == job.id).with_for_update()).scalar()
+            if requested in FINAL:
+                return ""
             if not insert_trigger(db, trigger, f"job {job.id}", job.id):
                 return ""
             failpoint("job.admitting")
-            row = {"id": job.id, "key": active_key(job_context), "state": "queued", "job": job.model_dump(mode="json")}
-            db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
+            row = {"key": active_key(job_context), "state": "queued", "job": job.model_dump(mode="json")}
+            if requested is None:
+                db.execute(jobs.insert().values(id=job.id, **row, created_at=now, updated_at=now))
+            else:
+                db.execute(jobs.update().where(jobs.c.id == job.id).values(**row, reason="", updated_at=now))
             there = {"repository": place.repository, "number": place.number, "active_key": active_key(job_context)}
             how = {"context": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
             how["actor"] = paid_by(job, job_context)

@@ -18,11 +18,20 @@ from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.outbox_tables import metadata as outbox_tables
 from app.jobs.renamed_tables import rename_tables
+from app.jobs.request_tables import metadata as request_tables
 from app.jobs.tables import jobs, writing
 from app.jobs.tables import metadata as job_tables
 from app.llm.sql_ledger import metadata as ledger_tables
 
-ALL: Final = (job_tables, inbox_tables, outbox_tables, ledger_tables, commit_transfer_tables, lesson_tables)
+ALL: Final = (
+    job_tables,
+    inbox_tables,
+    outbox_tables,
+    ledger_tables,
+    commit_transfer_tables,
+    lesson_tables,
+    request_tables,
+)
 _ONE_AT_A_TIME = 0x61676673
 """An advisory lock on Postgres; SQLite has one writer anyway."""
 

@@ -19,7 +19,6 @@ from app.core.patch import Patch
 from app.github.base import ForgeEffects
 from app.github.errors import NoAccess, RateLimited
 from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
-from app.jobs.context import NO_REQUESTER
 from app.jobs.job_queries import JobWithContext
 from app.publish.base_merge import merge_base_branch, merge_note
 from app.publish.drafts import NOT_YET, EarlyDrafts, is_early_effect
@@ -202,13 +201,12 @@ class PublishPolicy:
         """Read only the facts that the rules need."""
         number, job_context, origin = request.issue_ref.number, request.where.job_context, request.where.job.task.origin
         repository = await reads.repository()
-        by_itself = job_context.aim in NO_REQUESTER and not job_context.login
         if origin is None:
             raise PublishRefused("Nobody requested this on GitHub.")
         return LiveState(
             installation=await reads.installation(),
             repository=repository,
-            asker=None if by_itself else await _asker(reads, origin.actor),
+            asker=await _asker(reads, origin.actor) if job_context.has_requester else None,
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
             config=await _config(reads, job_context.config, self._operator),

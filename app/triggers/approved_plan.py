@@ -25,6 +25,7 @@ class ApprovedPlanText:
 
     text: str = ""
     problem: str = ""
+    editor: str = ""
 
 
 async def approved_plan(
@@ -41,7 +42,7 @@ async def approved_plan(
         return ApprovedPlanText()
     if problem := await _problem(edit, edit.editor, text, repo_context, approved_at):
         return ApprovedPlanText(problem=problem)
-    return ApprovedPlanText(text=text)
+    return ApprovedPlanText(text=text, editor=edit.editor.login)
 
 
 async def _problem(

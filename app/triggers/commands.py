@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from app.config import value_rules
 from app.config.operator_defaults import OperatorDefaults
-from app.core.job import MAX_ATTEMPTS
+from app.core.job import HIGHEST_BUDGET, MAX_ATTEMPTS
 from app.core.markup import prose_lines
 from app.core.money import MicroUSD
 from app.core.record import Record
@@ -43,7 +43,6 @@ STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "allow", "
 """Verbs that start a job."""
 ALWAYS_POSSIBLE: Final[frozenset[Verb]] = frozenset({"stop", "status"})
 """Verbs that also work with a broken configuration, and on a question that is being answered."""
-HIGHEST_BUDGET: Final = 10_000
 
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")

@@ -102,6 +102,8 @@ class JobRequest(Record):
     thread: DiffThread | None = None
     changed: tuple[str, ...] = ()
     """What was edited after the request: the signed texts count, and people are told."""
+    new_job: str = ""
+    """The id that the new job has to have, because a program was promised it."""
 
 
 class Notification(Record):

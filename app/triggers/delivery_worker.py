@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from app.core.errors import AgentFixError
 from app.github.errors import RateLimited, TemporaryFailure
 from app.jobs.inbox import LEASE, ClaimedDelivery, Inbox, InboxError
+from app.jobs.requests import PROGRAM_EVENT, ProgramRequest
 from app.triggers.events import Event, InstallationChanged
 from app.triggers.job_creator import RetryLater
 from app.triggers.webhook_parser import IgnoredReason, decode, read
@@ -30,11 +31,13 @@ Handle = Callable[[Event], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ParsedDelivery:
-    """A claimed delivery with its event, or the reason why it is ignored."""
+    """A claimed delivery with its event, or with a program's request, or the reason why it is ignored."""
 
     claimed: ClaimedDelivery
     event: Event | None
-    ignored: IgnoredReason | None
+    ignored: IgnoredReason | None = None
+    request: ProgramRequest | None = None
+    """A program's request through our API, which no webhook can make."""
 
 
 class DeliveryWorker:
@@ -47,10 +50,12 @@ class DeliveryWorker:
         clock: Callable[[], datetime],
         owner: str,
         *,
+        carry_out: Callable[[ProgramRequest], Awaitable[str]] | None = None,
         renew_every: float = LEASE.total_seconds() / 3,
     ) -> None:
         self._inbox = inbox
         self._handle = handle
+        self._carry_out = carry_out
         self._clock = clock
         self._owner = owner
         self._renew_every = renew_every
@@ -63,7 +68,7 @@ class DeliveryWorker:
             return 0
         rows: dict[int, list[ParsedDelivery]] = defaultdict(list)
         for arrived in await asyncio.to_thread(lambda: [_arrived(each) for each in claimed]):
-            rows[_row(arrived.event)].append(arrived)
+            rows[_row(arrived)].append(arrived)
         renewing = asyncio.create_task(self._renew(claimed))
         try:
             await asyncio.gather(*(self._in_order(row) for row in rows.values()))
@@ -78,12 +83,17 @@ class DeliveryWorker:
 
     async def _deal_with(self, arrived: ParsedDelivery) -> None:
         claimed = arrived.claimed
-        if arrived.event is None:
+        if arrived.request is not None and self._carry_out is not None:
+            work = self._carry_out(arrived.request)
+        elif arrived.event is not None:
+            work = self._handle(arrived.event)
+        else:
             await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {arrived.ignored}")
             return
-        (outcome,) = await asyncio.gather(self._handle(arrived.event), return_exceptions=True)
+        (outcome,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(outcome, str):
-            logger.info("%s: %s", arrived.event.kind, outcome, extra={"delivery": claimed.delivery.id})
+            kind = arrived.event.kind if arrived.event else "request"
+            logger.info("%s: %s", kind, outcome, extra={"delivery": claimed.delivery.id})
             await asyncio.to_thread(self._inbox.finish, claimed, outcome)
         elif isinstance(outcome, AgentFixError):
             await asyncio.to_thread(self._later, claimed, outcome)
@@ -122,6 +132,8 @@ class DeliveryWorker:
 
 
 def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
+    if claimed.delivery.event == PROGRAM_EVENT:
+        return ParsedDelivery(claimed, None, request=ProgramRequest.model_validate_json(claimed.delivery.body))
     try:
         payload = decode(claimed.delivery.body)
     except ValueError:
@@ -130,8 +142,11 @@ def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
     return ParsedDelivery(claimed, reading.event, reading.ignored)
 
 
-def _row(event: Event | None) -> int:
+def _row(arrived: ParsedDelivery) -> int:
     """The key within which order matters: a repository, an installation, or nothing."""
+    event = arrived.event
+    if arrived.request is not None:
+        return hash(arrived.request.repository.casefold())
     if event is None:
         return 0
     return -event.installation if isinstance(event, InstallationChanged) else event.repository.id

@@ -18,6 +18,7 @@ from app.triggers.events import (
     ChecksFailed,
     IssueCommented,
     LabelAdded,
+    ProgramCommand,
     ReviewCommented,
     TriggerEvent,
     digest,
@@ -75,6 +76,8 @@ class TriggerContext:
     actor: int
     login: str = ""
     target: ReactionTarget | None = None
+    requested: str = ""
+    """The job that a program was promised; its answers are shown there, and not on GitHub."""
 
     @property
     def issue_ref(self) -> IssueRef:
@@ -97,6 +100,10 @@ def make_trigger_context(
     if isinstance(event, ChecksFailed):
         number = found.pull.number if found.pull else 0
         return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.bot.user)
+    if isinstance(event, ProgramCommand):
+        request, actor = event.request, event.actor.id
+        number, target = event.subject.number, _target(event)
+        return TriggerContext(repo_context, identity, found, number, verb, actor, target=target, requested=request.job)
     login = found.requester.login if found.requester else event.actor.login
     return TriggerContext(
         repo_context, identity, found, event.subject.number, verb, event.actor.id, login, _target(event)
@@ -106,7 +113,7 @@ def make_trigger_context(
 def _target(event: TriggerEvent) -> ReactionTarget | None:
     """What a reaction can be added to; None for a review, which accepts none."""
     match event:
-        case LabelAdded():
+        case LabelAdded() | ProgramCommand():
             return ReactionTarget(kind="issue", id=event.subject.number)
         case IssueCommented():
             return ReactionTarget(kind="comment", id=event.id)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.core.record import Record
+from app.jobs.requests import ProgramRequest
 
 
 class SignedText(Record):
@@ -119,6 +120,14 @@ class ReviewCommented(CommentEvent):
     thread: DiffThread
 
 
+class ProgramCommand(RepositoryEvent):
+    """A program's request for an issue or pull request. The actor is the bot: the program's key is the authority."""
+
+    kind: Literal["program_command"] = "program_command"
+    subject: EventSubject
+    request: ProgramRequest
+
+
 class ReviewSubmitted(CommentEvent):
     kind: Literal["reviewed"] = "reviewed"
     verdict: str
@@ -179,7 +188,7 @@ class InstallationChanged(Record):
     repositories: tuple[int, ...] = Field(default=())
 
 
-TriggerEvent = LabelAdded | IssueCommented | ReviewCommented | ReviewSubmitted
+TriggerEvent = LabelAdded | IssueCommented | ReviewCommented | ReviewSubmitted | ProgramCommand
 """Somebody may be asking for something."""
 StateChangeEvent = LabelRemoved | IssueChanged | PullRequestChanged
 """An issue or pull request took a turn."""

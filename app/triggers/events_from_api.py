@@ -43,14 +43,7 @@ class EventsFromApi:
 
     def __init__(self, installation: int, repository: Repository) -> None:
         self._installation = installation
-        self._repository = EventRepository(
-            id=repository.id,
-            owner=repository.owner,
-            name=repository.name,
-            default_branch=repository.default_branch,
-            private=repository.private,
-            archived=repository.archived,
-        )
+        self._repository = event_repository(repository)
 
     def labelled(self, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
         return LabelAdded(**self._by(_actor(put_on.actor)), subject=subject_of(issue), label=put_on.label)
@@ -136,6 +129,17 @@ def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_identity:
     wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_identity
     return is_request(review.body, review.author, bot_identity) or (
         wants_changes and review.author not in {0, bot_identity}
+    )
+
+
+def event_repository(repository: Repository) -> EventRepository:
+    return EventRepository(
+        id=repository.id,
+        owner=repository.owner,
+        name=repository.name,
+        default_branch=repository.default_branch,
+        private=repository.private,
+        archived=repository.archived,
     )
 
 

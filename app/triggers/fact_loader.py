@@ -26,6 +26,7 @@ from app.triggers.events import (
     IssueCommented,
     LabelAdded,
     LabelRemoved,
+    ProgramCommand,
     PullRequestChanged,
     RepositoryEvent,
     ReviewCommented,
@@ -88,6 +89,8 @@ class FactLoader:
         if isinstance(event, ChecksFailed):
             now = self._stores.clock()
             return TriggerKey(key_of(event, now), now)
+        if isinstance(event, ProgramCommand):
+            return TriggerKey(key_of(event, event.request.at), event.request.at)
         issue_events = await repo_context.readers.comments.events(event.subject.number)
         such = [each for each in issue_events if _is_such(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
@@ -121,11 +124,12 @@ class FactLoader:
         found = await asyncio.to_thread(self._from_books, event, command, identity, found)
         if identity.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
-        requester_status, person = await self._requester_status(event.actor, repo_context)
-        found = replace(found, requester=requester_status, person=person)
-        via = event.app if isinstance(event, CommentEvent) else None
-        if refusal(event.actor, requester_status, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
-            return found
+        if not isinstance(event, ProgramCommand):
+            requester_status, person = await self._requester_status(event.actor, repo_context)
+            found = replace(found, requester=requester_status, person=person)
+            via = event.app if isinstance(event, CommentEvent) else None
+            if refusal(event.actor, requester_status, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
+                return found
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, words = await asyncio.gather(
@@ -268,7 +272,7 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
             comment = await readers.comments.comment(event.id)
         case ReviewCommented():
             comment = await readers.comments.inline(event.id)
-        case LabelAdded():
+        case LabelAdded() | ProgramCommand():
             return None
         case _:
             reviewed = await readers.comments.review(event.subject.number, event.id)

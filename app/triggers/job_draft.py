@@ -54,7 +54,7 @@ class JobDraft:
         job_request, options, config = self.job_request, self.job_request.options, self.config
         task, models = self._task(), self._models()
         return Job(
-            id=new_job_id(),
+            id=job_request.new_job or new_job_id(),
             task=task,
             branch=self._branch(task.slug),
             budget=self._budget(),

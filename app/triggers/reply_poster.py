@@ -19,6 +19,9 @@ class ReplyPoster:
 
     def answer(self, trigger_context: TriggerContext, outcome: str, words: str, *, once_for: str = "") -> str:
         """Reply and decide the trigger. With `once_for`, the same reply is posted only once per issue."""
+        if trigger_context.requested:
+            self._stores.requests.end(trigger_context.requested, "stopped", words)
+            return self.decide(trigger_context, outcome)
         key = trigger_context.identity.key
         if once_for:
             digest = hashlib.sha256(once_for.encode()).hexdigest()[:16]
@@ -28,7 +31,7 @@ class ReplyPoster:
 
     def acknowledge(self, trigger_context: TriggerContext, content: Reaction = "eyes") -> None:
         """Add an emoji to what was written, if it accepts reactions."""
-        if trigger_context.target is not None:
+        if trigger_context.target is not None and not trigger_context.requested:
             self._add_effect(
                 trigger_context.identity.key,
                 trigger_context,

@@ -11,6 +11,8 @@ from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
+from app.jobs.context import BY_PROGRAM
+from app.jobs.requests import ProgramRequest
 from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
@@ -18,6 +20,7 @@ from app.triggers.events import (
     CommentEvent,
     Event,
     LabelAdded,
+    ProgramCommand,
     ReviewCommented,
     ReviewSubmitted,
     TriggerEvent,
@@ -63,6 +66,8 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
     """The command in a trigger; None for another label, or text that is not addressed to the bot."""
     if isinstance(event, LabelAdded):
         return _command_of_label(event)
+    if isinstance(event, ProgramCommand):
+        return _program_command(event.request)
     command = parse(event.words.text)
     if (
         command is None
@@ -89,8 +94,17 @@ def prompt_of_label(label: str) -> str:
     return name if label.casefold().startswith(PROMPT_LABEL) and is_own_name(name) else ""
 
 
+def _program_command(request: ProgramRequest) -> AgentCommand:
+    options = request.model_dump(include=set(CommandOptions.model_fields))
+    return AgentCommand(
+        verb=request.verb, text=visible(request.instructions).text.strip(), options=CommandOptions(**options)
+    )
+
+
 def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
     """Why an event can be ignored without asking GitHub: we caused it, or it requests nothing."""
+    if isinstance(event, ProgramCommand):
+        return None
     ours = event.actor.id == bot.user or (isinstance(event, CommentEvent) and event.app == bot.app)
     if ours and not isinstance(event, ChecksFailed):  # the actor of failed checks is whoever pushed
         return Ignored(rule="own_doing", reason="it is the bot's own event")
@@ -159,6 +173,8 @@ def archived(context: RuleContext) -> Decision | None:
 
 def no_access(context: RuleContext) -> Decision | None:
     """Refuse actors without access. No reply is posted: strangers could trigger it again and again."""
+    if isinstance(context.event, ProgramCommand):  # the API checked the key
+        return None
     actors = context.config.allowed_actors if isinstance(context.config, RepoConfig) else ()
     via = context.event.app if isinstance(context.event, CommentEvent) else None
     apps = context.bot.allowed_apps
@@ -194,7 +210,8 @@ def _why_not_revise(context: RuleContext) -> str | None:
 
 
 def too_many(context: RuleContext) -> Decision | None:
-    if context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
+    by_program = isinstance(context.event, ProgramCommand)
+    if by_program or context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
         return None
     reason = f"More than {PER_HOUR} commands in an hour; please try again later."
     return Ignored(rule="too_many", reason=reason, visible=context.state.asked_lately == PER_HOUR)
@@ -248,7 +265,8 @@ def busy(context: RuleContext) -> Decision | None:
     if context.command.verb == "allow":
         text = "A job is working on it; what it may change was decided when it began. Stop it first."
         return Reply(rule="busy", text=text, suggestion="/agent stop")
-    if isinstance(context.event, LabelAdded) or context.command.verb == "plan":
+    starts = isinstance(context.event, LabelAdded | ProgramCommand) and context.command.verb != "retry"
+    if starts or context.command.verb == "plan":
         return _visible("busy", "A job is already working on it.")
     return None
 
@@ -343,6 +361,7 @@ def job_request(context: RuleContext) -> JobRequest:
         head=event.subject.head or (state.pull.head if state.pull else None),
         thread=event.thread if isinstance(event, ReviewCommented) else None,
         changed=tuple(_changed(event, state)),
+        new_job=event.request.job if isinstance(event, ProgramCommand) else "",
     )
 
 
@@ -370,6 +389,8 @@ def _aim(context: RuleContext) -> RequestAim:
 def _trigger(event: TriggerEvent) -> str:
     if isinstance(event, LabelAdded):
         return "issue"
+    if isinstance(event, ProgramCommand):
+        return f"{BY_PROGRAM}{event.request.by}"
     names = {"commented": "comment", "review_commented": "review_comment", "reviewed": "review"}
     return f"{names[event.kind]}:{event.id}"
 

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from app.core.job import Budget
+from app.core.plan_text import parse_plan_file
 from app.core.text import one_line
+from app.jobs.job_actions import raised_budget
 from app.jobs.job_queries import JobWithContext
 from app.jobs.messages import MessageKind
 from app.publish import replies
 from app.publish.evidence import clip
 from app.triggers.approved_plan import approved_plan, plan_of, status_address
-from app.triggers.commands import HIGHEST_BUDGET, CommandOptions
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import TriggerContext
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
@@ -98,12 +99,19 @@ class RunningJobCommands:
         if approved.problem:
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply plan", approved.problem)
         if job.row.state == PARKED_FOR_APPROVAL:
-            return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "approve", approved.text)
+            text = await asyncio.to_thread(self._newest_plan, job, approved.text, approved.editor)
+            return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "approve", text)
         plan = approved.text or plan_of(job)
         begin = job_request.model_copy(
             update={"aim": "fix", "job": "", "text": job_request.text or job.job.task.request}
         )
         return await self._job_creator.start(as_before(begin, job.job), trigger_context, plan_file=plan)
+
+    def _newest_plan(self, job: JobWithContext, edited: str, editor: str) -> str:
+        """The plan as edited in the comment, which becomes a version, or as edited through the API."""
+        if edited:
+            self._stores.plans.record(job.job.id, parse_plan_file(edited), editor)
+        return edited or self._stores.plans.edited_text(job.job.id)
 
     async def _continue(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
         options = job_request.options
@@ -126,21 +134,15 @@ class RunningJobCommands:
         outcome = f"{kind} {job.job.id}"
         changed = None
         if kind == "continue":
-            changed = job.job.model_copy(update={"budget": self._raised(job, job_request.options)})
+            options = job_request.options
+            raised = raised_budget(job, options.budget, options.extra, self._defaults)
+            changed = job.job.model_copy(update={"budget": raised})
         if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.row, outcome=outcome):
             if self._stores.triggers.decided(trigger_context.identity.key):
                 return "decided before"
             words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
             return self._reply_poster.answer(trigger_context, "reply too_late", words)
         return outcome
-
-    def _raised(self, job: JobWithContext, options: CommandOptions) -> Budget:
-        """The requested extra money, and always a new job's minutes and turns."""
-        budget = job.job.budget
-        fresh = job.job_context.config.budget.over(self._defaults)
-        usd = options.budget if options.budget is not None else budget.usd + (options.extra or 0)
-        more = {"minutes": budget.minutes + fresh.minutes, "steps": budget.steps + fresh.steps}
-        return budget.model_copy(update={"usd": min(usd, HIGHEST_BUDGET * 1_000_000), **more})
 
     async def _stop(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
         return await asyncio.to_thread(self._end, trigger_context, job)

@@ -12,8 +12,10 @@ from app.jobs.inbox import Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
+from app.jobs.plan_versions import PlanVersions
 from app.jobs.poll_cursors import PollCursors
 from app.jobs.queue import JobQueue
+from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.triggers import TriggerLog
 from app.publish.outbox import Outbox
@@ -39,6 +41,14 @@ class Stores:
 
     def lessons(self, repository: int) -> LessonStore:
         return SqlLessonStore(self.store.engine, self.clock, github_repository_key(repository))
+
+    @property
+    def plans(self) -> PlanVersions:
+        return PlanVersions(self.store.engine, self.clock)
+
+    @property
+    def requests(self) -> JobRequests:
+        return JobRequests(self.store.engine, self.clock)
 
     def blobs(self, job: str) -> JobBlobs:
         return JobBlobs(self.store.engine, job)

@@ -3,7 +3,15 @@
 from datetime import UTC, datetime
 from typing import Literal
 
-from app.triggers.events import ChecksFailed, IssueCommented, LabelAdded, LabelRemoved, ReviewCommented, TriggerEvent
+from app.triggers.events import (
+    ChecksFailed,
+    IssueCommented,
+    LabelAdded,
+    LabelRemoved,
+    ProgramCommand,
+    ReviewCommented,
+    TriggerEvent,
+)
 
 
 def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime) -> str:
@@ -16,6 +24,8 @@ def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime
             return comment_key(repository, "comment", event.id)
         case ReviewCommented():
             return comment_key(repository, "review_comment", event.id)
+        case ProgramCommand():
+            return f"r{repository}/api:{event.request.job}"
         case ChecksFailed():
             return checks_key(repository, event.head_sha)
         case _:

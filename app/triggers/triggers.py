@@ -8,6 +8,7 @@ from app.triggers.delivery_worker import DeliveryWorker
 from app.triggers.event_handler import EventHandler
 from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import Poller
+from app.triggers.program_requests import ProgramRequests
 from app.triggers.stores import Mirror, ServerDefaults, Stores
 
 
@@ -20,7 +21,14 @@ class TriggerLoops:
         registration = AppRegistration(connection) if isinstance(connection, AppConnection) else None
         self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
         self._stock = BaseCommitFetcher(github_clients, stores, mirror)
-        self._inflow = DeliveryWorker(stores.inbox, self.handler.handle, stores.clock, f"{this_process()}:reception")
+        self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
+        self._inflow = DeliveryWorker(
+            stores.inbox,
+            self.handler.handle,
+            stores.clock,
+            f"{this_process()}:reception",
+            carry_out=self._program_requests.handle,
+        )
 
     async def next_delivery(self) -> int:
         """Process the deliveries that are due; returns how many."""
@@ -35,6 +43,7 @@ class TriggerLoops:
         return await self._stock.fetch_due()
 
     async def reconcile_when_due(self) -> None:
+        await self._program_requests.end_given_up()
         if self._poller:
             await self._poller.when_due()
 

@@ -13,11 +13,11 @@ from app.github.connection import AppConnection
 from app.jobs.inbox import Inbox
 from app.jobs.inbox import deliveries as inbox_rows
 from app.jobs.job_queries import JobQueries, JobWithContext
-from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.messages import JobMessages, StoredMessage
 from app.jobs.outbox_tables import effects as effect_rows
 from app.jobs.poll_cursors import PollCursors
 from app.jobs.queue import JobQueue
+from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore, WaitingFor
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
@@ -229,10 +229,7 @@ def make_stores(engine: Engine, world: World) -> Stores:
         poll_cursors=PollCursors(engine),
         clock=clock,
     )
-    stores.store.create_tables()
-    lesson_tables.create_all(engine)
-    stores.inbox.create_tables()
-    stores.outbox.create_tables()
+    prepare_tables(engine)
     return stores
 
 

@@ -43,7 +43,7 @@ HOMES = {
     "fastapi": {"app.server", "app.server.web"},
     "git": {"app.repo.git_command"},
     "githubkit": {"app.github"},
-    "httpx": {"app.github", "app.llm.litellm"},
+    "httpx": {"app.cli.remote_jobs", "app.github", "app.llm.litellm"},
     "jinja2": {"app.cli.view", "app.server.web"},
     "jwt": {"app.github"},
     "litellm": {"app.llm.litellm"},

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import parser
-from app.config.roles import ALLOWED_VARIABLES
+from app.config.roles import ALLOWED_VARIABLES, API_TOKEN
 from app.core.job import Budget
 from app.triggers.commands import VERBS
 
@@ -69,7 +69,8 @@ def test_the_limits_that_are_told_are_the_defaults() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_that_are_told_of_are_read(name: str) -> None:
-    known = {"AGENT_FIX_GITHUB_TOKEN"}.union(*ALLOWED_VARIABLES.values())  # of `doctor --github`, which is no role
+    others = {"AGENT_FIX_GITHUB_TOKEN", API_TOKEN}  # of `doctor --github` and `jobs --server`, which are no roles
+    known = others.union(*ALLOWED_VARIABLES.values())
     assert set(re.findall(r"\bAGENT_FIX_[A-Z_]+\b", read(name))) <= known
 
 

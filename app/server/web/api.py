@@ -1,115 +1,329 @@
-"""The dashboard's data as JSON, for programs."""
+"""The API for programs: jobs with their plans, logs and results, and everything that can be done with them."""
 
-import asyncio
-from dataclasses import asdict
-from typing import Any
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter, Depends, Header, Path, Query, Security
+from fastapi.security import HTTPBearer, SecurityScopes
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from app.core.text import plain
+from app.core.job import JobState
+from app.core.plan import Plan
+from app.core.verification import Verdict
+from app.jobs.api_keys import ApiCaller
+from app.jobs.idempotency import IdempotencyKeys, KeyReused, StillInProgress
+from app.jobs.job_actions import JobActions, UnknownJob, WrongState
 from app.jobs.job_page import JobPage, JobPages
-from app.jobs.queries import JobOverview, JobSummary
-from app.jobs.queue import JobQueue
-from app.jobs.store import ProgressRow
+from app.jobs.requests import ProgramRequest
 from app.server.web import formatting
-from app.server.web.job_filter import ListQuery
+from app.server.web.api_answers import details, download, line, listed, newest_plan
+from app.server.web.api_models import (
+    Answer,
+    Approval,
+    Continuation,
+    JobDetails,
+    JobList,
+    LogPage,
+    NewJob,
+    PlanAnswer,
+    PlanEdit,
+    RepositoryName,
+    Started,
+    Stopped,
+    micro,
+)
+from app.server.web.log_stream import LogStreams
+from app.server.web.problems import documented
 
-STOPPED_BY_API = "Stopped through the API."
+STOPPED_BY_API = "Stopped through the API by {who}."
 MAX_LINES = 1_000
+ID = r"^[a-z0-9]{1,40}$"
+CHANGES = documented(400, 404, 409, 413)
+TOKEN = "The value of AGENT_FIX_WEB_TOKEN, or a key that `agent-fix keys create` made."  # noqa: S105  # a sentence
 
 
-class JsonApi:
-    """Answers in JSON. Money is in micro-dollars, times are ISO 8601."""
+@dataclass(frozen=True, slots=True)
+class ApiParts:
+    """What the routes work with."""
 
-    def __init__(self, files: JobPages, queue: JobQueue) -> None:
-        self._files = files
-        self._queue = queue
+    pages: JobPages
+    actions: JobActions
+    once: IdempotencyKeys
+    streams: LogStreams
 
-    @property
-    def _overview(self) -> JobOverview:
-        return self._files.overview
-
-    async def jobs(self, request: Request) -> Response:
-        """`state` (one, or active, waiting, done, ended), `repository` (owner/name), `before` and `limit`."""
-        limit = request.query_params.get("limit", "50")
-        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:6]) <= 200):
-            return _refused(400, "limit must be a number from 1 to 200")
-        return await asyncio.to_thread(self._jobs, request, ListQuery.of(request.query_params), int(limit))
-
-    def _jobs(self, request: Request, job_filter: ListQuery, limit: int) -> Response:
-        if request.query_params.get("state", "") != job_filter.state:
-            return _refused(400, "unknown state")
-        chosen = None
-        if job_filter.repository:
-            named = (number for number, name in self._overview.repositories().items() if name == job_filter.repository)
-            chosen = next(named, -1)
-        before = request.query_params.get("before", "")[:40]
-        page = self._overview.page(states=job_filter.states, repository=chosen, before=before, limit=limit)
-        return JSONResponse({"jobs": [listed_json(job) for job in page.jobs], "before": page.before or None})
-
-    async def job(self, request: Request) -> Response:
-        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"], lines=0)
-        return JSONResponse(job_json(page)) if page else _missing()
-
-    async def log(self, request: Request) -> Response:
-        """At most 1,000 lines after the line of number `after`."""
-        job, after = request.path_params["job"], request.query_params.get("after", "0")
-        if not (after.isascii() and after.isdigit() and len(after) < 16):
-            return _refused(400, "after must be a line number")
-        if await asyncio.to_thread(self._overview.one, job) is None:
-            return _missing()
-        lines = await asyncio.to_thread(self._overview.log, job, int(after), MAX_LINES)
-        return JSONResponse(
-            {"lines": [line_json(line) for line in lines], "after": lines[-1].seq if lines else int(after)}
-        )
-
-    async def stop(self, request: Request) -> Response:
-        """202 and whether that ended the job or its process must end first; 409 if the job is already final."""
-        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"], lines=0)
+    def page(self, job: str, lines: int = 0) -> JobPage:
+        page = self.pages.job_file(job, lines=lines)
         if page is None:
-            return _missing()
-        if page.final or page.job_context is None:
-            return _refused(409, "it has already ended" if page.final else "it belongs to the command line")
-        ended = await asyncio.to_thread(self._queue.stop, page.listed.id, STOPPED_BY_API)
-        return JSONResponse({"status": "stopped" if ended else "stopping"}, 202)
+            raise HTTPException(404, "There is no such job.")
+        return page
 
 
-def listed_json(job: JobSummary) -> dict[str, Any]:
-    shown = asdict(job)
-    shown["owner"] = job.owner is not None
-    shown |= {"created_at": formatting.iso(job.created_at), "updated_at": formatting.iso(job.updated_at)}
-    return {("at_work" if name == "owner" else name): value for name, value in shown.items()}
+def _parts(request: Request) -> ApiParts:
+    found: ApiParts = request.app.state.api
+    return found
 
 
-def job_json(page: JobPage) -> dict[str, Any]:
-    job_context = page.job_context
-    return {
-        **listed_json(page.listed),
-        "base": page.job.task.base,
-        "branch": page.job.branch,
-        "aim": job_context.aim if job_context else "fix",
-        "limits": page.job.budget.model_dump(mode="json"),
-        "attempts": page.attempts,
-        "crashes": page.crashes,
-        "plan": page.plan,
-        "usage": page.totals.model_dump(mode="json"),
-        "result": page.result.model_dump(mode="json", exclude={"trajectory"}) if page.result else None,
-        "messages": [{**asdict(message), "at": formatting.iso(message.at)} for message in page.messages],
-        "effects": [
-            {**asdict(effect), "at": formatting.iso(effect.at) if effect.at else None, "url": effect.url or None}
-            for effect in page.effects
-        ],
-    }
+def caller(
+    request: Request,
+    scopes: SecurityScopes,
+    _: Annotated[object, Security(HTTPBearer(auto_error=False, description=TOKEN))] = None,
+) -> ApiCaller:
+    """Whoever the password or the key belongs to. Raises 403 if the key lacks a scope."""
+    found: ApiCaller = request.state.caller
+    if missing := set(scopes.scopes) - found.scopes:
+        raise HTTPException(403, f"The key {found.name} lacks the scope {', '.join(sorted(missing))}.")
+    return found
 
 
-def line_json(line: ProgressRow) -> dict[str, Any]:
-    return {"seq": line.seq, "at": formatting.iso(line.at), "kind": line.kind, "text": plain(line.text)}
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A request that changes something: by whom, and under which Idempotency-Key."""
+
+    request: Request
+    parts: ApiParts
+    who: ApiCaller
+    key: str
+
+    def once(self, body: object, act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Carry the request out, with the id for what it creates; repetitions get the same answer."""
+        what = json.dumps([self.request.method, self.request.url.path, body], sort_keys=True)
+        try:
+            known = self.parts.once.begin(self.who.name, self.key, what)
+        except KeyReused as error:
+            raise HTTPException(422, str(error)) from None
+        except StillInProgress as error:
+            raise HTTPException(409, str(error)) from None
+        if known.answer is not None:
+            return known.answer
+        try:
+            answer = act(known.id)
+        except (UnknownJob, WrongState) as error:
+            self.parts.once.forget(known)
+            raise _refusal(error) from None
+        self.parts.once.finish(known, answer)
+        return answer
 
 
-def _missing() -> Response:
-    return _refused(404, "unknown job")
+def _refusal(error: UnknownJob | WrongState) -> HTTPException:
+    return HTTPException(409, str(error)) if isinstance(error, WrongState) else HTTPException(404, NO_JOB)
 
 
-def _refused(status: int, why: str) -> Response:
-    return JSONResponse({"error": why}, status)
+NO_JOB = "There is no such job."
+Reader = Annotated[ApiCaller, Security(caller, scopes=["read"])]
+Writer = Annotated[ApiCaller, Security(caller, scopes=["write"])]
+Parts = Annotated[ApiParts, Depends(_parts)]
+JobName = Annotated[str, Path(alias="job", pattern=ID, description="The job's id.")]
+JobGroup = Literal["active", "waiting", "done", "ended"]
+Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` of the last line that is known.")]
+LastEvent = Annotated[
+    str, Header(alias="Last-Event-ID", pattern="^[0-9]{0,9}$", description="Counts instead of `offset`.")
+]
+Once = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        pattern="^[!-~]*$",
+        description="A repeated request with the same key gets the first one's answer, for two days.",
+    ),
+]
+
+
+def _change(request: Request, parts: Parts, who: Writer, key: Once = "") -> Change:
+    return Change(request, parts, who, key)
+
+
+Changing = Annotated[Change, Depends(_change)]
+router = APIRouter(prefix="/api", tags=["jobs"])
+
+
+@router.get("/jobs", responses=documented(), summary="List jobs, newest first")
+def list_jobs(
+    *,
+    _: Reader,
+    parts: Parts,
+    repository: Annotated[RepositoryName | None, Query()] = None,
+    number: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Of the issue or pull request.")] = None,
+    state: Annotated[JobState | JobGroup | None, Query(description="A state, or a group of states.")] = None,
+    verdict: Annotated[Verdict | None, Query()] = None,
+    before: Annotated[str | None, Query(pattern=ID)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> JobList:
+    page = parts.pages.overview.page(
+        states=formatting.states_of(state or ""),
+        named=repository or "",
+        number=number,
+        verdict=verdict or "",
+        before=before or "",
+        limit=limit,
+    )
+    return JobList(jobs=[listed(job) for job in page.jobs], before=page.before or None)
+
+
+@router.post("/jobs", status_code=202, responses=documented(400, 409, 413), summary="Start a job")
+def start(change: Changing, new: NewJob) -> Started:
+    """The answer does not wait for GitHub. The job is `queued` until its repository and issue are found.
+
+    It ends as `no_access` if the App is not installed there or there is no such issue, and as `stopped` with a reason
+    where a label would be refused. A `search` ends as `answered`, and names the jobs that it started.
+    """
+
+    def act(job: str) -> dict[str, Any]:
+        change.parts.actions.start(requested(new, job, change))
+        return {"id": job}
+
+    return Started(**change.once(new.model_dump(exclude_unset=True), act))
+
+
+@router.get("/jobs/{job}", responses=documented(404), summary="Show a job")
+def show(_: Reader, parts: Parts, job: JobName) -> JobDetails:
+    return details(parts.page(job))
+
+
+@router.get("/jobs/{job}/log", responses=documented(404), summary="Read a job's log")
+def log(
+    *,
+    _: Reader,
+    parts: Parts,
+    job: JobName,
+    offset: Offset = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = MAX_LINES,
+) -> LogPage:
+    parts.page(job)
+    lines = parts.pages.overview.log(job, offset, limit)
+    return LogPage(lines=[line(each) for each in lines], offset=lines[-1].seq if lines else offset)
+
+
+@router.get(
+    "/jobs/{job}/events",
+    response_class=Response,
+    responses={
+        **documented(404),
+        200: {
+            "description": "Events `line`, `state` and `end`. A line's id is its offset. Lines of the kind `text` are "
+            "what the model writes, as it comes.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+    },
+    summary="Follow a job",
+)
+async def events(
+    *, _: Reader, parts: Parts, job: JobName, offset: Offset = 0, last_event_id: LastEvent = ""
+) -> Response:
+    return await parts.streams.answer(job, int(last_event_id or offset), streamed=True)
+
+
+@router.get("/jobs/{job}/plan", responses=documented(404), summary="Read a job's plan")
+def plan(_: Reader, parts: Parts, job: JobName) -> PlanAnswer:
+    known = parts.actions.plans.of(parts.page(job).listed.id)
+    if not known:
+        raise HTTPException(404, "The job has no plan yet.")
+    return newest_plan(known)
+
+
+@router.put("/jobs/{job}/plan", responses=CHANGES, summary="Edit a plan before its approval")
+def edit_plan(who: Writer, parts: Parts, job: JobName, edit: PlanEdit) -> PlanAnswer:
+    """409 unless `version` is the newest version, and the plan waits for approval."""
+    edited = Plan.model_validate(edit.plan.model_dump())
+    try:
+        parts.actions.edit_plan(job, edit.version, edited, who=who.name)
+    except (UnknownJob, WrongState) as error:
+        raise _refusal(error) from None
+    return newest_plan(parts.actions.plans.of(job))
+
+
+@router.post("/jobs/{job}/approve", status_code=202, responses=CHANGES, summary="Approve a plan")
+def approve(change: Changing, job: JobName, body: Approval | None = None) -> Started:
+    """Approves the newest version. The id is a new one if the job only had to make a plan."""
+    version = body.version if body else None
+
+    def act(new: str) -> dict[str, Any]:
+        return {"id": change.parts.actions.approve(job, id=new, who=change.who.name, version=version)}
+
+    return Started(**change.once(version, act))
+
+
+@router.post("/jobs/{job}/answer", status_code=202, responses=CHANGES, summary="Answer a job's questions")
+def answer(change: Changing, job: JobName, body: Answer) -> Started:
+    def act(new: str) -> dict[str, Any]:
+        change.parts.actions.answer(job, body.text, id=new, who=change.who.name)
+        return {"id": job}
+
+    return Started(**change.once(body.model_dump(), act))
+
+
+@router.post("/jobs/{job}/continue", status_code=202, responses=CHANGES, summary="Continue a paused job")
+def proceed(change: Changing, job: JobName, body: Continuation | None = None) -> Started:
+    wanted = body or Continuation()
+    budget, extra = (micro(amount) if amount else None for amount in (wanted.budget, wanted.extra))
+
+    def act(new: str) -> dict[str, Any]:
+        money = {"budget": budget, "extra": extra}
+        change.parts.actions.proceed(job, id=new, who=change.who.name, text=wanted.text, **money)
+        return {"id": job}
+
+    return Started(**change.once(wanted.model_dump(), act))
+
+
+@router.post("/jobs/{job}/retry", status_code=202, responses=documented(404, 409), summary="Start a job again")
+def retry(change: Changing, job: JobName) -> Started:
+    """The id is the new job's."""
+
+    def act(new: str) -> dict[str, Any]:
+        change.parts.actions.retry(job, id=new, who=change.who.name)
+        return {"id": new}
+
+    return Started(**change.once(None, act))
+
+
+@router.post("/jobs/{job}/cancel", status_code=202, responses=documented(404, 409), summary="Stop a job for good")
+def cancel(change: Changing, job: JobName) -> Stopped:
+    def act(_: str) -> dict[str, Any]:
+        return {"status": change.parts.actions.cancel(job, STOPPED_BY_API.format(who=change.who.name))}
+
+    return Stopped(**change.once(None, act))
+
+
+@router.get(
+    "/jobs/{job}/patch",
+    response_class=Response,
+    responses={**documented(404), 200: {"content": {"text/x-diff": {"schema": {"type": "string"}}}}},
+    summary="Download a job's change, for `git apply`",
+)
+def patch(_: Reader, parts: Parts, job: JobName) -> Response:
+    return download(parts.pages.change(job), "change.patch", "text/x-diff; charset=utf-8")
+
+
+@router.get(
+    "/jobs/{job}/trajectory",
+    response_class=Response,
+    responses={**documented(404), 200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+    summary="Download a job's steps, one JSON object in a line",
+)
+def trajectory(_: Reader, parts: Parts, job: JobName) -> Response:
+    return download(parts.pages.trajectory(job), "trajectory.jsonl", "application/jsonl; charset=utf-8")
+
+
+def requested(new: NewJob, job: str, change: Change) -> ProgramRequest:
+    return ProgramRequest(
+        job=job,
+        by=change.who.name,
+        repository=new.repository,
+        number=new.issue or None,
+        text=new.text,
+        search=new.search,
+        most=new.limit if new.search else 0,
+        verb="plan" if new.plan_only else "fix",
+        instructions=new.instructions,
+        model=new.model,
+        runner=new.runner,
+        budget=micro(new.budget) if new.budget else None,
+        kind=new.kind,
+        attempts=new.attempts,
+        urgent=new.urgent,
+        at=change.parts.pages.overview.clock(),
+    )

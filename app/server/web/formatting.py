@@ -1,7 +1,7 @@
 """Formats values for pages: ages, money, states, and other people's text without hidden characters."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote
 
 from app.core.job import FINAL, WAITING, JobState
@@ -20,6 +20,11 @@ MAX_CHARACTERS = 20_000
 
 def group_of(state: str) -> str:
     return next((name for name, states in GROUPS.items() if state in states), "ended")
+
+
+def states_of(name: str) -> tuple[JobState, ...]:
+    """The states of a group, or the one state of this name; none for an empty name."""
+    return tuple(GROUPS.get(name, ())) or ((cast("JobState", name),) if name else ())
 
 
 def state_name(state: str) -> str:

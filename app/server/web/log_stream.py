@@ -5,12 +5,13 @@ import json
 from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from app.core.job import FINAL
 from app.jobs.queries import JobOverview
 from app.jobs.store import ProgressRow
 from app.server.web import formatting
+from app.server.web.problems import problem
 
 MAX_FOLLOWERS = 32
 LOOK_SECONDS = 1.0
@@ -19,7 +20,7 @@ POLL_INTERVAL = 1_800
 
 
 class LogStreams:
-    """Sends lines, then states; `Last-Event-ID` or `after` say where to continue."""
+    """Sends lines, then states; `Last-Event-ID` or `offset` say where to continue."""
 
     def __init__(
         self, overview: JobOverview, *, ending: Callable[[], bool] = lambda: False, pause: float = LOOK_SECONDS
@@ -30,25 +31,31 @@ class LogStreams:
         self._followers = 0
 
     async def events(self, request: Request) -> Response:
-        job = request.path_params["job"]
-        after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-        if not (after.isascii() and after.isdigit() and len(after) < 16):
-            return PlainTextResponse("after must be a line number\n", 400)
-        if await asyncio.to_thread(self._overview.one, job) is None:
-            return PlainTextResponse("unknown job\n", 404)
-        if self._followers >= MAX_FOLLOWERS:
-            return PlainTextResponse("too many connections\n", 503, {"retry-after": "30"})
-        headers = {"x-accel-buffering": "no"}
-        return StreamingResponse(self._follow(job, int(after)), media_type="text/event-stream", headers=headers)
+        """For the dashboard: whole lines only."""
+        offset = request.headers.get("last-event-id") or request.query_params.get("offset", "0")
+        if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
+            return problem(422, "offset must be a line's number")
+        return await self.answer(request.path_params["job"], int(offset))
 
-    async def _follow(self, job: str, after: int) -> AsyncIterator[str]:
+    async def answer(self, job: str, offset: int, *, streamed: bool = False) -> Response:
+        """The stream; with `streamed`, also of what the model writes."""
+        if await asyncio.to_thread(self._overview.one, job) is None:
+            return problem(404, "There is no such job.")
+        if self._followers >= MAX_FOLLOWERS:
+            return problem(503, "Too many streams are open.", headers={"retry-after": "30"})
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(
+            self._follow(job, offset, streamed=streamed), media_type="text/event-stream", headers=headers
+        )
+
+    async def _follow(self, job: str, after: int, *, streamed: bool) -> AsyncIterator[str]:
         self._followers += 1
         last_state = ""
         try:
             for _ in range(POLL_INTERVAL):
                 # The state is read before the log, so that no line written before the job's end is missed.
                 listed = await asyncio.to_thread(self._overview.one, job)
-                for line in await asyncio.to_thread(self._overview.log, job, after):
+                for line in await asyncio.to_thread(self._overview.log, job, after, streamed=streamed):
                     after = line.seq
                     yield _line(line)
                 if listed is None or self._ending():

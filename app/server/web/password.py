@@ -1,5 +1,6 @@
 """Protects the pages with a password, and sets the security headers of every answer."""
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -16,6 +17,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.jobs.api_keys import SCOPES, ApiCaller, ApiKeys
+from app.jobs.database import DatabaseError
+from app.server.web.problems import problem
+
 MAX_FAILURES: Final = 10
 FORGET_AFTER: Final = timedelta(minutes=1)
 MAX_REMEMBERED: Final = 4_096
@@ -23,6 +28,10 @@ MAX_REMEMBERED: Final = 4_096
 SIGN_IN: Final = (
     "Reload this page and enter the password, which is the value of AGENT_FIX_WEB_TOKEN. Any user name works."
 )
+OPERATOR: Final = ApiCaller("web token", frozenset(SCOPES))
+"""Whoever has the password."""
+MAX_BYTES: Final = 512 * 1024
+"""Of the body of a request to the API."""
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
 _BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
 
@@ -85,28 +94,59 @@ class PasswordGuard:
     """Builds an answer from the request's headers, a status, a title and a text."""
     public: Collection[str]
     """Paths that need no password: the assets of the refusal pages."""
+    keys: ApiKeys
+    """Keys that open the API only."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        refusal = None if scope["path"] in self.public else self._refusal(scope)
+        refusal = None if scope["path"] in self.public else await self._refusal(scope)
         await (refusal or self.app)(scope, receive, with_headers(send))
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _refusal(self, scope: Scope) -> Response | None:
         client, headers = address(scope), Headers(scope=scope)
         left = self.password.refuses(client)
         if left is not None:
             seconds = str(int(left.total_seconds()) + 1)
-            refusal = self.refuse(headers, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
+            refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
             refusal.headers["retry-after"] = seconds
             return refusal
-        if not self.password.admits(client, headers.get("authorization", "")):
-            refusal = self.refuse(headers, 401, "Sign in", SIGN_IN)
-            refusal.headers["www-authenticate"] = 'Basic realm="agent-fix", charset="UTF-8"'
+        try:
+            caller = await self._caller(scope, client, headers.get("authorization", ""))
+        except DatabaseError:
+            return self._refuse(scope, 503, "The database is not responding", "Try again in a moment.")
+        if caller is None:
+            refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)
+            refusal.headers["www-authenticate"] = 'Basic realm="agent-fix", charset="UTF-8", Bearer'
             return refusal
+        scope.setdefault("state", {})["caller"] = caller
         if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
-            return self.refuse(headers, 403, "This request came from another site", "Nothing was changed.")
+            return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
+        if is_api(scope["path"]) and not _is_small(headers):
+            return self._refuse(scope, 413, "The body is too large", f"At most {MAX_BYTES:,} bytes are read.")
         return None
+
+    async def _caller(self, scope: Scope, client: str, authorization: str) -> ApiCaller | None:
+        """Whoever has the password or, for the API, one of the keys; None if it is neither."""
+        key = _BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
+        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
+            return found
+        return OPERATOR if self.password.admits(client, authorization) else None
+
+    def _refuse(self, scope: Scope, status: int, title: str, text: str) -> Response:
+        if is_api(scope["path"]):
+            return problem(status, f"{title}. {text}")
+        return self.refuse(Headers(scope=scope), status, title, text)
+
+
+def is_api(path: str) -> bool:
+    return path.startswith("/api/")
+
+
+def _is_small(headers: Headers) -> bool:
+    """True for a body of a known, small length, or none."""
+    length = headers.get("content-length", "0")
+    return "transfer-encoding" not in headers and length.isdecimal() and int(length[:20]) <= MAX_BYTES
 
 
 def with_headers(send: Send) -> Send:

@@ -1,23 +1,35 @@
 """The dashboard, the API and the metrics as one application behind one password."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, cast
 
 from fastapi import FastAPI
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from app import __version__
 from app.config.settings import Settings
+from app.jobs.api_keys import ApiKeys
 from app.jobs.database import DatabaseError
 from app.jobs.health import HealthMetrics
+from app.jobs.idempotency import IdempotencyKeys
+from app.jobs.job_actions import JobActions
 from app.jobs.job_page import JobPages
 from app.jobs.queue import JobQueue
 from app.server.web import metrics
-from app.server.web.api import JsonApi
+from app.server.web.api import ApiParts
+from app.server.web.api import router as api_router
+from app.server.web.api_models import Problem
 from app.server.web.log_stream import LogStreams
 from app.server.web.pages import HERE, DashboardPages
-from app.server.web.password import DashboardPassword, PasswordGuard
+from app.server.web.password import DashboardPassword, PasswordGuard, is_api
+from app.server.web.problems import invalid, problem, refused
 
 ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -32,8 +44,9 @@ def site(
     ending: Callable[[], bool] = lambda: False,
 ) -> PasswordGuard:
     """`answers` are the receiver's counts; `ending` says that the process is about to end, so that streams end too."""
-    password = DashboardPassword(settings.web_token, files.overview.clock)
-    pages, api = DashboardPages(files, health, queue, password, settings), JsonApi(files, queue)
+    engine, clock = files.overview.engine, files.overview.clock
+    password = DashboardPassword(settings.web_token, clock)
+    pages, actions = DashboardPages(files, health, queue, password, settings), JobActions(engine, clock, queue)
     following = LogStreams(files.overview, ending=ending)
 
     async def figures(_: Request) -> Response:
@@ -51,19 +64,63 @@ def site(
         Route("/jobs/{job}/change.patch", pages.change),
         Route("/jobs/{job}/events", following.events),
         Route("/jobs/{job}/stop", pages.stop, methods=["POST"]),
-        Route("/api/jobs", api.jobs),
-        Route("/api/jobs/{job}", api.job),
-        Route("/api/jobs/{job}/log", api.log),
-        Route("/api/jobs/{job}/stop", api.stop, methods=["POST"]),
         Route("/metrics", figures),
         *(Route(f"/{name}", asset) for name in ASSETS),
     ]
     app = FastAPI(
         routes=[*routes],
-        exception_handlers={404: pages.missing, DatabaseError: pages.no_database},
+        title="agent-fix",
+        version=__version__,
+        description="Jobs of agent-fix: start them, follow them, decide on them.",
+        exception_handlers={
+            404: _for_programs(pages.missing, _refused),
+            HTTPException: _for_programs(_plain, _refused),
+            DatabaseError: _for_programs(pages.no_database, _no_database),
+            RequestValidationError: _for_programs(pages.missing, _invalid),
+        },
         docs_url=None,
         redoc_url=None,
-        openapi_url=None,
+        openapi_url="/api/openapi.json",
         redirect_slashes=False,
     )
-    return PasswordGuard(app, password, pages.refusal, {f"/{name}" for name in ASSETS})
+    app.include_router(api_router)
+    app.state.api = ApiParts(files, actions, IdempotencyKeys(engine, clock), following)
+    app.openapi = lambda: _with_problems(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
+    return PasswordGuard(app, password, pages.refusal, {f"/{name}" for name in ASSETS}, ApiKeys(engine, clock))
+
+
+def _refused(error: Exception) -> Response:
+    return refused(cast("HTTPException", error))
+
+
+def _invalid(error: Exception) -> Response:
+    return invalid(cast("RequestValidationError", error))
+
+
+def _no_database(_: Exception) -> Response:
+    return problem(503, "The database does not answer.")
+
+
+async def _plain(request: Request, error: Exception) -> Response:
+    return await http_exception_handler(request, cast("HTTPException", error))
+
+
+ErrorHandler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
+
+
+def _for_programs(page: ErrorHandler, answer: Callable[[Exception], Response]) -> ErrorHandler:
+    """Answers errors of the API as problem+json, and all others as a page."""
+
+    async def either(request: Request, error: Exception) -> Response:
+        return answer(error) if is_api(request.url.path) else await page(request, error)
+
+    return either
+
+
+def _with_problems(app: FastAPI) -> dict[str, Any]:
+    """FastAPI's description, with the schema of errors, which no route names as its model."""
+    if app.openapi_schema is None:
+        made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        made["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        app.openapi_schema = made
+    return app.openapi_schema

@@ -1,7 +1,7 @@
 """Builds the runner of a server's job: it asks people by messages and publishes through the outbox."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from app.core.result import JobResult
 from app.core.verification import Verification
 from app.jobs.context import JobContext
 from app.jobs.lessons import SqlLessonStore
+from app.jobs.plan_versions import AGENT, PlanVersions
 from app.jobs.progress import StoredProgress
 from app.jobs.queue import JobClaim, paid_by
 from app.jobs.store import JobStore
@@ -67,6 +68,14 @@ class ServerJobRunner(JobRunner):
         self._server_context = office.server_context
         self._job_context = job_context
         self._claim = office.claim
+        self._plans = PlanVersions(office.server_context.engine, office.server_context.clock)
+
+    async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
+        plan = await super()._plan(journal, answers)
+        job, job_context = self.inputs.job, self._job_context
+        who = (job_context.login or job_context.trigger) if job.plan_file else AGENT
+        await asyncio.to_thread(self._plans.record, job.id, plan, who)
+        return plan
 
     async def approve(self, plan: Plan) -> Plan:
         """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
@@ -179,7 +188,7 @@ class JobProcess:
         if fix := job.task.fixed_by:
             self._fetch_missing(mirror, job_context.place.repository, fix)
             self._fetch_missing(mirror, job_context.place.repository, *mirror.parents(fix)[:1])
-        progress = StoredProgress(self.store, job.id, watcher)
+        progress = StoredProgress(self.store, job.id, watcher, streams=True)
         inputs = JobInputs(
             job=job,
             config=job_context.config,

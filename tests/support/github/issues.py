@@ -6,6 +6,7 @@ from tests.support.github.views import comment_view, issue_view, label_view, rea
 from tests.support.github.world import Comment, Issue
 
 MOST_BODY = 65_536
+MOST_TITLE = 256
 
 
 def checked(body: object) -> str:
@@ -31,6 +32,19 @@ def list_issues(ask: Ask) -> Answer:
     ]
     found.sort(key=lambda issue: issue.updated_at, reverse=ask.query.get("direction") != "asc")
     return 200, [issue_view(ask.repo, issue) for issue in found]
+
+
+@rest("POST", "/issues")
+def create_issue(ask: Ask) -> Answer:
+    title, body = ask.body.get("title"), ask.body.get("body") or ""
+    if not isinstance(title, str) or not title.strip():
+        raise AccessDenied(
+            422, "Validation Failed", errors=[{"resource": "Issue", "code": "missing_field", "field": "title"}]
+        )
+    if len(title) > MOST_TITLE:
+        raise AccessDenied(422, "Validation Failed", errors=[{"message": "title is too long (maximum is 256)"}])
+    issue = ask.world.open_issue(ask.repo, ask.world.bot, title, checked(body) if body else "")
+    return 201, issue_view(ask.repo, issue)
 
 
 @rest("GET", "/issues/{number:int}")

@@ -40,6 +40,9 @@ async def test_nothing_is_shown_without_the_password(here: WebClient, path: str)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic realm=")
     assert "seed" not in answer.text
+    if path.startswith("/api/"):
+        assert answer.headers["content-type"] == "application/problem+json"
+        return
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     page = await here.stranger.get(path, headers={"accept": "text/html,*/*"})
     assert (page.status_code, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
@@ -51,7 +54,7 @@ async def test_what_pages_are_drawn_with_needs_no_password(here: WebClient, path
     assert (await here.stranger.get(path)).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/jobs/seed22/stop", "/api/jobs/seed22/stop"])
+@pytest.mark.parametrize("path", ["/jobs/seed22/stop", "/api/jobs/seed22/cancel"])
 async def test_nothing_is_done_without_the_password(here: WebClient, path: str) -> None:
     assert (await here.stranger.post(path)).status_code == 401
     listed = here.receiving.files.overview.one("seed22")
@@ -166,7 +169,7 @@ async def test_every_answer_forbids_framing_caching_and_foreign_content(here: We
 )
 async def test_other_sites_cannot_make_a_browser_act(here: WebClient, headers: dict[str, str], ours: bool) -> None:
     assert from_our_pages(Headers({"host": "agent-fix.example", **headers})) is ours
-    answer = await here.client.post("/api/jobs/seed09/stop", headers=headers)
+    answer = await here.client.post("/api/jobs/seed09/cancel", headers=headers)
     assert answer.status_code == (409 if ours else 403)
 
 

@@ -35,7 +35,7 @@ if (log && log.dataset.events) {
     document.getElementById("live").textContent = "live · ";
   };
   const connect = () => {
-    source = new EventSource(`${log.dataset.events}?after=${last}`);
+    source = new EventSource(`${log.dataset.events}?offset=${last}`);
     source.addEventListener("line", show);
     source.addEventListener("state", update);
     source.addEventListener("end", () => {

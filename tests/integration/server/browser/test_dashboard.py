@@ -45,7 +45,7 @@ def test_the_button_stops_a_job(visitor: BrowserContext, here: Dashboard, host: 
     assert here.stop_requested(job)
 
 
-@pytest.mark.parametrize("path", [f"/jobs/{WORKING}/stop", f"/api/jobs/{WORKING}/stop"])
+@pytest.mark.parametrize("path", [f"/jobs/{WORKING}/stop", f"/api/jobs/{WORKING}/cancel"])
 @pytest.mark.parametrize(
     ("sites", "referrer", "sent"),
     [

@@ -1,0 +1,168 @@
+"""What people and programs do with jobs: start, approve, answer, continue, retry, cancel; for dashboard and API.
+
+Each action takes an `id`: that of the job or message that it creates. Repeated with the same id, it does nothing more.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+from sqlalchemy.engine import Engine
+
+from app.core.job import FINAL, HIGHEST_BUDGET, Budget
+from app.core.money import MicroUSD
+from app.core.plan import Plan
+from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.messages import JobMessages, MessageKind
+from app.jobs.plan_versions import PlanConflict, PlanVersion, PlanVersions, may_be_approved
+from app.jobs.queue import JobQueue
+from app.jobs.requests import JobRequests, ProgramRequest
+from app.jobs.store import JobStore
+
+
+class UnknownJob(Exception):  # noqa: N818  # an answer, not a fault
+    """There is no job with this id."""
+
+
+class WrongState(Exception):  # noqa: N818  # an answer, not a fault
+    """The job's state does not allow the action."""
+
+
+class JobActions:
+    """The actions. Each raises UnknownJob or WrongState if it cannot be done, and has changed nothing then."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], queue: JobQueue) -> None:
+        self._clock = clock
+        self._queue = queue
+        self._store = JobStore(engine, clock)
+        self._job_queries = JobQueries(engine, clock)
+        self._messages = JobMessages(engine, clock)
+        self._requests = JobRequests(engine, clock)
+        self.plans = PlanVersions(engine, clock)
+
+    def start(self, request: ProgramRequest) -> None:
+        """Promise a job; the publisher looks for its repository and its issue."""
+        self._requests.add(request)
+
+    def approve(self, job_id: str, *, id: str, who: str, version: int | None = None) -> str:  # noqa: A002
+        """Approve the newest plan; returns the id of the job that works by it.
+
+        With `version`, only if that is the newest one.
+        """
+        job = self._job(job_id)
+        if not may_be_approved(job.row.state, job.job_context.aim):
+            raise WrongState("No plan is waiting for approval.")
+        known = self.plans.of(job_id)
+        if version is not None and (not known or known[-1].version != version):
+            raise WrongState(f"Version {version} of the plan is not the newest one.")
+        if job.row.state == "awaiting_approval":
+            self._resume(job, "approve", self.plans.edited_text(job_id), id=id, who=who)
+            return job_id
+        self._requests.add(self._request(job, "approve", id=id, who=who))
+        return id
+
+    def answer(self, job_id: str, text: str, *, id: str, who: str) -> None:  # noqa: A002
+        job = self._job(job_id)
+        if job.row.state != "needs_input":
+            raise WrongState("The job has asked nothing.")
+        self._resume(job, "answer", text, id=id, who=who)
+
+    def proceed(
+        self,
+        job_id: str,
+        *,
+        id: str,  # noqa: A002
+        who: str,
+        budget: MicroUSD | None = None,
+        extra: MicroUSD | None = None,
+        text: str = "",
+    ) -> None:
+        """Resume a paused job, with a higher budget if that is what it waits for."""
+        job = self._job(job_id)
+        if job.row.state != "paused":
+            raise WrongState("The job is not paused.")
+        if job.waiting_for == "money" and budget is None and extra is None:
+            raise WrongState("Its budget is spent: say how much more it may cost.")
+        self._resume(job, "continue", text, id=id, who=who, budget=raised_budget(job, budget, extra))
+
+    def retry(self, job_id: str, *, id: str, who: str) -> None:  # noqa: A002
+        """Stop the job if it is active, and promise the same one again."""
+        earlier = self._requests.get(job_id)
+        if earlier is not None and self._job_queries.get(job_id) is None:
+            if self._requests.is_open(job_id):
+                raise WrongState("The job has not begun yet.")
+            self._requests.add(earlier.model_copy(update={"job": id, "by": who, "at": self._clock()}))
+            return
+        self._requests.add(self._request(self._job(job_id), "retry", id=id, who=who))
+
+    def cancel(self, job_id: str, reason: str) -> Literal["stopped", "stopping"]:
+        """Stop a job: `stopping` if its process must end first."""
+        row = self._store.get(job_id)
+        if row is None:
+            raise UnknownJob(job_id)
+        if row.state in FINAL:
+            raise WrongState("The job has already ended.")
+        if self._requests.end(job_id, "stopped", reason):
+            return "stopped"
+        if self._job_queries.get(job_id) is None:
+            raise WrongState("The job belongs to the command line.")
+        return "stopped" if self._queue.stop(job_id, reason) else "stopping"
+
+    def edit_plan(self, job_id: str, version: int, plan: Plan, *, who: str) -> PlanVersion:
+        """Store an edit of this version of the plan."""
+        self._job(job_id)
+        try:
+            return self.plans.edit(job_id, version, plan, who)
+        except PlanConflict as conflict:
+            raise WrongState(str(conflict)) from None
+
+    def _job(self, job_id: str) -> JobWithContext:
+        job = self._job_queries.get(job_id)
+        if job is None:
+            if self._store.get(job_id) is None:
+                raise UnknownJob(job_id)
+            raise WrongState("The job has not begun, or belongs to the command line.")
+        return job
+
+    def _resume(
+        self,
+        job: JobWithContext,
+        kind: MessageKind,
+        text: str,
+        *,
+        id: str,  # noqa: A002
+        who: str,
+        budget: Budget | None = None,
+    ) -> None:
+        self._messages.add(job.job.id, kind, key=f"api:{id}", who=who, text=text)
+        changed = job.job.model_copy(update={"budget": budget}) if budget is not None else None
+        if not self._queue.resume(job.job.id, changed):
+            raise WrongState("The job has continued or ended in the meantime.")
+
+    def _request(
+        self,
+        job: JobWithContext,
+        verb: Literal["approve", "retry"],
+        *,
+        id: str,  # noqa: A002
+        who: str,
+    ) -> ProgramRequest:
+        place = job.job_context.place
+        return ProgramRequest(
+            job=id,
+            by=who,
+            repository=f"{place.owner}/{place.name}",
+            number=place.number,
+            verb=verb,
+            at=self._clock(),
+        )
+
+
+def raised_budget(
+    job: JobWithContext, usd: MicroUSD | None, extra: MicroUSD | None, defaults: Budget | None = None
+) -> Budget:
+    """The limits of a job that continues: the requested money, and always a new job's minutes and turns."""
+    budget, fresh = job.job.budget, job.job_context.config.budget.over(defaults or Budget())
+    wanted = usd if usd is not None else budget.usd + (extra or 0)
+    more = {"minutes": budget.minutes + fresh.minutes, "steps": budget.steps + fresh.steps}
+    return budget.model_copy(update={"usd": min(wanted, HIGHEST_BUDGET * 1_000_000), **more})

@@ -1,0 +1,135 @@
+"""Requests of programs for jobs: a request is stored at once as a queued job, and delivered to the publisher.
+
+    API ─► job_requests + a queued job without a context + a delivery ─► publisher ─► the job gets its context, or ends
+
+The receiver cannot ask GitHub anything, so the publisher finds out whether the request can be carried out.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.core.failpoints import failpoint
+from app.core.job import FINAL, Budget, Job, JobState
+from app.core.money import MicroUSD
+from app.core.record import Record
+from app.core.task import Issue, Task, TaskKind
+from app.core.text import one_line, visible
+from app.jobs.inbox import Delivery, deliveries, insert_delivery
+from app.jobs.request_tables import job_requests
+from app.jobs.tables import job_contexts, jobs, writing
+
+PROGRAM_EVENT: Final = "api:request"
+"""The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""
+GIVEN_UP: Final = "The request failed several times and was given up; the publisher's log says why."
+
+
+class ProgramRequest(Record):
+    """What a program asked for, in one of `number`, `text` and `search`.
+
+    `text` becomes a new issue; each issue that `search` finds becomes a request of its own. `by` names the key.
+    """
+
+    job: str
+    by: str
+    repository: str
+    """OWNER/NAME."""
+    number: int | None = None
+    text: str = ""
+    search: str = ""
+    most: int = 0
+    """How many issues of a search are taken."""
+    verb: Literal["fix", "plan", "approve", "retry"] = "fix"
+    instructions: str = ""
+    model: str | None = None
+    runner: str | None = None
+    budget: MicroUSD | None = None
+    kind: TaskKind | None = None
+    attempts: int | None = None
+    urgent: bool = False
+    at: datetime
+
+
+class JobRequests:
+    """Requests of programs, in short transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def add(self, *requests: ProgramRequest) -> None:
+        """Store requests and their queued jobs in one transaction. One that is stored already is left as it is."""
+        with writing(self._engine) as db:
+            for request in requests:
+                self._add(db, request)
+        failpoint("request.stored")
+
+    def _add(self, db: Connection, request: ProgramRequest) -> None:
+        if db.execute(sa.select(jobs.c.id).where(jobs.c.id == request.job)).first() is not None:
+            return
+        now, body = self._clock(), request.model_dump_json()
+        row = {"id": request.job, "key": f"request {request.job}", "state": "queued", "job": _promised(request)}
+        db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
+        stored = request.model_dump(mode="json")
+        db.execute(job_requests.insert().values(job=request.job, request=stored, at=now.timestamp()))
+        insert_delivery(db, Delivery(_delivery_of(request.job), PROGRAM_EVENT, body.encode()), now)
+
+    def get(self, job_id: str) -> ProgramRequest | None:
+        with self._engine.connect() as db:
+            found = db.execute(sa.select(job_requests.c.request).where(job_requests.c.job == job_id)).scalar()
+        return ProgramRequest.model_validate(found) if found else None
+
+    def is_open(self, job_id: str) -> bool:
+        """True if the requested job has neither begun nor ended."""
+        with self._engine.connect() as db:
+            return db.execute(sa.select(jobs.c.id).where(jobs.c.id == job_id, *_OPEN)).first() is not None
+
+    def describe(self, request: ProgramRequest) -> None:
+        """Store a request with what was found out about it meanwhile, such as the number of its new issue."""
+        stored = request.model_dump(mode="json")
+        with writing(self._engine) as db:
+            db.execute(job_requests.update().where(job_requests.c.job == request.job).values(request=stored))
+            db.execute(jobs.update().where(jobs.c.id == request.job, *_OPEN).values(job=_promised(request)))
+
+    def end(self, job_id: str, state: JobState, reason: str) -> bool:
+        """End a requested job that has not begun; False if it has begun or ended."""
+        with writing(self._engine) as db:
+            mine = jobs.update().where(jobs.c.id == job_id, *_OPEN)
+            return db.execute(mine.values(state=state, reason=reason, updated_at=self._clock())).rowcount == 1
+
+    def end_given_up(self) -> int:
+        """End requested jobs whose delivery was given up; returns how many."""
+        dead = sa.exists().where(
+            deliveries.c.event == PROGRAM_EVENT, deliveries.c.id == "api-" + jobs.c.id, deliveries.c.state == "dead"
+        )
+        with writing(self._engine) as db:
+            mine = jobs.update().where(jobs.c.key == "request " + jobs.c.id, *_OPEN, dead)
+            values = {"state": "error", "reason": GIVEN_UP, "updated_at": self._clock()}
+            return db.execute(mine.values(values)).rowcount
+
+
+_OPEN: Final = (
+    jobs.c.state.not_in(FINAL),
+    sa.exists().where(job_requests.c.job == jobs.c.id),
+    sa.not_(sa.exists().where(job_contexts.c.job == jobs.c.id)),
+)
+
+
+def _promised(request: ProgramRequest) -> dict[str, object]:
+    """The job as it is listed until the publisher knows more."""
+    if request.search:
+        title = f"Issues that match: {request.search}"
+    else:
+        title = request.text.strip().partition("\n")[0].lstrip("# ") or f"Issue #{request.number}"
+    issue = Issue(title=one_line(visible(title).text)[:256], body="", number=request.number)
+    task = Task(repository=request.repository, issue=issue, base="", base_ref="", slug="")
+    budget = Budget() if request.budget is None else Budget(usd=request.budget)
+    job = Job(id=request.job, task=task, branch="", budget=budget, model=request.model or "", created_at=request.at)
+    return job.model_dump(mode="json")
+
+
+def _delivery_of(job_id: str) -> str:
+    return f"api-{job_id}"

@@ -1,0 +1,164 @@
+"""What programs ask for through the API, from the stored request to the job, with the fake GitHub."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.job import new_job_id
+from app.core.plan import Plan
+from app.jobs.inbox import MAX_ATTEMPTS
+from app.jobs.queue import QueueLimits
+from app.jobs.requests import ProgramRequest
+from app.jobs.store import JobRow
+from tests.support.databases import DIALECTS
+from tests.support.event_harness import EventHarness, event_harness
+from tests.support.github.faults import Fault
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
+    async with event_harness(tmp_path) as made:
+        yield made
+
+
+async def ask(harness: EventHarness, **changes: Any) -> str:
+    """Store a request as the API does, and let the publisher handle it."""
+    request = requested(harness, **changes)
+    harness.stores.requests.add(request)
+    harness.stores.requests.add(request)
+    await harness.wait_until_handled()
+    return request.job
+
+
+def requested(harness: EventHarness, **changes: Any) -> ProgramRequest:
+    values = {"job": new_job_id(), "by": "ci", "repository": f"{harness.repo.owner.login}/{harness.repo.name}"}
+    return ProgramRequest.model_validate({**values, "at": harness.world.now, **changes})
+
+
+def row(harness: EventHarness, job: str) -> JobRow:
+    found = harness.stores.store.get(job)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_issue_becomes_the_promised_job(tmp_path: Path, dialect: str) -> None:
+    async with event_harness(tmp_path, dialect=dialect) as harness:
+        job = await ask(harness, number=harness.issue.number, model="scripted/two", instructions="Mind the tests.")
+        found = harness.job
+        assert (found.job.id, found.row.state, found.job.model) == (job, "queued", "scripted/two")
+        assert found.job.task.request == "Mind the tests."
+        assert (found.job_context.trigger, found.job_context.login) == ("api:ci", "")
+        assert found.job_context.goal == "new_branch"
+        assert harness.reactions() == [("issue", harness.issue.number, "eyes")]
+        harness.stores.job_queries.mark_ready(job)
+        claim = harness.stores.queue.claim("w1", QueueLimits())
+        assert claim is not None
+        assert claim.job == job
+
+
+async def test_a_text_becomes_an_issue_once_and_then_a_job(harness: EventHarness) -> None:
+    before = len(harness.repo.issues)
+    harness.fake_github.github.faults.append(Fault("GET /repos/[^/]+/[^/]+/contents/.*", times=6))
+    job = await ask(harness, text="# Halves are lost\n\nRound half up, @ada.")
+    assert len(harness.repo.issues) == before + 1
+    issue = harness.repo.issues[before + 1]
+    assert (issue.title, issue.user.id) == ("Halves are lost", harness.world.bot.id)
+    assert issue.body.startswith("Round half up")
+    assert (harness.job.job.id, harness.job.job.task.issue.number) == (job, issue.number)
+    assert harness.job.job.task.issue.body == "Round half up, @ada."
+
+
+async def test_a_search_becomes_a_job_for_each_issue(harness: EventHarness) -> None:
+    others = [harness.world.open_issue(harness.repo, harness.owner, f"Bug {number}", "It is.") for number in range(3)]
+    batch = await ask(harness, search="is:open", most=3)
+    ended = row(harness, batch)
+    assert (ended.state, ended.reason.startswith("Requested 3 jobs: #")) == ("answered", True)
+    assert len(harness.jobs()) == 3
+    assert {each.job.id for each in harness.jobs()} <= {f"{batch}n{number}" for number in harness.repo.issues}
+    assert len(others) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "words"),
+    [
+        ({"repository": "ada/unknown"}, "no_access", "not installed in ada/unknown"),
+        ({"number": 4711}, "no_access", "no issue #4711"),
+        ({"runner": "nobody"}, "stopped", "nobody"),
+    ],
+)
+async def test_what_cannot_be_done_ends_visibly(
+    harness: EventHarness, changes: dict[str, Any], state: str, words: str
+) -> None:
+    job = await ask(harness, **{"number": harness.issue.number, **changes})
+    assert row(harness, job).state == state
+    assert words in row(harness, job).reason
+    assert (harness.jobs(), harness.answers(), harness.effects()) == ([], [], []), "nothing is posted"
+
+
+async def test_what_a_label_would_be_refused_for_ends_it_with_the_reason(harness: EventHarness) -> None:
+    harness.issue.state = "closed"
+    job = await ask(harness, number=harness.issue.number)
+    assert (row(harness, job).state, "closed" in row(harness, job).reason) == ("stopped", True)
+    harness.issue.state = "open"
+    first = await ask(harness, number=harness.issue.number)
+    second = await ask(harness, number=harness.issue.number)
+    assert (row(harness, first).state, row(harness, second).state) == ("queued", "stopped")
+    assert "already working" in row(harness, second).reason
+    harness.configure("nonsense: true\n")
+    third = await ask(harness, number=harness.world.open_issue(harness.repo, harness.owner, "Other").number)
+    assert "nonsense" in row(harness, third).reason
+    assert harness.answers() == []
+
+
+async def test_one_that_was_cancelled_meanwhile_does_not_begin(harness: EventHarness) -> None:
+    request = requested(harness, number=harness.issue.number)
+    job = request.job
+    harness.stores.requests.add(request)
+    assert harness.stores.requests.end(job, "stopped", "Stopped through the API.")
+    await harness.wait_until_handled()
+    assert row(harness, job).reason == "Stopped through the API."
+    assert harness.jobs() == []
+
+
+async def test_retry_stops_the_job_and_begins_again(harness: EventHarness) -> None:
+    first = await ask(harness, number=harness.issue.number)
+    second = await ask(harness, number=harness.issue.number, verb="retry")
+    assert row(harness, first).state == "stopped"
+    assert [each.job.id for each in harness.living()] == [second]
+
+
+async def test_a_plan_alone_is_approved_by_a_new_job(harness: EventHarness) -> None:
+    await ask(harness, number=harness.issue.number, verb="plan")
+    assert harness.job.job.plan_mode == "only"
+    harness.ends("answered", plan=Plan(summary="Round half up.").model_dump(mode="json"))
+    second = await ask(harness, number=harness.issue.number, verb="approve")
+    (begun,) = harness.living()
+    assert (begun.job.id, "Round half up." in begun.job.plan_file) == (second, True)
+
+
+async def test_a_request_that_fails_too_often_is_given_up_visibly(harness: EventHarness) -> None:
+    request = requested(harness, number=harness.issue.number)
+    job = request.job
+    harness.stores.requests.add(request)
+    inbox = harness.stores.inbox
+    for _ in range(MAX_ATTEMPTS):
+        (claimed,) = inbox.claim("w1")
+        inbox.put_back(claimed, "it broke", harness.world.now - harness.world.now)
+    assert row(harness, job).state == "queued"
+    await harness.trigger_loops.reconcile_when_due()
+    assert row(harness, job).state == "error"
+    assert "given up" in row(harness, job).reason
+
+
+async def test_an_edit_through_the_api_is_what_a_comment_approves(harness: EventHarness) -> None:
+    job = await ask(harness, number=harness.issue.number)
+    harness.put("awaiting_approval")
+    plans = harness.stores.plans
+    plans.record(job, Plan(summary="Half even."))
+    plans.edit(job, 1, Plan(summary="Half up."), "ci")
+    await harness.says("/agent approve")
+    (message,) = harness.said()
+    assert "Half up." in message.text
