@@ -26,7 +26,7 @@ from app.server.web.api_models import (
     Approval,
     Continuation,
     JobDetails,
-    JobList,
+    JobListBody,
     LogPage,
     NewJob,
     PlanAnswer,
@@ -152,7 +152,7 @@ def list_jobs(
     verdict: Annotated[Verdict | None, Query()] = None,
     before: Annotated[str | None, Query(pattern=ID)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> JobList:
+) -> JobListBody:
     page = parts.pages.overview.page(
         states=formatting.states_of(state or ""),
         named=repository or "",
@@ -161,7 +161,7 @@ def list_jobs(
         before=before or "",
         limit=limit,
     )
-    return JobList(jobs=[listed(job) for job in page.jobs], before=page.before or None)
+    return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.before or None)
 
 
 @router.post("/jobs", status_code=202, responses=documented(400, 409, 413), summary="Start a job")

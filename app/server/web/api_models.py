@@ -198,7 +198,7 @@ class ListedJob(ApiBody):
     stop_requested: bool
 
 
-class JobList(ApiBody):
+class JobListBody(ApiBody):
     jobs: list[ListedJob]
     before: JobId | None = Field(description="Where the next page begins; null on the last.")
 
