@@ -95,6 +95,18 @@ class EffectSummary:
     at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCallSummary:
+    """One model call of a job."""
+
+    name: str
+    state: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost: MicroUSD
+
+
 class JobOverview:
     """Queries for lists and details of jobs; each call is one short read transaction."""
 
@@ -183,6 +195,14 @@ class JobOverview:
         with self.engine.connect() as db:
             row = db.execute(plans.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
         return row["text"] if row else ""
+
+    def model_calls(self, job_id: str, limit: int) -> tuple[ModelCallSummary, ...]:
+        """The job's last model calls, in order."""
+        columns = (calls.c.call, calls.c.state, calls.c.prompt_tokens, calls.c.cached_tokens)
+        query = sa.select(*columns, calls.c.completion_tokens, calls.c.cost).where(calls.c.job_id == job_id)
+        newest = query.order_by(calls.c.at.desc(), calls.c.call.desc(), calls.c.attempt.desc()).limit(limit)
+        with self.engine.connect() as db:
+            return tuple(ModelCallSummary(*row) for row in db.execute(newest))[::-1]
 
     def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
         """The job's effects in the order in which they were requested."""

@@ -59,6 +59,17 @@ def block(text: str) -> str:
     return f"{shown[:MAX_CHARACTERS]}\n… ({len(shown):,} characters, cut here)"
 
 
+def diff_lines(text: str) -> list[tuple[str, str]]:
+    """The lines of a diff as a terminal would show them, each with its kind: `add`, `del`, `at`, `file` or empty."""
+    return [(_diff_kind(each), each) for each in block(text).split("\n")]
+
+
+def _diff_kind(text: str) -> str:
+    if text.startswith(("diff --git ", "--- ", "+++ ", "index ")):
+        return "file"
+    return {"+": "add", "-": "del", "@": "at"}.get(text[:1], "")
+
+
 def ago(moment: datetime, now: datetime) -> str:
     return f"{span((now - moment).total_seconds())} ago"
 

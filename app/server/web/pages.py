@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 STOPPED_HERE = "Stopped on the dashboard."
 FORM_BYTES = 4_096
+CALLS_SHOWN = 200
 
 
 def environment() -> Environment:
@@ -51,6 +52,7 @@ def environment() -> Environment:
         formatting.money,
     )
     more = (
+        formatting.diff_lines,
         formatting.next_step,
         formatting.path_of,
         formatting.share,
@@ -84,10 +86,19 @@ class DashboardPages:
         return await asyncio.to_thread(self._jobs, ListQuery.of(request.query_params))
 
     async def job(self, request: Request) -> Response:
-        page = await asyncio.to_thread(self._files.job_file, request.path_params["job"])
+        job = request.path_params["job"]
+        page = await asyncio.to_thread(self._files.job_file, job)
         if page is None:
             return await self.missing(request)
-        return self._render("job.html", page=page, seal=self._password.seal(page.listed.id), links=self._links(page))
+        change = await asyncio.to_thread(self._files.change, job)
+        return self._render(
+            "job.html",
+            page=page,
+            seal=self._password.seal(page.listed.id),
+            links=self._links(page),
+            change=(change or b"").decode("utf-8", "replace"),
+            model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),
+        )
 
     async def log(self, request: Request) -> Response:
         job = request.path_params["job"]

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.core.evidence import Execution
 from app.core.job import Job
 from app.core.result import JobResult
 from app.core.task import Issue
+from app.core.verification import Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.triggers import TriggerRow
 from app.llm.sql_ledger import calls
@@ -228,6 +230,26 @@ async def test_a_change_that_was_not_published_can_be_had(here: WebClient) -> No
     assert answer.headers["x-content-type-options"] == "nosniff"
     for other in ("seed13", "none"):
         assert (await here.client.get(f"/jobs/{other}/change.patch")).status_code == 404
+
+
+async def test_a_job_shows_its_outputs_side_by_side_its_diff_and_what_each_call_cost(here: WebClient) -> None:
+    diff = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new \x1b[31m caf\xe9\n"
+    store = here.receiving.files.store
+    red = Execution(command="pytest", exit_code=1, seconds=1.0, excerpt="AssertionError: 0.12 != 0.13")
+    green = Execution(command="pytest", exit_code=0, seconds=1.0, excerpt="1 passed in 0.1s")
+    shown = Reproduction(command="pytest", base=red, head=green)
+    proof = verification().model_copy(update={"reproduction": shown})
+    result = JobResult(exit_status="pr_opened", diff=JobBlobs(store.engine, "seed13").put(diff), verification=proof)
+    store.finish("seed13", "pr_opened", "", result.model_dump(mode="json"))
+    page = await seen(here, "/jobs/seed13")
+    kinds = [each.get("class") for each in page.all("span") if each.get("class") in {"add", "del", "at", "file"}]
+    assert kinds == ["file", "file", "file", "at", "del", "add"]
+    assert "-old <b>" in page.text
+    assert "\x1b" not in page.text
+    text = re.sub(r"\s+", " ", page.text)
+    assert "base: exit 1AssertionError: 0.12 != 0.13" in text
+    assert "head: exit 01 passed in 0.1s" in text
+    assert "turn-15" in text
 
 
 HOSTILE = (

@@ -15,6 +15,28 @@ if (log && log.dataset.events) {
   };
   let last = log.dataset.last;
   let source;
+  // The server draws the page; what changed of it replaces what is shown, except where somebody is busy.
+  let waiting = false;
+  const refresh = () => {
+    if (waiting) return;
+    waiting = true;
+    setTimeout(async () => {
+      waiting = false;
+      const answer = await fetch(location.pathname, { headers: { accept: "text/html" } }).catch(() => null);
+      if (!answer?.ok) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const shown of document.querySelectorAll("[data-live]")) {
+        const next = fresh.getElementById(shown.id);
+        const busy = shown.contains(document.activeElement) || shown.querySelector("form.changed");
+        if (!next || busy) continue;
+        const open = [...shown.querySelectorAll("details")].map((each) => each.open);
+        next.querySelectorAll("details").forEach((each, number) => {
+          each.open = open[number] ?? each.open;
+        });
+        if (!next.isEqualNode(shown)) shown.replaceWith(document.adoptNode(next));
+      }
+    }, 1500);
+  };
   const show = (event) => {
     last = event.lastEventId;
     const entry = JSON.parse(event.data);
@@ -25,6 +47,7 @@ if (log && log.dataset.events) {
     lines.append(line);
     while (lines.children.length > 2000) lines.firstElementChild.remove();
     if (follow) box.scrollTop = box.scrollHeight;
+    refresh();
   };
   const update = (event) => {
     const state = JSON.parse(event.data);
@@ -33,6 +56,7 @@ if (log && log.dataset.events) {
     badge.className = `badge ${state.group} ${state.state}`;
     document.getElementById("cost").textContent = state.cost;
     document.getElementById("live").textContent = "live · ";
+    refresh();
   };
   const connect = () => {
     source = new EventSource(`${log.dataset.events}?offset=${last}`);

@@ -86,6 +86,8 @@ def test_the_log_grows_and_the_end_is_shown(visitor: BrowserContext, here: Dashb
     expect(page.get_by_text("live")).to_be_visible()
     here.receiving.files.store.add_progress(WORKING, "note", "<b>42</b> tests found")
     expect(page.get_by_text("<b>42</b> tests found")).to_be_visible()
+    here.receiving.files.store.add_progress(WORKING, "plan", "Round once, <i>at the end</i>.")
+    expect(page.locator("#plan")).to_contain_text("Round once, <i>at the end</i>.")
     page.evaluate(HIDE, True)
     here.receiving.files.store.add_progress(WORKING, "note", "said while nobody looked")
     page.evaluate(HIDE, False)
