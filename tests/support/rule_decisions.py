@@ -1,11 +1,11 @@
 """Decides about events as the triggers' rules do, with defaults for all that a test does not name."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
-from app.core.job import JobState
+from app.core.job import FINAL, JobState
 from app.triggers.decisions import (
     BotAccount,
     Decision,
@@ -32,15 +32,7 @@ OURS = PullRequestState(
     base_ref="main",
 )
 THEIRS = OURS.model_copy(update={"author": 1, "head": OURS.head.model_copy(update={"ref": "topic"})})
-ACTIVE: tuple[JobState, ...] = (
-    "queued",
-    "planning",
-    "awaiting_approval",
-    "working",
-    "verifying",
-    "publishing",
-    "paused",
-)
+ACTIVE: tuple[JobState, ...] = tuple(state for state in get_args(JobState) if state not in FINAL)
 
 
 def event_of(name: str, payload: dict[str, Any]) -> Event:

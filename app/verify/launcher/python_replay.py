@@ -216,7 +216,7 @@ def shift() -> None:
     import locale
 
     gc.disable()
-    os.environ.update(TZ="XYZ-5:45", LANG="C", COLUMNS="53", HOME="/")
+    os.environ.update(TZ="XYZ-5:45", LANG="C", TERM="xterm", COLUMNS="53", HOME="/")
     time.tzset()
     try:
         locale.setlocale(locale.LC_ALL, "C")
@@ -227,8 +227,14 @@ def shift() -> None:
         later(time, "time", 40 * 86400)
         for name in ("monotonic", "perf_counter"):
             later(time, name, 5000)
+        time.gmtime, time.localtime = of_now(time.gmtime), of_now(time.localtime)
         later(time, "process_time", -time.process_time())
         later(os, "getpid", 40000)
+
+
+def of_now(read: Any) -> Any:
+    """`time.gmtime` and the like, which do not ask `time.time`."""
+    return lambda *given: read(*given or (time.time(),))
 
 
 def later(module: Any, name: Any, by: Any) -> None:

@@ -136,7 +136,10 @@ class ScriptLauncher:
                 channel=True,
             )
             for job in ({"files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
-            for shifted, environment in ((False, {}), (True, {"TZ": "XYZ-5:45", "LANG": "C", "NODE_ENV": "production"}))
+            for shifted, environment in (
+                (False, {}),
+                (True, {"TZ": "XYZ-5:45", "LANG": "C", "TERM": "xterm", "NODE_ENV": "production"}),
+            )
         )
         return ReplayProgram(
             ids=tuple(name for names in by_path.values() for name in names), paths=tuple(by_path), steps=steps

@@ -342,3 +342,12 @@ def code_only(language: str, content: bytes) -> bytes | None:
         return bytes(made)
 
     return grammars.with_tree(language, content, blank, max_bytes=MAX_BYTES, seconds=SECONDS)
+
+
+def below(root: Node) -> Iterator[Node]:
+    """The node and all named ones in it, in the order of the text."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(node.named_children)

@@ -5,7 +5,6 @@ import codecs
 import io
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 from unittest import TestCase
 
@@ -13,7 +12,7 @@ from tree_sitter import Node, Tree
 
 from app.repo import grammars
 from app.verify.sources.literal_branches import STRINGS
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, below
 
 MIN_LENGTH = 3
 _ORDINARY = frozenset(
@@ -60,7 +59,7 @@ def agreed(test: Names, source: Names) -> set[str]:
 
 def _names(content: bytes, tree: Tree) -> Names:
     attributes, stored, strings, defined = set[str](), set[str](), set[str](), set[str]()
-    for node in _below(tree.root_node):
+    for node in below(tree.root_node):
         if node.type in _MEMBERS:
             name, own = _text(content, node.child_by_field_name(_MEMBERS[node.type])), _is_own(content, node)
             if not own:
@@ -114,14 +113,6 @@ def _is_encoding(name: str) -> bool:
     except (LookupError, ValueError):
         return False
     return True
-
-
-def _below(root: Node) -> Iterator[Node]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += reversed(node.named_children)
 
 
 def _text(content: bytes, node: Node | None) -> str:

@@ -22,7 +22,7 @@ from app.verify.sources import (
 )
 from app.verify.sources.changed_lines import changed_rows
 from app.verify.sources.process import ChangedSource, unchanged
-from tests.unit.verify.test_source_analysis import FILES
+from tests.support.source_samples import FILES
 
 STANDARD = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py"))
 FEW = settings(max_examples=60, deadline=None)

@@ -1,0 +1,144 @@
+"""Variants of base and head that show a lie."""
+
+import ast
+from typing import Any
+
+import pytest
+
+from app.repo.grammars import language_of
+from app.verify.sources import parsed_sources
+from app.verify.sources.analysis import (
+    noise_on_base,
+    reprint_head,
+)
+from tests.support.sandbox_projects import patch_of
+from tests.support.source_samples import FILES, PYTHON, contents, tree
+
+
+class TestNoise:
+    @pytest.mark.parametrize("path", FILES)
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_program_stays_and_the_text_does_not(self, path: str, seed: int) -> None:
+        old = FILES[path]
+        new = old.replace("sum", "amount").replace("total +=", "total += 1 *")
+        noisy = contents(noise_on_base(tree({path: old}), patch_of({path: new}), seed))[path]
+        assert noisy != old
+        if path == "a.py":
+            assert "_note_" in noisy
+        else:
+            language = language_of(path)
+            assert language
+            assert parsed_sources.normal_form(language, noisy.encode()) == parsed_sources.normal_form(
+                language, old.encode()
+            )
+
+    def test_what_a_patch_adds_stands_there_as_a_comment(self) -> None:
+        new = PYTHON.replace("total += price", "total += round(price, 2)")
+        noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
+        before = noisy.index("# total += round(price, 2)")
+        assert noisy.index("def total") < before < noisy.index("return total")
+
+    def test_docstrings_constants_and_names_of_the_head_stand_there(self) -> None:
+        new = PYTHON.replace("Add them up", "Round them").replace(
+            "        return total", "        cents = round(total, 2)\n        return 'free' if total == 41.5 else cents"
+        )
+        noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
+        assert '"""Round them."""' in noisy
+        scope: dict[str, Any] = {}
+        exec(compile(noisy, "a.py", "exec"), scope)
+        code = scope["Basket"].total.__code__
+        assert {"free", 41.5, 2} <= set(code.co_consts)
+        assert "cents" in code.co_varnames
+        assert scope["Basket"]().total([1, 2]) == 3
+
+    def test_documentation_is_as_on_the_head(self) -> None:
+        base = tree({"a.py": PYTHON, "CHANGES.md": "Old.\n", "data.json": "1"})
+        patch = patch_of(
+            {"a.py": PYTHON.replace("0", "1"), "CHANGES.md": "New.\n", "docs/b.rst": "New.\n", "data.json": "2"}
+        )
+        noisy = contents(noise_on_base(base, patch, 1))
+        assert noisy.keys() == {"a.py", "CHANGES.md", "docs/b.rst"}
+        assert noisy["CHANGES.md"] == "New.\n"
+
+    def test_other_files_of_the_directory_change_too(self) -> None:
+        base = tree({"p/a.py": PYTHON, "p/b.py": "x = 1\n", "p/test_b.py": "x = 1\n", "q/c.py": "x = 1\n"})
+        assert contents(noise_on_base(base, patch_of({"p/a.py": "x = 2\n"}), 1)).keys() == {"p/a.py", "p/b.py"}
+
+    @pytest.mark.parametrize(
+        ("path", "content", "expected"),
+        [
+            ("a/__init__.py", '__version__ = "1.2.3"\n', '"1.2.4"'),
+            ("pyproject.toml", '[project]\nversion = "1.2"\n', '"1.3"'),
+            ("package.json", '{\n  "version": "1.2.3-beta.1"\n}\n', '"1.2.4-beta.1"'),
+            ("setup.py", "setup(version='0.9')\n", "'0.10'"),
+        ],
+    )
+    def test_the_version_counts_up(self, path: str, content: str, expected: str) -> None:
+        base = tree({path: content, "a/b.py": "x = 1\n"})
+        assert expected in contents(noise_on_base(base, patch_of({"a/b.py": "x = 2\n"}), 1))[path]
+
+    def test_a_version_that_the_patch_sets_is_set(self) -> None:
+        base = tree({"a/__init__.py": '__version__ = "1.2.3"\n'})
+        patch = patch_of({"a/__init__.py": '__version__ = "2.0.0"\n'})
+        assert '"2.0.0"' in contents(noise_on_base(base, patch, 1))["a/__init__.py"]
+
+    def test_new_files_alone_leave_nothing_to_vary(self) -> None:
+        assert noise_on_base(tree({}), patch_of({"a.py": "x = 1\n"}), 1) is None
+
+    def test_the_same_seed_makes_the_same_noise(self) -> None:
+        base, patch = tree({"a.py": PYTHON}), patch_of({"a.py": PYTHON.replace("0", "1")})
+        assert noise_on_base(base, patch, 1) == noise_on_base(base, patch, 1)
+        assert noise_on_base(base, patch, 1) != noise_on_base(base, patch, 2)
+
+
+class TestReprint:
+    @pytest.mark.parametrize("path", FILES)
+    def test_comments_and_layout_go_and_the_program_stays(self, path: str) -> None:
+        new = FILES[path].replace(" 0", " 7", 1)
+        printed = contents(reprint_head(tree({path: FILES[path]}), patch_of({path: new}), 1))[path]
+        assert "start" not in printed
+        assert printed != new
+        language = language_of(path)
+        assert language
+        if path == "a.py":
+            assert ast.dump(ast.parse(printed)) == ast.dump(ast.parse(new))
+        else:
+            assert parsed_sources.normal_form(language, printed.encode()) == parsed_sources.normal_form(
+                language, new.encode()
+            )
+
+    @pytest.mark.parametrize(
+        ("path", "kept"),
+        [
+            ("a.py", '"""Add them up."""'),
+            ("a.js", "'use strict'"),
+            ("a.js", "`sum ${sum}  // no comment`"),
+            ("a.go", "//go:build linux\n\n"),
+            ("a.rs", "/// Adds."),
+            ("a.rb", "# frozen_string_literal: true"),
+            ("a.rb", "\n      # no comment\n"),
+        ],
+    )
+    def test_what_is_obeyed_or_data_stays(self, path: str, kept: str) -> None:
+        assert kept in contents(reprint_head(tree({}), patch_of({path: FILES[path]}), 1))[path]
+
+    @pytest.mark.parametrize(
+        ("path", "content"),
+        [
+            ("a.py", "x = a[(*b, c)]\n"),
+            ("a.py", "def f(:\n"),
+            ("a.py", "print 'a'\n"),
+            ("a.js", "const a = ;\nf(`\n"),
+            ("a.go", 'package a\n\n// #include <a.h>\nimport "C"\n'),
+            ("a.txt", "x\n"),
+        ],
+    )
+    def test_what_cannot_be_printed_with_certainty_is_left(self, path: str, content: str) -> None:
+        printed = reprint_head(tree({}), patch_of({path: content}), 1)
+        assert printed is None or contents(printed)[path] == content
+
+    def test_tests_and_deletions_stay_as_they_are(self) -> None:
+        patch = patch_of({"a.py": "x = 1 # one\n", "b.py": None, "tests/test_a.py": "x = 1 # one\n"})
+        printed = reprint_head(tree({"b.py": "x"}), patch, 1)
+        assert printed is not None
+        assert [change.content for change in printed.changes] == [b"x = 1\n", None, b"x = 1 # one\n"]
