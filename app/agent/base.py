@@ -14,12 +14,12 @@ summary is the answer."""
 class Submission(Record):
     """An agent's description of its work; `reproduction` is a command that fails before and passes after, or empty.
 
-    `asked`: the harness had to request a reproduction first.
+    `reproduction_was_requested`: the harness had to request a reproduction first.
     """
 
     summary: str
     reproduction: str = ""
-    asked: bool = False
+    reproduction_was_requested: bool = False
     objection: str = ""
     """Why a failing independent test contradicts the issue; heard once."""
     lessons: tuple[str, ...] = ()

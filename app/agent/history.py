@@ -148,7 +148,7 @@ def messages_of(step: Step) -> list[Message]:
         Message(role="tool", content=observation.text, tool_call_id=observation.call_id)
         for observation in step.turn.observations
     ]
-    additions = [*step.turn.notes, *filter(None, [step.turn.base_suite, format_messages(step.turn.words)])]
+    additions = [*step.turn.notes, *filter(None, [step.turn.base_suite, format_messages(step.turn.user_messages)])]
     if additions:
         messages.append(Message(role="user", content="\n\n".join(additions)))
     return messages

@@ -69,7 +69,7 @@ class AgentLoop:
                 self._remember(Step(answer, turn))
                 if turn.fate == "accepted" and turn.submission:
                     raise SubmittedOutcome(turn.submission.summary)
-                if not turn.words:  # the agent gets another chance after a message
+                if not turn.user_messages:  # the agent gets another chance after a message
                     stop_rules.check_answers(self.steps)
         except AgentOutcome as outcome:
             return self._ending(outcome)
@@ -119,8 +119,8 @@ class AgentLoop:
         started = self.clock()
         answer = await self.budgeted_model.ask(name, self.history.request())
         seconds = self.clock() - started
-        unread_messages = await self.user_messages.since(last_seen_message(self.steps))
-        return StoredAnswer(answer=answer, seconds=seconds, words_waiting=bool(unread_messages))
+        unread = await self.user_messages.since(last_seen_message(self.steps))
+        return StoredAnswer(answer=answer, seconds=seconds, unread_messages=bool(unread))
 
     def _condense(self) -> bool:
         """Replace old turns by a digest; False if that does not help or was tried."""
@@ -137,7 +137,7 @@ class AgentLoop:
         calls = () if answer.finish_reason in {"length", "content_filter"} else parse_calls(answer.tool_calls, number)
         submission_result = None
         if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
-            submit, messages_waiting = calls[0].action, stored_answer.words_waiting
+            submit, messages_waiting = calls[0].action, stored_answer.unread_messages
             submission_result = (
                 postpone(submit)
                 if messages_waiting
@@ -162,7 +162,7 @@ class AgentLoop:
             calls=tuple(parsed.call for parsed in turn_input.calls),
             observations=tuple(observations),
             base_suite="" if any(step.turn.base_suite for step in self.steps) else self.base_suite(),
-            words=turn_input.words,
+            user_messages=turn_input.words,
             checkpoint=await self.checkpoints.take() if touched else None,
             submission=turn_input.submission_result.submission if turn_input.submission_result else None,
             fate=turn_input.submission_result.fate if turn_input.submission_result else None,
@@ -174,7 +174,9 @@ class AgentLoop:
         """Once a turn: before a submission is taken, or after the calls."""
         words = await unread(self.user_messages, self.steps)
         if words:
-            self.progress.report("note", f"read messages from: {', '.join(one_line(message.who) for message in words)}")
+            self.progress.report(
+                "note", f"read messages from: {', '.join(one_line(message.author) for message in words)}"
+            )
         submission_result = (
             turn_input.submission_result.interrupted()
             if turn_input.submission_result and words

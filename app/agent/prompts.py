@@ -227,7 +227,10 @@ def render_answers(answers: Sequence[QuestionAnswers]) -> str:
 def _questions_and_answers(answers: QuestionAnswers) -> str:
     questions = "\n".join(f"- {question}" for question in answers.questions)
     return "\n\n".join(
-        [f"Asked:\n{questions}", *(f"{one_line(message.who)} answered: {message.text}" for message in answers.messages)]
+        [
+            f"Asked:\n{questions}",
+            *(f"{one_line(message.author)} answered: {message.text}" for message in answers.messages),
+        ]
     )
 
 

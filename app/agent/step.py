@@ -11,8 +11,10 @@ from app.llm.base import ModelAnswer, ToolCall
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
 """`ok`: carried out. `failed`: tried, without effect. `refused`: malformed or unknown. `not_executed`: never tried."""
 
-SubmissionFate = Literal["accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed", "words_first"]
-"""`rejected`: something is broken. `returned`: unproved; accepted if repeated. `words_first`: not taken, because the
+SubmissionFate = Literal[
+    "accepted", "rejected", "returned", "asked_for_reproduction", "nothing_changed", "messages_first"
+]
+"""`rejected`: something is broken. `returned`: unproved; accepted if repeated. `messages_first`: not taken, because the
 agent had not read all messages."""
 
 
@@ -57,19 +59,19 @@ class Checkpoint(Record):
 class StoredAnswer(Record):
     """A model answer and the seconds it took, including retries.
 
-    `words_waiting`: there were messages that the model had not read when it answered.
+    `unread_messages`: there were messages that the model had not read when it answered.
     """
 
     answer: ModelAnswer
     seconds: float = 0.0
-    words_waiting: bool = False
+    unread_messages: bool = False
 
 
 class StoredTurn(Record):
     """The result of an answer: its calls as in the history, and one observation for each.
 
-    `notes` are messages of the harness, `words` those of people, up to the end of this turn; `base_suite` is the
-    suite's result before any change, in the first turn that has it. `checkpoint` is None if the tree cannot have
+    `notes` are messages of the harness, `user_messages` those of people, up to the end of this turn; `base_suite` is
+    the suite's result before any change, in the first turn that has it. `checkpoint` is None if the tree cannot have
     changed.
     """
 
@@ -78,7 +80,7 @@ class StoredTurn(Record):
     observations: tuple[Observation, ...] = ()
     notes: tuple[str, ...] = ()
     base_suite: str = ""
-    words: tuple[UserMessage, ...] = ()
+    user_messages: tuple[UserMessage, ...] = ()
     checkpoint: Checkpoint | None = None
     submission: Submission | None = None
     fate: SubmissionFate | None = None

@@ -20,7 +20,7 @@ _NO_REPRODUCTION = (
 
 
 _UNCHANGED = "Nothing has changed since this was rejected:"
-_WORDS_FIRST = (
+_MESSAGES_FIRST = (
     "Not taken yet: people said something while you worked, which stands below. Take it into account, then submit "
     "again."
 )
@@ -37,7 +37,7 @@ class SubmissionResult(NamedTuple):
         """The result if there are messages that the agent has not read: its work does not end."""
         if self.fate not in {"accepted", "nothing_changed"}:
             return self
-        return self._replace(fate="words_first", text=_WORDS_FIRST)
+        return self._replace(fate="messages_first", text=_MESSAGES_FIRST)
 
 
 async def handle_submission(
@@ -46,7 +46,7 @@ async def handle_submission(
     """Send back what cannot be verified and review the rest, except for repetitions of a rejected one."""
     fates = [step.turn.fate for step in steps]
     was_requested = "asked_for_reproduction" in fates
-    submission = _submission(action).model_copy(update={"asked": was_requested})
+    submission = _submission(action).model_copy(update={"reproduction_was_requested": was_requested})
     if aim == "answer":
         return await _reviewed(submission, review)
     tree = last_checkpoint(steps)
@@ -63,7 +63,7 @@ async def handle_submission(
 
 def postpone(action: SubmitAction) -> SubmissionResult:
     """A submission that is not reviewed, because people had written before it was made."""
-    return SubmissionResult(_submission(action), "words_first", _WORDS_FIRST)
+    return SubmissionResult(_submission(action), "messages_first", _MESSAGES_FIRST)
 
 
 def _submission(action: SubmitAction) -> Submission:

@@ -32,7 +32,7 @@ def record(step: Step) -> Mapping[str, Any]:
             for call, seen in zip(turn.calls, turn.observations, strict=True)
         ],
         "notes": [*turn.notes, *filter(None, [turn.base_suite])],
-        "words": [message.model_dump() for message in turn.words],
+        "words": [message.model_dump() for message in turn.user_messages],
         "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
         "seconds": {"model": round(step.stored_answer.seconds, 3), "actions": round(turn.seconds, 3)},
     }

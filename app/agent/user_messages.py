@@ -18,20 +18,20 @@ async def unread(user_messages: UserMessages, steps: Sequence[Step]) -> tuple[Us
 
 
 def last_seen_message(steps: Sequence[Step]) -> int:
-    return next((step.turn.words[-1].seq for step in reversed(steps) if step.turn.words), 0)
+    return next((step.turn.user_messages[-1].seq for step in reversed(steps) if step.turn.user_messages), 0)
 
 
 def format_messages(words: Iterable[UserMessage]) -> str:
     """The messages in order, as the model reads them."""
     return "\n\n".join(
-        f"From {one_line(message.who)}, who may ask: {_bounded(message.text.strip())}" for message in words
+        f"From {one_line(message.author)}, who may ask: {_bounded(message.text.strip())}" for message in words
     )
 
 
 def remembered_messages(steps: Sequence[Step], space: int) -> str:
     """All messages of these steps, for a digest; if they do not fit, the newest, and the number of missing ones."""
     kept: list[str] = []
-    words = [message for step in steps for message in step.turn.words]
+    words = [message for step in steps for message in step.turn.user_messages]
     for message in reversed(words):
         text = format_messages([message])
         space -= len(text) + 2

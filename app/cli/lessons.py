@@ -38,7 +38,7 @@ def _list(lessons: LessonStore, arguments: argparse.Namespace) -> None:
 
 def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
     try:
-        draft = LessonDraft(text=check_remembered(" ".join(arguments.text)), kind="told", author=YOU)
+        draft = LessonDraft(text=check_remembered(" ".join(arguments.text)), kind="remembered", author=YOU)
     except LessonRefusedError as refused:
         raise AgentFixError(f"Not remembered. {refused}") from None
     lesson = lessons.remember(draft, f"terminal:{token_hex(8)}")
@@ -63,6 +63,6 @@ def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
 
 
 def _from(lesson: Lesson) -> str:
-    who = f"told by {lesson.author}" if lesson.kind == "told" else f"learned by job {lesson.job}"
+    who = f"told by {lesson.author}" if lesson.kind == "remembered" else f"learned by job {lesson.job}"
     where = f", see {lesson.citation.path}" if lesson.citation else ""
     return f"{who}{where}, shown to {count(lesson.uses, 'job')}, until {lesson.expires:%Y-%m-%d}"

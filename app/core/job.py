@@ -236,7 +236,7 @@ class UserMessage(Record):
     """A message from an authorised person to a running job. Later messages have higher numbers."""
 
     seq: int
-    who: str
+    author: str
     text: str
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, Protocol
 
 from app.core.record import Record
 
-LessonKind = Literal["how_to_test", "trap", "failure_and_fix", "told"]
+LessonKind = Literal["how_to_test", "trap", "failure_and_fix", "remembered"]
 
 MAX_TEXT: Final = 300
 """Characters of a lesson: one fact."""
@@ -19,7 +19,7 @@ LIVES: Final[Mapping[LessonKind, timedelta]] = {
     "how_to_test": timedelta(days=90),
     "trap": timedelta(days=90),
     "failure_and_fix": timedelta(days=90),
-    "told": timedelta(days=365),
+    "remembered": timedelta(days=365),
 }
 """After that nobody is told of it any more, unless a job or a person learned the same again."""
 MAX_LEARNED: Final = 100
@@ -113,7 +113,7 @@ class LessonStore(Protocol):
         """Delete a job's lessons because its change was rejected; return how many."""
         ...
 
-    def recovered_jobs(self, job: str) -> tuple[Lesson, ...] | None:
+    def lessons_shown_to(self, job: str) -> tuple[Lesson, ...] | None:
         """The lessons that a job was shown; None if it has not asked yet."""
         ...
 

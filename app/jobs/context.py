@@ -9,10 +9,10 @@ from app.core.record import Record
 from app.core.task import Person
 from app.github.base import ReactionTarget
 
-JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "mend", "conflicts", "ci"]
-"""`mend` (failing checks) and `conflicts` may be begun by the bot itself, and then count as rounds. So does `revise`: a
+JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
+"""`fix_checks` (failing checks) and `conflicts` may be begun by the bot itself, and then count as rounds. So does `revise`: a
 review asked for changes and said no word to the bot. `ci` and a merge without conflicts are the publisher's alone."""
-NO_REQUESTER: frozenset[JobAim] = frozenset({"mend", "conflicts"})
+NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
 
 BY_PROGRAM: Final = "api:"
 """How the trigger of a job begins that a program asked for; the key's name follows."""
@@ -40,7 +40,7 @@ class JobContext(Record):
     The configuration is the default branch's at that time.
     """
 
-    place: IssueRef
+    issue_ref: IssueRef
     aim: JobAim
     trigger: str
     """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID`, `api:KEY` and so on."""
@@ -49,7 +49,7 @@ class JobContext(Record):
     author: Person
     """The author of the commits: the App's own account."""
     config: RepoConfig
-    goal: PublishTarget
+    publish_target: PublishTarget
     base_ref: str
     """The base branch of the pull request."""
     pull: int | None = None
@@ -80,7 +80,7 @@ class JobContext(Record):
     @property
     def opens_early(self) -> bool:
         """True if the draft is opened as soon as the plan is ready, with an empty commit in place of the change."""
-        return self.config.pull_request == "early" and self.goal == "new_branch" and self.aim == "fix"
+        return self.config.pull_request == "early" and self.publish_target == "new_branch" and self.aim == "fix"
 
     @property
     def target(self) -> ReactionTarget | None:
@@ -88,7 +88,7 @@ class JobContext(Record):
         kind, _, number = self.trigger.partition(":")
         match kind:
             case "issue" | "api":
-                return ReactionTarget(kind="issue", id=self.place.number)
+                return ReactionTarget(kind="issue", id=self.issue_ref.number)
             case "comment":
                 return ReactionTarget(kind="comment", id=int(number))
             case "review_comment":

@@ -77,7 +77,7 @@ class DayCaps:
 
     def budgets(self, job_context: JobContext, actor: int, clock: Callable[[], float]) -> tuple[DailyBudget, ...]:
         """The budgets that a job draws on. There is no personal one if the bot started the job by itself."""
-        budget, repository, who = job_context.config.budget, job_context.place.repository, job_context.login
+        budget, repository, who = job_context.config.budget, job_context.issue_ref.repository, job_context.login
         here, one_here = _micro(budget.usd_per_day), _micro(budget.usd_per_day_actor)
         common = (
             DailyBudget("this repository", here, repository=repository, clock=clock),

@@ -71,7 +71,7 @@ class JobQueries:
     def active_jobs(self, installation: int | None = None, repository: int | None = None) -> tuple[JobWithContext, ...]:
         """The unfinished jobs of a repository or an installation, or of the whole server."""
         found = self._all(ACTIVE)
-        places = ((each, each.job_context.place) for each in found)
+        places = ((each, each.job_context.issue_ref) for each in found)
         return tuple(
             each
             for each, place in places

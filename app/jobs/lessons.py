@@ -52,8 +52,10 @@ class SqlLessonStore:
         with writing(self._engine) as db:
             self._begin(db)
             there = self._about(db, draft)
-            remembered = sa.select(sa.func.count()).where(self._own, lessons.c.kind == "told", ~lessons.c.forgotten)
-            is_told = there is not None and there.kind == "told" and not there.forgotten
+            remembered = sa.select(sa.func.count()).where(
+                self._own, lessons.c.kind == "remembered", ~lessons.c.forgotten
+            )
+            is_told = there is not None and there.kind == "remembered" and not there.forgotten
             if not is_told and (db.execute(remembered).scalar() or 0) >= MAX_REMEMBERED:
                 return None
             number = there.number if is_told else self._next_number(db)
@@ -85,12 +87,12 @@ class SqlLessonStore:
 
     def forget_job(self, job: str) -> int:
         with writing(self._engine) as db:
-            learned = (self._own, lessons.c.job == job, lessons.c.kind != "told", ~lessons.c.forgotten)
+            learned = (self._own, lessons.c.job == job, lessons.c.kind != "remembered", ~lessons.c.forgotten)
             return int(db.execute(lessons.delete().where(*learned)).rowcount)
 
-    def recovered_jobs(self, job: str) -> tuple[Lesson, ...] | None:
+    def lessons_shown_to(self, job: str) -> tuple[Lesson, ...] | None:
         with self._engine.connect() as db:
-            return self._recovered_jobs(db, job)
+            return self._lessons_shown_to(db, job)
 
     def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
         with writing(self._engine) as db:
@@ -98,7 +100,7 @@ class SqlLessonStore:
             dumped = [each.model_dump(mode="json") for each in shown]
             first = _insert(db)(recalled_lessons).values(**values, lessons=dumped).on_conflict_do_nothing()
             if db.execute(first.returning(recalled_lessons.c.job)).first() is None:
-                return self._recovered_jobs(db, job) or ()
+                return self._lessons_shown_to(db, job) or ()
             numbers = [each.number for each in shown]
             used = lessons.update().where(self._own, lessons.c.number.in_(numbers))
             db.execute(used.values(uses=lessons.c.uses + 1))
@@ -131,7 +133,7 @@ class SqlLessonStore:
         holds = (self._own, ~lessons.c.forgotten, lessons.c.expires_at > self._now(), *which)
         return tuple(_lesson(row) for row in db.execute(lessons.select().where(*holds).order_by(lessons.c.number)))
 
-    def _recovered_jobs(self, db: Connection, job: str) -> tuple[Lesson, ...] | None:
+    def _lessons_shown_to(self, db: Connection, job: str) -> tuple[Lesson, ...] | None:
         own = (recalled_lessons.c.repository == self.repository, recalled_lessons.c.job == job)
         kept = db.execute(sa.select(recalled_lessons.c.lessons).where(*own)).scalar()
         return None if kept is None else tuple(map(Lesson.model_validate, kept))
@@ -185,7 +187,7 @@ class SqlLessonStore:
         others = sa.case((lessons.c.job.in_(new), 0), else_=1)
         for kept, order in (
             (
-                (lessons.c.kind != "told", ~lessons.c.forgotten),
+                (lessons.c.kind != "remembered", ~lessons.c.forgotten),
                 (others, lessons.c.uses.desc(), lessons.c.number.desc()),
             ),
             ((lessons.c.forgotten,), (lessons.c.number.desc(),)),

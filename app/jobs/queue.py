@@ -86,7 +86,7 @@ class JobQueue:
 
     def _admit(self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int, ready: bool) -> str:
         now = self._clock()
-        place = job_context.place
+        place = job_context.issue_ref
         with writing(self.engine) as db:
             active = self._active(db, active_key(job_context))
             if active is not None:
@@ -344,5 +344,5 @@ def paid_by(job: Job, job_context: JobContext) -> int:
 
 def active_key(job_context: JobContext) -> str:
     """The key that makes an active job unique for its issue; questions have keys of their own."""
-    place = f"{job_context.place.repository}#{job_context.place.number}"
+    place = f"{job_context.issue_ref.repository}#{job_context.issue_ref.number}"
     return f"{place}/ask:{job_context.trigger}" if job_context.aim == "ask" else place

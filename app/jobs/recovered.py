@@ -45,7 +45,7 @@ class RecoveredJobs:
         posted: bool,
     ) -> None:
         """Write a recovered job. `posted` means that its state was already posted, so it is not posted again."""
-        now, key, place = self._clock(), active_key(job_context), job_context.place
+        now, key, place = self._clock(), active_key(job_context), job_context.issue_ref
         row = {"id": job.id, "key": key, "state": state, "job": job.model_dump(mode="json")}
         came_to = {"result": result, "reason": reason}
         there = {"repository": place.repository, "number": place.number, "active_key": None if state in FINAL else key}

@@ -93,7 +93,9 @@ class SubmissionReviews:
         self.verified.append(self.last)
         verification = self.last.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
-        if is_acceptable(verification, before, was_requested=submission.asked or self._no_reproduction_expected):
+        if is_acceptable(
+            verification, before, was_requested=submission.reproduction_was_requested or self._no_reproduction_expected
+        ):
             return ReviewResult(accepted=True, text=self.last.feedback)
         broken = verification.verdict == "broken"
         text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"

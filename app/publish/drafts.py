@@ -66,9 +66,9 @@ class EarlyDrafts:
     def _commits(self, where: JobWithContext, store: GitStore) -> tuple[str, ...]:
         """Empty commits of this job and of earlier ones for its issue; computed instead of read, so nobody can add
         one."""
-        if where.job_context.goal != "new_branch":
+        if where.job_context.publish_target != "new_branch":
             return ()
-        issue_ref = where.job_context.place
+        issue_ref = where.job_context.issue_ref
         former = self._job_queries.of_issue(issue_ref.repository, issue_ref.number, MAX_FORMER)
         here = [where, *(each for each in former if each.job.id != where.job.id and each.row.final)]
         return tuple(

@@ -79,13 +79,13 @@ class JobFinalizer:
             return False
         try:
             for effect in final.effects:
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
         except StaleEpoch:  # another process owns the job again
             return False
         failpoint("job.finishing")
         result = final.result
         if result.exit_status not in PUBLISHED:
-            self._forget_lessons(each.job_context.place.repository, each.job.id)
+            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
         self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
         failpoint("job.finished")
         return True
@@ -122,18 +122,18 @@ class JobFinalizer:
 
     def _effects(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
         job_context, config = each.job_context, each.job_context.config
-        if job_context.goal != "same_branch" and (config.labels or config.reviewers):
+        if job_context.publish_target != "same_branch" and (config.labels or config.reviewers):
             yield LabelAndRequestReview(branch=result.branch, labels=config.labels, reviewers=config.reviewers)
         for thread in job_context.threads[:MAX_THREADS]:
             yield self._answer(each, result, thread)
-        if job_context.goal == "same_branch" and _is_ours(each) and result.verification is not None:
+        if job_context.publish_target == "same_branch" and _is_ours(each) and result.verification is not None:
             facts = pull_request_content(each.job, result, result.verification)
             yield AddFollowUpSection(section=follow_up_body(facts, job_context.login))
 
     def _answer(self, each: JobWithContext, result: JobResult, thread: ThreadRef) -> AnswerReviewThread:
-        if each.job_context.goal != "same_branch":
+        if each.job_context.publish_target != "same_branch":
             return AnswerReviewThread(comment=thread.comment, body=sibling_answer(result.url))
-        mirror = self._mirror(each.job_context.place.repository)
+        mirror = self._mirror(each.job_context.issue_ref.repository)
         diff = mirror.diff(each.job.task.base, result.commit, paths=[thread.path], context=0) if thread.path else ""
         touched = touches(diff, thread)
         body = thread_answer(thread, commit=result.commit, touched=touched, changed=bool(diff), summary=result.summary)

@@ -100,7 +100,7 @@ def _blocked(request: PublishRequest, candidate: CandidatePatch, config: RepoCon
 
 
 def _belongs(request: PublishRequest) -> PublishRefused | None:
-    job_place, issue_ref = request.where.job_context.place, request.issue_ref
+    job_place, issue_ref = request.where.job_context.issue_ref, request.issue_ref
     same = (issue_ref.installation, issue_ref.repository, issue_ref.number) == (
         job_place.installation,
         job_place.repository,
@@ -112,7 +112,7 @@ def _belongs(request: PublishRequest) -> PublishRefused | None:
 def _publishes(request: PublishRequest) -> PublishRefused | None:
     """A question or a plan never has a branch, whatever its worker says."""
     job, job_context = request.where.job, request.where.job_context
-    never = job_context.goal == "nowhere" or job_context.aim in {"ask", "plan"}
+    never = job_context.publish_target == "nowhere" or job_context.aim in {"ask", "plan"}
     if never or job.aim == "ask" or job.plan_mode == "only":
         return PublishRefused("A job that answers or plans publishes nothing.")
     pushes = isinstance(request.effect, PushCommits)
@@ -271,7 +271,7 @@ FORGE_RULES: Final[tuple[Callable[[PublishRequest, LiveState], PublishRefused | 
 
 
 def _same_branch(request: PublishRequest) -> bool:
-    return request.where.job_context.goal == "same_branch"
+    return request.where.job_context.publish_target == "same_branch"
 
 
 def _no_access(message: str) -> PublishRefused:

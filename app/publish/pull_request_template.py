@@ -48,7 +48,7 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
     body = effect.body
     if where.job_context.config.ci == "manual" and (workflows := workflows_not_skipped(tree)):
         body = _with_note(body, workflows)
-    template = find_template(tree) if where.job_context.goal == "new_branch" else ""
+    template = find_template(tree) if where.job_context.publish_target == "new_branch" else ""
     bodies = (fill_template(template, body) if template else body, body, effect.body)
     chosen = next(text for text in bodies if len(text) <= MAX_BODY)
     return effect.model_copy(update={"body": insert_note(chosen, FORK_NOTE) if where.job_context.fork else chosen})

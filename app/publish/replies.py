@@ -154,7 +154,7 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
     """Lessons from people first, newest first, then learned ones, as many as fit into one comment."""
     if not lessons:
         return reply("There are no lessons here yet.", "/agent remember …")
-    ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "told", -lesson.number))
+    ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "remembered", -lesson.number))
     lines, room_left = [], MAX_LISTED
     for lesson in ordered:
         line = f"- {lesson.number}: {inline(lesson.text)} ({inline(_from(lesson))})"
@@ -170,5 +170,5 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
 def _from(lesson: Lesson) -> str:
     used = f", shown to {count(lesson.uses, 'job')}" if lesson.uses else ""
     where = f", see {lesson.citation.path}" if lesson.citation else ""
-    who = f"told by {lesson.author}" if lesson.kind == "told" else f"learned by job {lesson.job}"
+    who = f"told by {lesson.author}" if lesson.kind == "remembered" else f"learned by job {lesson.job}"
     return f"{who}{where}{used}, until {lesson.expires:%Y-%m-%d}"

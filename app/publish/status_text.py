@@ -194,7 +194,7 @@ def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Ite
 
 def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Iterator[str]:
     """The pull request's address, and its proof or what was done instead."""
-    here = view.job_context.goal == "same_branch" and result.commit
+    here = view.job_context.publish_target == "same_branch" and result.commit
     yield f"Pushed: {result.commit}" if here else result.url
     if result.verification:
         yield banner(pull_request_content(view.job, result, result.verification))
@@ -239,7 +239,7 @@ def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
     yield "Reproduction", len(HEADLINES)
     yield ("Conflicts resolved" if view.job.conflicts else "Change"), 2
     yield "Verification", 3
-    yield ("Pull request updated" if view.job_context.goal == "same_branch" else "Draft pull request"), 4
+    yield ("Pull request updated" if view.job_context.publish_target == "same_branch" else "Draft pull request"), 4
 
 
 def _plan_details(view: StatusView, caps: Caps) -> str:
@@ -293,7 +293,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             yield f"/agent continue{budget}", "begins again" if view.workflow else "resumes the job"
             yield "/agent stop", "stops it"
         case "pr_opened" | "pr_updated":
-            there = "" if view.job_context.goal == "same_branch" else "on the pull request "
+            there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}requests changes"
             if _ci_waits(view):
                 yield "/agent ci", f"{there}lets CI start, which required checks wait for"

@@ -102,7 +102,7 @@ class StatusUpdater:
         try:
             self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
             for effect in (*status_effects(view, each.posted_state), *self._of_its_draft(view)):
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.place, effect)
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
         except StaleEpoch:  # it changed owners just now; the next round updates it
             return False
         except TooManyEffects as error:

@@ -50,7 +50,7 @@ class BaseCommitFetcher:
         due = [each for each in waiting if self._due.get(each.job.id, now) <= now]
         rows: dict[int, list[JobWithContext]] = defaultdict(list)
         for each in due:
-            rows[each.job_context.place.repository].append(each)
+            rows[each.job_context.issue_ref.repository].append(each)
         await asyncio.gather(*(self._in_order(row) for row in rows.values()))
         return len(due)
 
@@ -66,7 +66,7 @@ class BaseCommitFetcher:
                     self._forget(each)
 
     async def _make_ready(self, each: JobWithContext) -> None:
-        job, job_context, repo_context = each.job, each.job_context, each.job_context.place
+        job, job_context, repo_context = each.job, each.job_context, each.job_context.issue_ref
         readers = await self._open(
             RepositoryId(repo_context.repository, repo_context.owner, repo_context.name), repo_context.installation
         )

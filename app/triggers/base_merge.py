@@ -78,7 +78,7 @@ class BaseMerge:
         how = {"message": recipe.message, "author": recipe.author, "date": recipe.date}
         commit = store.commit(patch, parents=recipe.parents, **how)  # type: ignore[arg-type]  # as they are called
         effect = PushCommits(branch=job.branch, commit=commit, expected=job_context.expected, recipe=recipe)
-        self._stores.outbox.add(job.id, epoch, job_context.place, effect)
+        self._stores.outbox.add(job.id, epoch, job_context.issue_ref, effect)
         result = JobResult(
             exit_status="pr_updated", summary=note, branch=job.branch, commit=commit, patch=recipe.patch, notes=(note,)
         )

@@ -82,12 +82,12 @@ class ChangeNotifications:
         )
         if notification.repositories:
             running_jobs = (
-                each for each in running_jobs if each.job_context.place.repository in notification.repositories
+                each for each in running_jobs if each.job_context.issue_ref.repository in notification.repositories
             )
         return [
             each
             for each in running_jobs
-            if notification.number in {None, each.job_context.place.number} or each.job.id == notification.job
+            if notification.number in {None, each.job_context.issue_ref.number} or each.job.id == notification.job
         ]
 
     async def _head_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:

@@ -9,7 +9,7 @@ from app.core.task import TaskOrigin
 from app.triggers.commands import CommandName, CommandOptions
 from app.triggers.events import BranchHead, DiffThread, EventSubject, SignedText
 
-RequestAim = Literal[CommandName, "steer", "answer", "mend", "revise"]
+RequestAim = Literal[CommandName, "steer", "answer", "fix_checks", "revise"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
 Destination = Literal["new_branch", "same_branch", "sibling"]
 """Where the work goes: a branch of an issue's own, the pull request's branch, or a new pull request beside it."""
@@ -60,7 +60,7 @@ class IssueState(Record):
     job: str = ""
     """The newest job of this issue or pull request."""
     job_state: JobState | None = None
-    rounds: int = 0
+    follow_ups: int = 0
     """How often the bot has followed up on this pull request by itself."""
     asked_lately: int = 0
     """How many other commands this actor gave in the repository within the last hour."""

@@ -28,6 +28,6 @@ def job_behind(
 def issue_behind(trigger_context: TriggerContext) -> int:
     """The issue whose active job opened this draft early; 0 if there is none."""
     job = trigger_context.found.job
-    if job is None or job.row.final or job.job_context.place.number == trigger_context.number:
+    if job is None or job.row.final or job.job_context.issue_ref.number == trigger_context.number:
         return 0
-    return job.job_context.place.number
+    return job.job_context.issue_ref.number

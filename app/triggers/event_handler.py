@@ -178,7 +178,7 @@ class EventHandler:
             words = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "skip early_draft", words)
         match job_request.aim:
-            case "fix" | "plan" | "ask" | "mend" | "revise":
+            case "fix" | "plan" | "ask" | "fix_checks" | "revise":
                 return await self._job_creator.start(job_request, trigger_context)
             case "retry" | "allow":
                 return await self._job_creator.restart(job_request, trigger_context)
@@ -227,6 +227,6 @@ class EventHandler:
 
 def _verb(event: TriggerEvent | ChecksFailed) -> str:
     if isinstance(event, ChecksFailed):
-        return "mend"
+        return "fix_checks"
     command = command_of(event)
     return command.verb if command else ""

@@ -159,7 +159,7 @@ class FactLoader:
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
             "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
             "asked_lately": triggers.recent_count(repository, event.actor.id),
-            "rounds": self._stores.job_queries.follow_up_count(repository, number),
+            "follow_ups": self._stores.job_queries.follow_up_count(repository, number),
         }
         return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
 
@@ -169,7 +169,9 @@ class FactLoader:
         if running_jobs := job_queries.active(repository, number):
             return running_jobs
         here = (
-            each for each in job_queries.active_jobs(repository=repository) if each.job_context.place.number == number
+            each
+            for each in job_queries.active_jobs(repository=repository)
+            if each.job_context.issue_ref.number == number
         )
         question = next(here, None) if or_question else None
         return question or job_queries.newest(repository, number)
@@ -242,8 +244,10 @@ class FactLoader:
             return found
         here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
         job = await asyncio.to_thread(job_behind, pull, here, repo_context.ours.bot.user, self._stores)
-        rounds = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
-        state = with_job(found.state.model_copy(update={"rounds": rounds, "pull": pull_request_state(pull)}), job)
+        follow_ups = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
+        state = with_job(
+            found.state.model_copy(update={"follow_ups": follow_ups, "pull": pull_request_state(pull)}), job
+        )
         if pull.author == repo_context.ours.bot.user:
             issue, config = await asyncio.gather(_present(readers.facts.issue(pull.number)), self._config(readers))
             state = with_issue(state, issue, pull)

@@ -23,7 +23,9 @@ class ImageFetcher:
             return
         addresses = await asyncio.to_thread(image_addresses, task.issue.body)
         if addresses:
-            image_collection = await AttachmentFetcher(readers.api).collect(each.job_context.place.number, addresses)
+            image_collection = await AttachmentFetcher(readers.api).collect(
+                each.job_context.issue_ref.number, addresses
+            )
             await asyncio.to_thread(self._keep, each.job.id, image_collection)
 
     def _keep(self, job_id: str, image_collection: ImageCollection) -> None:

@@ -30,7 +30,7 @@ from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.reply_poster import ReplyPoster
 from app.triggers.stores import ServerDefaults, Stores
 
-PRIORITIES = {"ask": 0, "plan": 0, "mend": 2}
+PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else has 1."""
 AGAIN_SOON = timedelta(seconds=2)
 
@@ -83,7 +83,7 @@ class JobCreator:
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         job_request = _with_description(job_request, trigger_context)
         shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
-        if job_request.aim == "mend":
+        if job_request.aim == "fix_checks":
             request = (
                 f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Fix the cause."
             )
@@ -186,7 +186,7 @@ class JobCreator:
     def _greet(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
         """React at once; the status updater would do it too, so a crash here loses nothing."""
         try:
-            self._stores.outbox.add(job.id, 0, job_context.place, AddReaction(target=target, content="eyes"))
+            self._stores.outbox.add(job.id, 0, job_context.issue_ref, AddReaction(target=target, content="eyes"))
         except StaleEpoch:  # a worker already has it
             return
 
@@ -223,7 +223,7 @@ async def _tip(repo_context: RepositoryContext) -> str | None:
 def _with_description(job_request: JobRequest, trigger_context: TriggerContext) -> JobRequest:
     """Add the pull request's description, which deliveries about failing checks do not contain."""
     pull = trigger_context.found.pull
-    if job_request.aim != "mend" or pull is None:
+    if job_request.aim != "fix_checks" or pull is None:
         return job_request
     about = {"title": pull.title, "body": SignedText.of(pull.body)}
     return job_request.model_copy(update={"subject": job_request.subject.model_copy(update=about)})

@@ -75,13 +75,13 @@ class JobDraft:
         target = self._target()
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
-            place=issue_ref(self.repo_context, job_request.origin.number),
+            issue_ref=issue_ref(self.repo_context, job_request.origin.number),
             aim=self._aim(),
             trigger=job_request.trigger,
             login=self.login,
             author=self.repo_context.ours.person,
             config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
-            goal=target,
+            publish_target=target,
             base_ref=pull.base_branch if pull else repository.default_branch,
             pull=pull.number if pull else None,
             fork=fork,
@@ -142,7 +142,7 @@ class JobDraft:
 
     def _aim(self) -> JobAim:
         match self.job_request.aim:
-            case "ask" | "plan" | "mend" | "ci" | "revise" as same:
+            case "ask" | "plan" | "fix_checks" | "ci" | "revise" as same:
                 return same
             case "rebase":
                 return "conflicts"
@@ -184,7 +184,7 @@ def kind_of_order(
     job_request: JobRequest, request: str, prompt: Override | None = None, *, on_pull: bool
 ) -> KindDecision:
     """The kind of task requested; `request` replaces the request's own text."""
-    places: dict[RequestAim, WorkType] = {"mend": "checks", "rebase": "merge"}
+    places: dict[RequestAim, WorkType] = {"fix_checks": "checks", "rebase": "merge"}
     return kind_of(
         TaskSignals(
             title=one_line(visible(job_request.subject.title).text),

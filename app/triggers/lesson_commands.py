@@ -42,7 +42,9 @@ class LessonCommands:
 
     def _remember(self, lessons: LessonStore, text: str, trigger_context: TriggerContext) -> str:
         try:
-            draft = LessonDraft(text=check_remembered(text), kind="told", author=trigger_context.login or "somebody")
+            draft = LessonDraft(
+                text=check_remembered(text), kind="remembered", author=trigger_context.login or "somebody"
+            )
         except LessonRefusedError as refused:
             return self._reply_poster.answer(
                 trigger_context, "reply not_remembered", replies.not_remembered(str(refused))

@@ -140,7 +140,7 @@ def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueS
         return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
     if reason := _why_not_mend(event, config, state, pull, bot):
         return Ignored(rule="checks", reason=reason)
-    if state.rounds >= config.iterate.max:
+    if state.follow_ups >= config.iterate.max:
         most = config.iterate.max
         rounds = "round" if most == 1 else "rounds"
         reason = f"Checks still fail after {most} {rounds} of fixes; a person must take over."
@@ -163,7 +163,7 @@ def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueS
     )
     trigger = f"{event.source}:{event.id}"
     return JobRequest(
-        aim="mend", origin=origin, subject=subject, trigger=trigger, destination="same_branch", head=pull.head
+        aim="fix_checks", origin=origin, subject=subject, trigger=trigger, destination="same_branch", head=pull.head
     )
 
 

@@ -118,7 +118,7 @@ class Poller:
         found = await self._registration.installations()
         active = {each.id for each in found if each.suspended_at is None}
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs)
-        for number in {each.job_context.place.installation for each in running_jobs} - active:
+        for number in {each.job_context.issue_ref.installation for each in running_jobs} - active:
             await self._handle(access_lost(number))
         for number in sorted(active):
             await self._carefully(self._look_into(number), f"installation {number}")
@@ -126,14 +126,14 @@ class Poller:
     async def _look_into(self, installation: int) -> None:
         opened = await self._registration.repositories(installation)
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
-        removed = {each.job_context.place.repository for each in running_jobs} - {each.id for each in opened}
+        removed = {each.job_context.issue_ref.repository for each in running_jobs} - {each.id for each in opened}
         if removed:
             await self._handle(access_lost(installation, tuple(sorted(removed))))
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
         for repository in _chosen(opened, running_jobs, poll_cursors):
             if repository.archived:
                 continue
-            here = [each for each in running_jobs if each.job_context.place.repository == repository.id]
+            here = [each for each in running_jobs if each.job_context.issue_ref.repository == repository.id]
             poll = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
             if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
                 return
@@ -172,7 +172,7 @@ def _chosen(
     opened: Iterable[Repository], running_jobs: Iterable[JobWithContext], poll_cursors: Mapping[int, datetime]
 ) -> list[Repository]:
     """Repositories with active jobs first, then those polled longest ago or never."""
-    busy = {each.job_context.place.repository for each in running_jobs}
+    busy = {each.job_context.issue_ref.repository for each in running_jobs}
     never = datetime.min.replace(tzinfo=UTC)
     ordered = sorted(opened, key=lambda each: (each.id not in busy, poll_cursors.get(each.id, never), each.id))
     return ordered[:MAX_REPOSITORIES]

@@ -53,7 +53,7 @@ class RepositoryPoll:
         for job in running_jobs:
             async for found in self._called_off(job):
                 yield found
-        async for found in self._labelled({job.job_context.place.number for job in running_jobs}):
+        async for found in self._labelled({job.job_context.issue_ref.number for job in running_jobs}):
             yield found
         if self._since is not None:
             async for found in self._comments_since(self._since):
@@ -66,7 +66,7 @@ class RepositoryPoll:
             yield _ready("", self._events_from_api.pushed(base))
 
     async def _called_off(self, job: JobWithContext) -> AsyncIterator[FoundEvent]:
-        number, origin = job.job_context.place.number, job.job.task.origin
+        number, origin = job.job_context.issue_ref.number, job.job.task.origin
         issue = await self._issue(number)
         if issue is None:
             on_pull = origin is not None and origin.is_pull_request

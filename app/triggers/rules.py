@@ -189,7 +189,7 @@ def review(context: RuleContext) -> Decision | None:
     if reason := _why_not_revise(context):
         return Ignored(rule="review", reason=reason)
     most = context.config.iterate.max if isinstance(context.config, RepoConfig) else 0
-    if context.state.working or context.state.rounds < most:
+    if context.state.working or context.state.follow_ups < most:
         return None
     rounds = "round" if most == 1 else "rounds"
     return _visible(

@@ -67,7 +67,7 @@ class RunningJobCommands:
             trigger_context.number, asked_at, including=is_asking(job_request), review=review
         )
         refs = refs_of(each for each in threads if not each.resolved and is_about(job_request, each))
-        if refs and job.job_context.goal != "nowhere":
+        if refs and job.job_context.publish_target != "nowhere":
             await asyncio.to_thread(self._stores.job_queries.join_threads, job.job.id, refs)
         if job_request.thread is not None:
             return _on_line(job_request.text, job_request.thread.path, job_request.thread.end)
@@ -152,7 +152,7 @@ class RunningJobCommands:
         reason = f"Stopped by {trigger_context.login}."
         self._reply_poster.acknowledge(trigger_context)
         for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):
-            if each.job_context.place.number == trigger_context.number and each.job.id != job.job.id:
+            if each.job_context.issue_ref.number == trigger_context.number and each.job.id != job.job.id:
                 self._stores.queue.stop(each.job.id, reason)
         self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.row)
         return f"stop {job.job.id}"

@@ -97,7 +97,7 @@ class StatusCommentRecovery:
             return None
         job, job_context = drafted
         await asyncio.to_thread(self._write, status, address, job, job_context, elsewhere=elsewhere)
-        return RecoveredStatus(status, job_context.place, elsewhere)
+        return RecoveredStatus(status, job_context.issue_ref, elsewhere)
 
     async def repair(self, readers: RepositoryClients, number: int) -> int:
         """How often a pull request was followed up that nobody said a word to: our statuses on it but for those that
@@ -164,7 +164,7 @@ class StatusCommentRecovery:
         reason = result.reason if result else ""
         self._recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
         outbox = self._stores.outbox
-        outbox.add(job.id, 0, job_context.place, UpdateStatusComment(body=status.state))
+        outbox.add(job.id, 0, job_context.issue_ref, UpdateStatusComment(body=status.state))
         claim = outbox.claim(f"{this_process()}:recollecting")
         if claim is not None:  # it is the only one there is
             outbox.done(claim, Receipt(url=address))

@@ -284,7 +284,7 @@ class Verifier:
             suite = await asyncio.to_thread(self.prover.narrowable, patch)
             named = await asyncio.to_thread(named_tests, command, Overlay(self._tree, patch), suite)
             subject = ReproductionSubject(
-                command, "asked" if submission.asked else "agent", suite if named else None, named
+                command, "asked" if submission.reproduction_was_requested else "agent", suite if named else None, named
             )
             own = await self._reproduce(subject, patch, known)
             if own.on_base == "not_run" or own.on_head != "green" or (own.on_base == "red" and own.ids):

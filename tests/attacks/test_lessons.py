@@ -156,10 +156,10 @@ def test_no_statement_is_without_its_repository(engine: Engine, store: SqlLesson
     sa.event.listen(engine, "before_cursor_execute", listen)
     (kept,) = store.learn([LessonDraft(text="Amounts are cents.", kind="trap", job="j1", author="agent")])
     store.learn([LessonDraft(text="amounts are cents.", kind="trap", job="j2", author="agent")])
-    store.remember(LessonDraft(text="Use decimals.", kind="told", author="ada"), "k1")
+    store.remember(LessonDraft(text="Use decimals.", kind="remembered", author="ada"), "k1")
     store.all()
     store.recall("j3", [kept])
-    store.recovered_jobs("j3")
+    store.lessons_shown_to("j3")
     store.store_vectors("m", {1: b"1234"})
     store.vectors("m")
     store.forget(2, "k2")
@@ -177,13 +177,15 @@ def test_no_statement_is_without_its_repository(engine: Engine, store: SqlLesson
 
 async def test_another_repositorys_lessons_are_not_recalled(engine: Engine, store: SqlLessonStore) -> None:
     other = SqlLessonStore(engine, lambda: NOW, ELSEWHERE)
-    other.remember(LessonDraft(text="The money module of the bank splits cents.", kind="told", author="eve"), "k1")
+    other.remember(
+        LessonDraft(text="The money module of the bank splits cents.", kind="remembered", author="eve"), "k1"
+    )
     task = Task(
         repository="o/r", issue=Issue(title="money split cents bank", body=""), base="0" * 40, base_ref="m", slug="s"
     )
     assert await recall(store, FullTextRanking(), MemoryTree({}), "j1", task) == ()
     assert len(await recall(other, FullTextRanking(), MemoryTree({}), "j2", task)) == 1
-    assert store.recovered_jobs("j2") is None, "not even what a job there was shown"
+    assert store.lessons_shown_to("j2") is None, "not even what a job there was shown"
 
 
 # Strangers.
@@ -238,7 +240,7 @@ def test_a_submission_brings_three_at_most_and_is_never_sent_back_for_them() -> 
 
 
 async def test_ten_thousand_lessons_are_a_hundred_and_five_are_shown(store: SqlLessonStore, engine: Engine) -> None:
-    told = store.remember(LessonDraft(text="Use decimals.", kind="told", author="ada"), "k1")
+    told = store.remember(LessonDraft(text="Use decimals.", kind="remembered", author="ada"), "k1")
     with engine.begin() as db:
         db.execute(rows.insert(), [_row(number) for number in range(100, 10_100)])
     store.learn([LessonDraft(text="The newest.", kind="trap", citation=_CITATION, job="new", author="agent")])

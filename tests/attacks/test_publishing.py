@@ -251,7 +251,7 @@ def test_a_push_has_to_follow_the_branchs_last_commit() -> None:
     opening = wish(patch)
     assert request_refusal(opening) is None
     assert request_refusal(wish(Patch(base="a" * 40))) is not None
-    parents = {"goal": "same_branch", "expected": "e" * 40}
+    parents = {"publish_target": "same_branch", "expected": "e" * 40}
     recipe = opening.effect.recipe
     push = PushCommits(branch=opening.effect.branch, commit="c" * 40, recipe=recipe, expected="e" * 40)
     beside = wish(patch, **parents)

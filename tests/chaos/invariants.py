@@ -41,7 +41,7 @@ def assert_sound(server: ChaosServer, *, states: tuple[JobState, ...] = OPENED, 
 
 
 def _is_at(each: JobWithContext, spot: IssueUnderTest) -> bool:
-    place = each.job_context.place
+    place = each.job_context.issue_ref
     return (place.repository, place.number) == (spot.repo.id, spot.issue.number)
 
 

@@ -135,7 +135,7 @@ def test_a_job_that_kills_its_processes_is_given_up_and_hinders_nobody(tmp_path:
         play.label()
         play.report("/agent plan", play.spots[1])
         play.wait_for_end()
-        states = {each.job_context.place.number: each.row.state for each in play.jobs()}
+        states = {each.job_context.issue_ref.number: each.row.state for each in play.jobs()}
         assert states == {1: "error", 2: "answered"}
         assert "died 3 times" in play.github.comments[0]
         assert_sound(play, states=("error", "answered"))

@@ -59,7 +59,7 @@ def store(engine: Engine, clock: SettableClock) -> LessonStore:
 
 
 def draft(text: str, kind: LessonKind = "trap", **more: object) -> LessonDraft:
-    about = {"citation": CITED, "job": "j1", "author": "agent"} if kind != "told" else {"author": "ada"}
+    about = {"citation": CITED, "job": "j1", "author": "agent"} if kind != "remembered" else {"author": "ada"}
     return LessonDraft.model_validate({"text": text, "kind": kind, **about, **more})
 
 
@@ -76,10 +76,10 @@ def test_a_lesson_comes_back_as_it_was_learned(store: LessonStore) -> None:
 
 
 def test_what_people_tell_lives_longer(store: LessonStore) -> None:
-    lesson = store.remember(draft("Use decimals.", "told"), "k1")
+    lesson = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert lesson is not None
-    assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["told"])
-    assert LIVES["told"] > LIVES["trap"]
+    assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["remembered"])
+    assert LIVES["remembered"] > LIVES["trap"]
 
 
 def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
@@ -89,7 +89,7 @@ def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engi
     assert other.all() == ()
     assert other.forget(lesson.number, "k") is False
     other.remove_outdated([lesson.number])
-    assert other.recovered_jobs("j2") is None
+    assert other.lessons_shown_to("j2") is None
     assert other.vectors("m") == {}
     assert texts(store) == ["Amounts are cents."]
     assert [each.number for each in other.learn([draft("Rates are floats.")])] == [1]
@@ -104,8 +104,8 @@ def test_saying_it_twice_teaches_it_once(store: LessonStore) -> None:
     first = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     again = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert again == first
-    told = store.remember(draft("Use decimals.", "told"), "k1")
-    assert store.remember(draft("Use decimals.", "told"), "k1") == told
+    told = store.remember(draft("Use decimals.", "remembered"), "k1")
+    assert store.remember(draft("Use decimals.", "remembered"), "k1") == told
     assert [lesson.number for lesson in store.all()] == [1, 2, 3]
 
 
@@ -153,19 +153,19 @@ def test_a_number_is_never_given_twice(store: LessonStore) -> None:
 
 
 def test_people_may_say_again_what_they_had_forgotten(store: LessonStore) -> None:
-    told = store.remember(draft("Use decimals.", "told"), "k1")
+    told = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert told is not None
     store.forget(told.number, "k2")
-    again = store.remember(draft("Use decimals.", "told"), "k3")
+    again = store.remember(draft("Use decimals.", "remembered"), "k3")
     assert again is not None
     assert again.number == 2
     assert texts(store) == ["Use decimals."]
 
 
 def test_what_people_told_is_not_changed_by_a_job(store: LessonStore) -> None:
-    store.remember(draft("Use decimals.", "told"), "k1")
+    store.remember(draft("Use decimals.", "remembered"), "k1")
     assert store.learn([draft("Use decimals.")]) == ()
-    assert store.all()[0].kind == "told"
+    assert store.all()[0].kind == "remembered"
 
 
 def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
@@ -185,7 +185,7 @@ def test_a_full_house_drops_what_is_used_least(store: LessonStore) -> None:
     for number in range(MAX_LEARNED):
         store.learn([draft(f"Fact number {number}.", job=f"j{number}")])
     store.recall("r1", store.all()[5:])
-    store.remember(draft("Use decimals.", "told"), "k1")
+    store.remember(draft("Use decimals.", "remembered"), "k1")
     (new,) = store.learn([draft("The newest.", job="new")])
     there = store.all()
     assert len(there) == MAX_LEARNED + 1, "what people told does not count"
@@ -199,22 +199,22 @@ def test_a_full_house_drops_what_is_used_least(store: LessonStore) -> None:
 
 def test_people_are_told_when_there_is_no_room(store: LessonStore) -> None:
     for number in range(MAX_REMEMBERED):
-        assert store.remember(draft(f"Rule {number}.", "told"), f"k{number}") is not None
-    assert store.remember(draft("One too many.", "told"), "k-more") is None
-    assert store.remember(draft("Rule 3.", "told"), "k-again") is not None, "what is there is no more"
+        assert store.remember(draft(f"Rule {number}.", "remembered"), f"k{number}") is not None
+    assert store.remember(draft("One too many.", "remembered"), "k-more") is None
+    assert store.remember(draft("Rule 3.", "remembered"), "k-again") is not None, "what is there is no more"
     store.forget(1, "k-forget")
-    assert store.remember(draft("One too many.", "told"), "k-more") is not None
+    assert store.remember(draft("One too many.", "remembered"), "k-more") is not None
 
 
 def test_what_a_job_is_shown_is_written_down_once(store: LessonStore) -> None:
     first, second = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
-    assert store.recovered_jobs("j9") is None
+    assert store.lessons_shown_to("j9") is None
     assert store.recall("j9", [first]) == (first,)
     assert store.recall("j9", [second]) == (first,), "whoever comes later is shown the same"
     store.forget(first.number, "k")
-    assert store.recovered_jobs("j9") == (first,), "its prompt does not change under it"
+    assert store.lessons_shown_to("j9") == (first,), "its prompt does not change under it"
     assert store.recall("j10", []) == ()
-    assert store.recovered_jobs("j10") == ()
+    assert store.lessons_shown_to("j10") == ()
 
 
 def test_uses_are_counted_once_a_job(store: LessonStore) -> None:
@@ -237,7 +237,7 @@ def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: SettableClock) 
 def test_what_a_job_taught_can_be_dropped(store: LessonStore) -> None:
     store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     store.learn([draft("Dates are in UTC.", job="j2")])
-    store.remember(draft("Use decimals.", "told"), "k1")
+    store.remember(draft("Use decimals.", "remembered"), "k1")
     assert store.source_jobs() == ("j1", "j2")
     assert [store.forget_job("j1"), store.forget_job("j1"), store.forget_job("")] == [2, 0, 0]
     assert texts(store) == ["Dates are in UTC.", "Use decimals."]

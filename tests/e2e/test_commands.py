@@ -99,7 +99,7 @@ def a_job_that_asks_cannot_have_a_branch_whatever_its_worker_wishes(place: E2ERe
     effect = OpenDraftPullRequest(
         branch="agent-fix/issue-1-x", commit=commit, recipe=recipe, base="main", title="x", body="x"
     )
-    key = server_context.outbox.add(asking.job.id, asking.row.epoch, asking.job_context.place, effect)
+    key = server_context.outbox.add(asking.job.id, asking.row.epoch, asking.job_context.issue_ref, effect)
     refused = place.until(
         lambda: found if (found := server_context.outbox.status(key)) and found.state == "failed" else None,
         "the refusal",

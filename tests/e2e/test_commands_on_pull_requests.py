@@ -178,7 +178,7 @@ def failing_checks_are_mended_until_the_cap(place: E2ERepository) -> None:
     log = "x\n" * 20_000 + "AssertionError: the last line of the log"
     place.checks_end(place.world.add_check(place.repo, head, "lint", "failure", log=log))
     mended = place.comes_to("pr_updated", issue=pull, not_before=first.job.id)
-    assert mended.job_context.aim == "mend"
+    assert mended.job_context.aim == "fix_checks"
     brief = place.asked[-1]
     assert brief.says("the last line of the log")
     assert brief.says("lint")

@@ -124,7 +124,7 @@ async def test_what_one_job_learned_the_next_one_is_shown(site: Site) -> None:
 
 async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_its_process_died(site: Site) -> None:
     store = site.local_context.lessons(site.repository.resolve())
-    store.remember(LessonDraft(text="The shares of nobody are an empty dict.", kind="told", author="ada"), "k1")
+    store.remember(LessonDraft(text="The shares of nobody are an empty dict.", kind="remembered", author="ada"), "k1")
     gone = Citation(path=wallet_project.TEST, commit="a" * 40, digest="0" * 32)
     store.learn([LessonDraft(text="`bill` of nobody is tested.", kind="trap", citation=gone, job="j0", author="agent")])
     journal = MemoryJournal(die_at="turn.1.answer", moment="after")
@@ -134,7 +134,7 @@ async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_
     assert "- 1 (told by ada): The shares of nobody are an empty dict." in before
     store.forget(1, "k2")
     assert [each.number for each in site.lessons] == [], "the line that bore it out is not there"
-    store.remember(LessonDraft(text="The shares of nobody are None.", kind="told", author="ada"), "k3")
+    store.remember(LessonDraft(text="The shares of nobody are None.", kind="remembered", author="ada"), "k3")
     result = await site.work(SECOND, NEXT_ISSUE, journal.resumed())
     assert site.brief == before
     assert "Used 1 lesson of earlier jobs here: (1) The shares of nobody are an empty dict." in site.notes(result)
@@ -142,7 +142,7 @@ async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_
 
 async def test_where_none_are_kept_nothing_is_recalled(site: Site) -> None:
     site.local_context.lessons(site.repository.resolve()).remember(
-        LessonDraft(text="Nobody pays.", kind="told", author="ada"), "k1"
+        LessonDraft(text="Nobody pays.", kind="remembered", author="ada"), "k1"
     )
     off = {"PATH": os.environ["PATH"], "AGENT_FIX_LESSONS": "off"}
     site.local_context = LocalContext(settings_from(off, site.place / "state"))

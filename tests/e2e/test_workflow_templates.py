@@ -125,7 +125,7 @@ def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(
     }
     payload = {"action": "completed", "workflow_run": finished}
     payload |= {"repository": event["repository"], "sender": event["sender"]}
-    acted, _ = owned.act("agent-fix-ci.yml", "mend", "workflow_run", payload)
+    acted, _ = owned.act("agent-fix-ci.yml", "fix-checks", "workflow_run", payload)
     assert acted.reached("solve"), acted.log[-4_000:]
     (again,) = repository.site.pulls()
     assert again.number == pull.number

@@ -118,7 +118,7 @@ class AgentHarness:
 
     def report(self, text: str, who: str = "octocat") -> None:
         """People speak to the agent; from anywhere, also while a model answers."""
-        self.said.append(UserMessage(seq=10 * len(self.said) + 10, who=who, text=text))
+        self.said.append(UserMessage(seq=10 * len(self.said) + 10, author=who, text=text))
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
         return tuple(said for said in self.said if said.seq > seq)

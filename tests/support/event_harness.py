@@ -204,7 +204,7 @@ class EventHarness:
         commissioned = self.stores.job_queries.get(job)
         assert row is not None
         assert commissioned is not None
-        self.stores.outbox.add(job, row.epoch, commissioned.job_context.place, UpdateStatusComment(body="…"))
+        self.stores.outbox.add(job, row.epoch, commissioned.job_context.issue_ref, UpdateStatusComment(body="…"))
         while claim := self.stores.outbox.claim("publisher"):
             url = f"https://github.example/x#issuecomment-{comment.id}"
             self.stores.outbox.done(claim, Receipt(url=url if isinstance(claim.effect, UpdateStatusComment) else ""))

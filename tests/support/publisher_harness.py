@@ -148,19 +148,19 @@ class PublisherHarness:
             date=made.created_at,
             parents=where.parents,
         ).model_copy(update=changes.pop("recipe", {}))
-        commit = commit_of(self.mirror(where.place.repository), patch, recipe)
+        commit = commit_of(self.mirror(where.issue_ref.repository), patch, recipe)
         self.store.enter(made.id, "publishing")
         result = self.result(made, where, commit, digest).model_copy(update=changes.pop("result", {}))
         effect = self.effect(made, where, result, recipe).model_copy(update=changes)
-        key = self.outbox.add(made.id, claim.epoch, where.place, effect)
+        key = self.outbox.add(made.id, claim.epoch, where.issue_ref, effect)
         self.queue.hand_over(claim, result.model_dump(mode="json"))
         self.queue.release(claim)
         return key
 
     def result(self, made: Job, where: JobContext, commit: str, patch: str) -> JobResult:
-        changes = self.mirror(where.place.repository).diff_stat(made.task.base, commit)
+        changes = self.mirror(where.issue_ref.repository).diff_stat(made.task.base, commit)
         return JobResult(
-            exit_status="pr_updated" if where.goal == "same_branch" else "pr_opened",
+            exit_status="pr_updated" if where.publish_target == "same_branch" else "pr_opened",
             plan=Plan(summary="Half cents are rounded down.", steps=("Round half up.", "Add a test.")),
             verification=verification(),
             summary="Half cents go up.",
@@ -175,7 +175,7 @@ class PublisherHarness:
     def effect(
         self, made: Job, where: JobContext, result: JobResult, recipe: CommitRecipe
     ) -> OpenDraftPullRequest | PushCommits:
-        if where.goal == "same_branch":
+        if where.publish_target == "same_branch":
             return PushCommits(branch=made.branch, commit=result.commit, recipe=recipe, expected=where.expected)
         assert result.verification is not None
         return OpenDraftPullRequest(

@@ -20,13 +20,13 @@ def issue_ref(number: int = 3, repository: int = 2) -> IssueRef:
 
 def job_context(where: IssueRef | None = None, **changes: Any) -> JobContext:
     values: dict[str, Any] = {
-        "place": where or issue_ref(),
+        "issue_ref": where or issue_ref(),
         "aim": "fix",
         "trigger": "issue",
         "login": "ada",
         "author": BOT,
         "config": RepoConfig(),
-        "goal": "new_branch",
+        "publish_target": "new_branch",
         "base_ref": "main",
     }
     return JobContext.model_validate(values | changes)

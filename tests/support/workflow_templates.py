@@ -26,7 +26,7 @@ JOBS: Mapping[tuple[str, str], frozenset[Purpose]] = {
     ("agent-fix.yml", "now"): frozenset(
         {Purpose.ACCOUNTS, Purpose.READ, Purpose.COMMENT, Purpose.READ_RUN, Purpose.CANCEL_RUN}
     ),
-    ("agent-fix-ci.yml", "mend"): WORK,
+    ("agent-fix-ci.yml", "fix-checks"): WORK,
     ("agent-fix-sweep.yml", "sweep"): frozenset({Purpose.ACCOUNTS, Purpose.READ, Purpose.READ_RUN}),
 }
 """What the action does in each job of the templates."""

@@ -23,11 +23,11 @@ class AgentRun(Record):
     checkpoint: Checkpoint
     cut_short: str = ""
     """Why it was stopped early: the money, turns or minutes were used."""
-    heard: int = 0
+    last_message: int = 0
     """The number of the last user message in its task."""
     again: bool = False
     """True if it was started to continue its conversation."""
-    spoken_to: bool = False
+    interrupted: bool = False
     """True if people wrote while it worked: it is started again with their messages, whatever it submitted."""
 
     @property
@@ -45,7 +45,7 @@ def lines(runs: Sequence[AgentRun]) -> Iterator[str]:
         steps = [_step(run.number, exchange) for exchange in run.exchanges] or [_step(run.number, None)]
         model_seconds = sum(exchange.seconds for exchange in run.exchanges)
         steps[-1]["ended"] = {
-            **run.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "spoken_to"}),
+            **run.model_dump(mode="json", include={"exit_code", "output", "submission", "cut_short", "interrupted"}),
             "files": [state.path for state in run.checkpoint.files],
         }
         steps[-1]["seconds"]["actions"] = round(max(0.0, run.seconds - model_seconds), 3)

@@ -36,7 +36,7 @@ class ExternalRunner:
     context: RunnerContext
     model_socket: ModelSocket
     user_messages_interrupt: float = MESSAGE_CHECK_SECONDS
-    rounds: list[AgentRun] = field(default_factory=list)
+    runs: list[AgentRun] = field(default_factory=list)
     _started: int = 0
 
     @property
@@ -53,22 +53,22 @@ class ExternalRunner:
             before = self._started
             start = partial(self._start, number, assignment, answer, checkpoints)
             run = await context.journal.step(self._run_name(number), AgentRun, start)
-            self.rounds.append(run)
+            self.runs.append(run)
             if run.cut_short and self._started == before:
                 continue  # in another process; the limit was raised before the job was resumed
             if run.cut_short:
                 return self._ending("limit_reached", run.cut_short, None)
-            if run.spoken_to or (run.again and not run.turns):
+            if run.interrupted or (run.again and not run.turns):
                 continue  # with the new messages; or from the beginning if there is no conversation to continue
             if run.submission is None:
                 return self._without_submission(run)
             answer = await review(run.submission)
             if answer.accepted:
                 return self._ending("submitted", "", run.submission)
-            if sum(not (each.cut_short or each.spoken_to) for each in self.rounds) >= ROUNDS:
+            if sum(not (each.cut_short or each.interrupted) for each in self.runs) >= ROUNDS:
                 break
-        reason = f"{self.recipe.title} was started {len(self.rounds)} times, and its change was not accepted."
-        return self._ending("error", reason, self.rounds[-1].submission)
+        reason = f"{self.recipe.title} was started {len(self.runs)} times, and its change was not accepted."
+        return self._ending("error", reason, self.runs[-1].submission)
 
     async def _start(
         self, number: int, assignment: Assignment, answer: ReviewResult | None, checkpoints: Checkpoints
@@ -94,19 +94,19 @@ class ExternalRunner:
             submission=output.submission or _submission_of_changes(output.exchanges, checkpoint),
             checkpoint=checkpoint,
             cut_short=output.cut_short,
-            heard=task.last_message,
+            last_message=task.last_message,
             again=task.again,
-            spoken_to=bool(await self.context.user_messages.since(task.last_message)),
+            interrupted=bool(await self.context.user_messages.since(task.last_message)),
         )
 
     async def _task(self, assignment: Assignment, answer: ReviewResult | None) -> AgentTask:
         """The whole task; for an agent that continues its conversation, only what is new."""
         messages = await self.context.user_messages.since(0)
         last_message = messages[-1].seq if messages else 0
-        if self.recipe.again and self._started and self.rounds[-1].turns:
-            last_known = self.rounds[-1].heard
+        if self.recipe.again and self._started and self.runs[-1].turns:
+            last_known = self.runs[-1].last_message
             new = [message for message in messages if message.seq > last_known]
-            feedback = "" if answer is None or self.rounds[-1].spoken_to else answer.text
+            feedback = "" if answer is None or self.runs[-1].interrupted else answer.text
             return AgentTask(
                 render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), last_message, again=True
             )
@@ -122,11 +122,11 @@ class ExternalRunner:
         return f"{self.name}.{number}"
 
     def _seconds_left(self) -> float:
-        used = sum(done.seconds for done in self.rounds)
+        used = sum(done.seconds for done in self.runs)
         return max(1.0, self.context.budget.minutes * 60 - used)
 
     def _turns_left(self) -> int:
-        return max(0, self.context.budget.steps - sum(done.turns for done in self.rounds))
+        return max(0, self.context.budget.steps - sum(done.turns for done in self.runs))
 
     def _without_submission(self, run: AgentRun) -> RunnerEnding:
         """The ending for a start without a change and without a submission."""
@@ -139,17 +139,17 @@ class ExternalRunner:
         )
 
     def _ending(self, status: str, reason: str, submission: Submission | None) -> RunnerEnding:
-        turns = sum(done.turns for done in self.rounds)
+        turns = sum(done.turns for done in self.runs)
         return RunnerEnding.model_validate(
             {"exit_status": status, "submission": submission, "turns": turns, "reason": reason}
         )
 
     async def _restore(self, checkpoints: Checkpoints) -> None:
         """Restore the tree that the last finished start left; an interrupted start is repeated from there."""
-        await checkpoints.restore(self.rounds[-1].checkpoint if self.rounds else checkpoints.clean)
+        await checkpoints.restore(self.runs[-1].checkpoint if self.runs else checkpoints.clean)
 
     def trajectory(self) -> Iterator[str]:
-        return lines(self.rounds)
+        return lines(self.runs)
 
 
 def _messages_section(messages: Sequence[UserMessage]) -> str:
@@ -169,4 +169,7 @@ def _submission_of_changes(exchanges: Sequence[Exchange], checkpoint: Checkpoint
     """A submission for a change that the agent did not submit, from its last message and the tests it changed."""
     if checkpoint.clean:
         return None
-    return Submission(summary=last_words(exchanges)[:4_000] or "The agent said nothing of its change.", asked=True)
+    return Submission(
+        summary=last_words(exchanges)[:4_000] or "The agent said nothing of its change.",
+        reproduction_was_requested=True,
+    )

@@ -28,7 +28,7 @@ def learned_lessons_note(lessons: Sequence[Lesson], forget: str = "/agent forget
 
 
 def _origin(lesson: Lesson) -> str:
-    if lesson.kind == "told":
+    if lesson.kind == "remembered":
         return f"told by {one_line(lesson.author)}"
     where = f", {lesson.citation.path}" if lesson.citation else ""
     return f"{lesson.kind.replace('_', ' ')}{where}"

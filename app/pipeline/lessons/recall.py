@@ -26,7 +26,7 @@ class ChosenLessons(NamedTuple):
 
 async def recall(lessons: LessonStore, ranking: LessonRanking, tree: Tree, job: str, task: Task) -> tuple[Lesson, ...]:
     """A job's lessons, always the same on repeated calls: its prompt must not change after a crash."""
-    known = await asyncio.to_thread(lessons.recovered_jobs, job)
+    known = await asyncio.to_thread(lessons.lessons_shown_to, job)
     if known is not None:
         return known
     stored = await asyncio.to_thread(lessons.all)
@@ -44,7 +44,7 @@ def question(task: Task) -> str:
 def in_order(ranked: Sequence[Lesson], stored: Sequence[Lesson]) -> tuple[Lesson, ...]:
     """The most similar first, then those from people (newest first), then how tests are run, then the other similar
     ones."""
-    from_people = [lesson for lesson in reversed(stored) if lesson.kind == "told"]
+    from_people = [lesson for lesson in reversed(stored) if lesson.kind == "remembered"]
     tests = [lesson for lesson in reversed(stored) if lesson.kind == "how_to_test"]
     ordered = [*ranked[:BY_LIKENESS], *from_people, *tests, *ranked[BY_LIKENESS:]]
     return tuple({lesson.number: lesson for lesson in ordered}.values())

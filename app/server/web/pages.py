@@ -180,7 +180,7 @@ class DashboardPages:
         server, job_context = f"{self._settings.github_url}/", page.job_context
         issue = commit = ""
         if job_context is not None:
-            place = job_context.place
+            place = job_context.issue_ref
             repository = f"{server}{formatting.path_of(place.owner)}/{formatting.path_of(place.name)}"
             issue = f"{repository}/{'pull' if page.listed.is_pull_request else 'issues'}/{place.number}"
             if page.result is not None and page.result.commit:

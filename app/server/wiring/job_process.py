@@ -53,7 +53,7 @@ class MessageFeed:
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
         messages = await asyncio.to_thread(self.server_context.messages.since, self.job, seq, "steer")
-        return tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
+        return tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
 
 
 class ServerJobRunner(JobRunner):
@@ -98,7 +98,7 @@ class ServerJobRunner(JobRunner):
             plan = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
             await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=plan))
             raise questions_wait(questions)
-        answers = tuple(UserMessage(seq=each.seq, who=each.who, text=each.text) for each in messages)
+        answers = tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
         return QuestionAnswers(questions=questions, messages=answers)
 
     def _show(self, result: JobResult) -> None:
@@ -131,17 +131,17 @@ class ServerJobRunner(JobRunner):
         if result.exit_status != "pr_opened" or verification is None:
             store.finish(job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
             return
-        if self._job_context.goal == "same_branch":
+        if self._job_context.publish_target == "same_branch":
             result = result.model_copy(update={"exit_status": "pr_updated"})
         effect = self._effect(result, verification)
-        self._server_context.outbox.add(job.id, self._claim.epoch, self._job_context.place, effect)
+        self._server_context.outbox.add(job.id, self._claim.epoch, self._job_context.issue_ref, effect)
         failpoint("publish.wanted")
         self._server_context.queue.hand_over(self._claim, result.model_dump(mode="json"))
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context
         recipe = self._recipe(result.patch, result.summary)
-        if job_context.goal == "same_branch":
+        if job_context.publish_target == "same_branch":
             return PushCommits(branch=job.branch, commit=result.commit, expected=job_context.expected, recipe=recipe)
         return OpenDraftPullRequest(
             branch=job.branch,
@@ -182,12 +182,12 @@ class JobProcess:
         found = self.server_context.job_queries.get(self.claim.job)
         if found is None:
             raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
-        job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.place.repository)
+        job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.issue_ref.repository)
         job = found.job
-        self._fetch_missing(mirror, job_context.place.repository, job.task.base, *job_context.parents[:1])
+        self._fetch_missing(mirror, job_context.issue_ref.repository, job.task.base, *job_context.parents[:1])
         if fix := job.task.fixed_by:
-            self._fetch_missing(mirror, job_context.place.repository, fix)
-            self._fetch_missing(mirror, job_context.place.repository, *mirror.parents(fix)[:1])
+            self._fetch_missing(mirror, job_context.issue_ref.repository, fix)
+            self._fetch_missing(mirror, job_context.issue_ref.repository, *mirror.parents(fix)[:1])
         progress = StoredProgress(self.store, job.id, watcher, streams=True)
         inputs = JobInputs(
             job=job,
@@ -205,7 +205,7 @@ class JobProcess:
     def _lessons(self, job_context: JobContext) -> SqlLessonStore | None:
         if self.server_context.settings.lessons == "off":
             return None
-        return self.server_context.lessons(job_context.place.repository, self.claim.epoch)
+        return self.server_context.lessons(job_context.issue_ref.repository, self.claim.epoch)
 
     def ledger(self, job: Job, job_context: JobContext) -> SqlLedger:
         """The job's account, limited by its own cap and by the daily caps."""

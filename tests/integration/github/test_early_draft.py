@@ -119,7 +119,7 @@ async def test_nothing_is_opened_before_the_plan_stands(
     assert fake_github.repo.pulls == []
     where = harness.commissioned(made.id)
     effect = OpenEarlyDraft(branch=made.branch, base="main", title="x", body="x")
-    harness.outbox.add(made.id, where.row.epoch, where.job_context.place, effect)
+    harness.outbox.add(made.id, where.row.epoch, where.job_context.issue_ref, effect)
     await see(harness, fake_github)
     assert (fake_github.repo.pulls, fake_github.repo.pushes) == ([], []), "whoever wishes for it"
     harness.store.enter(made.id, "working")
@@ -132,9 +132,9 @@ async def test_nothing_is_opened_before_the_plan_stands(
     ("config", "changes", "job"),
     [
         (RepoConfig(), {}, {}),
-        (EARLY, {"aim": "plan", "goal": "nowhere"}, {"plan_mode": "only"}),
-        (EARLY, {"aim": "ask", "goal": "nowhere"}, {"aim": "ask", "plan_mode": "none"}),
-        (EARLY, {"aim": "follow_up", "goal": "sibling"}, {}),
+        (EARLY, {"aim": "plan", "publish_target": "nowhere"}, {"plan_mode": "only"}),
+        (EARLY, {"aim": "ask", "publish_target": "nowhere"}, {"aim": "ask", "plan_mode": "none"}),
+        (EARLY, {"aim": "follow_up", "publish_target": "sibling"}, {}),
     ],
 )
 async def test_only_the_work_on_an_issue_opens_one(
@@ -149,7 +149,7 @@ async def test_only_the_work_on_an_issue_opens_one(
     await see(harness, fake_github)
     assert harness.outbox.status(early_key(made.id)) is None
     effect = OpenEarlyDraft(branch=made.branch, base="main", title="x", body="x")
-    key = harness.outbox.add(made.id, where.row.epoch, where.job_context.place, effect)
+    key = harness.outbox.add(made.id, where.row.epoch, where.job_context.issue_ref, effect)
     await see(harness, fake_github)
     assert harness.standing(key).state == "failed", "whatever its worker wishes"
     assert fake_github.repo.pushes == []
@@ -178,7 +178,7 @@ async def test_it_is_asked_again_whether_it_may_be(
             fake_github.world.installations = {again.id: again, **fake_github.world.installations}
     effect = OpenEarlyDraft(branch=branch, base=base, title="x", body="x")
     row = harness.commissioned(made.id).row
-    key = harness.outbox.add(made.id, row.epoch, where.job_context.place, effect)
+    key = harness.outbox.add(made.id, row.epoch, where.job_context.issue_ref, effect)
     await harness.publish()
     assert harness.standing(key).state == "failed"
     assert all(
@@ -373,7 +373,7 @@ async def test_a_worker_cannot_say_which_commits_give_way(
     harness.outbox.add(
         also.id,
         0,
-        where.job_context.place,
+        where.job_context.issue_ref,
         UpdateDraftStatus(section="x", close=True, branch="agent-fix/mine", commit=theirs),
     )
     await see(harness, fake_github)

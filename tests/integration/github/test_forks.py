@@ -36,7 +36,9 @@ def from_a_fork(fake_github: FakeGitHubSetup) -> Issue:
 
 async def beside(harness: PublisherHarness, fake_github: FakeGitHubSetup, pull: Issue, **changes: Any) -> str:
     """A sibling of that pull request, worked on and as far published as it may be."""
-    made = await harness.admit(number=pull.number, aim="follow_up", goal="sibling", pull=pull.number, **changes)
+    made = await harness.admit(
+        number=pull.number, aim="follow_up", publish_target="sibling", pull=pull.number, **changes
+    )
     await harness.work(made)
     for _ in range(4):
         await harness.everything()
@@ -90,7 +92,8 @@ async def test_nor_is_anything_that_starts_them_later(
     assert ours.pull is not None
     head, pushed = fake_github.repo.branches[ours.pull.head], list(fake_github.repo.pushes)
     made = await harness.admit(
-        base=head, number=ours.number, aim=aim, goal="same_branch", pull=ours.number, expected=head, config=AUTO,
+        base=head, number=ours.number, aim=aim, publish_target="same_branch", pull=ours.number,
+        expected=head, config=AUTO,
         job_changes={"branch": ours.pull.head, "plan_mode": "none"},
     )  # fmt: skip
     await harness.work(made, {} if aim == "ci" else {"app/money.py": "half = 0.125\n"})
@@ -104,7 +107,7 @@ async def test_a_fork_is_worked_on_with_ci_held_back_whatever_the_configuration_
     pull = front.open_pull(front.person("mallory", "none"), fork=999)
     await front.says("/agent fix the rounding", pull)
     job_context = front.job.job_context
-    assert (job_context.goal, job_context.config.ci, job_context.fork) == ("sibling", "manual", True)
+    assert (job_context.publish_target, job_context.config.ci, job_context.fork) == ("sibling", "manual", True)
 
 
 @pytest.mark.parametrize(("mark", "ci"), [(FORK_MARK, "manual"), ("", "auto")])
@@ -114,7 +117,7 @@ async def test_so_is_our_own_pull_request_that_holds_a_forks_commits(front: Even
     pull.body = f"Fixes #1\n\n{mark}"
     await front.says("/agent fix the rounding", pull)
     job_context = front.job.job_context
-    assert (job_context.goal, job_context.config.ci, job_context.fork) == ("same_branch", ci, bool(mark))
+    assert (job_context.publish_target, job_context.config.ci, job_context.fork) == ("same_branch", ci, bool(mark))
 
 
 async def test_ci_cannot_be_asked_for_there_and_it_is_said_how_a_person_starts_it(front: EventHarness) -> None:

@@ -252,7 +252,7 @@ async def follow_up(
         base=head,
         number=pull.number,
         aim="follow_up",
-        goal="same_branch",
+        publish_target="same_branch",
         pull=pull.number,
         expected=head,
         job_changes={"branch": pull.pull.head, "plan_mode": "none"},
@@ -316,7 +316,7 @@ async def test_a_person_who_pushes_meanwhile_is_never_overwritten(
     assert pull.pull is not None
     head = fake_github.repo.branches[pull.pull.head]
     made = await harness.admit(
-        base=head, number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number, expected=head,
+        base=head, number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number, expected=head,
         job_changes={"branch": pull.pull.head},
     )  # fmt: skip
     await harness.work(made, {"app/money.py": "half = 0.125\n"})
@@ -340,7 +340,7 @@ async def test_a_branch_that_is_not_the_pull_requests_is_not_pushed(
     branch = "main" if where == "default" else "feature"
     head = fake_github.repo.branches[branch]
     made = await harness.admit(
-        base=head, number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number, expected=head,
+        base=head, number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number, expected=head,
         job_changes={"branch": branch},
     )  # fmt: skip
     await harness.work(made, {"a.py": "x = 2\n"})
@@ -408,7 +408,7 @@ async def test_an_answer_stands_where_resolving_is_refused(
         fake_github.repo, pull, fake_github.owner, path="app/money.py", line=1, body="why?"
     )
     refusal = '{"data": null, "errors": [{"type": "FORBIDDEN", "message": "Resource not accessible by integration"}]}'
-    made = await harness.admit(number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number)
+    made = await harness.admit(number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number)
     answer = AnswerReviewThread(comment=thread.comments[0], body="Because.", thread=thread.id)
 
     class RefusesToResolve(Fault):
@@ -433,7 +433,9 @@ async def test_a_fork_is_answered_beside_it(harness: PublisherHarness, fake_gith
         fake_github.repo, pull, fake_github.owner, path="app/money.py", line=1, body="why?"
     )
     refs = [{"comment": thread.comments[0], "thread": thread.id, "path": "app/money.py", "start": 1, "end": 1}]
-    made = await harness.admit(number=pull.number, aim="follow_up", goal="sibling", pull=pull.number, threads=refs)
+    made = await harness.admit(
+        number=pull.number, aim="follow_up", publish_target="sibling", pull=pull.number, threads=refs
+    )
     await harness.work(made)
     await finish(harness)
     state, result = harness.ended(made.id)

@@ -194,8 +194,8 @@ async def test_another_repository_of_this_name_is_not_taken_for_it(
 @pytest.mark.parametrize(
     ("commissioned", "job"),
     [
-        ({"goal": "nowhere"}, {}),
-        ({"aim": "ask", "goal": "nowhere"}, {"aim": "ask"}),
+        ({"publish_target": "nowhere"}, {}),
+        ({"aim": "ask", "publish_target": "nowhere"}, {"aim": "ask"}),
         ({}, {"aim": "ask"}),
         ({}, {"plan_mode": "only"}),
         ({"aim": "plan"}, {}),

@@ -176,7 +176,7 @@ async def test_a_job_that_is_taken_up_again_is_told_of_again(
 async def test_a_question_beside_the_work_changes_no_label(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
-    made = await harness.admit(aim="ask", goal="nowhere", trigger="comment:77", job_changes={"aim": "ask"})
+    made = await harness.admit(aim="ask", publish_target="nowhere", trigger="comment:77", job_changes={"aim": "ask"})
     comment = fake_github.world.comment(fake_github.repo, fake_github.issue, fake_github.owner, "/agent ask where?")
     with harness.engine.begin() as db:
         where = harness.commissioned(made.id).job_context.model_copy(update={"trigger": f"comment:{comment.id}"})
@@ -194,7 +194,7 @@ async def test_a_job_of_a_pull_request_is_told_there(harness: PublisherHarness, 
     pull = fake_github.world.open_issue(
         fake_github.repo, fake_github.owner, "Mine", pull=Pull("feature", "main", draft=False)
     )
-    await harness.admit(number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number)
+    await harness.admit(number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number)
     await harness.everything()
     assert harness.comments() == []
     assert len(harness.comments(pull.number)) == 1

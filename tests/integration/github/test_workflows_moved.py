@@ -140,7 +140,7 @@ async def test_a_forks_own_workflow_is_not_put_down_to_the_base(
         fake_github.repo, fake_github.owner, "Theirs", pull=Pull("theirs", "main", draft=False, fork=9)
     )
     made = await harness.admit(
-        base=theirs, number=pull.number, aim="follow_up", goal="sibling", pull=pull.number, fork=True
+        base=theirs, number=pull.number, aim="follow_up", publish_target="sibling", pull=pull.number, fork=True
     )
     await harness.work(made)
     await finish(harness)
@@ -155,7 +155,7 @@ async def follow_up(harness: PublisherHarness, fake_github: FakeGitHubSetup, pul
     assert pull.pull is not None
     head = fake_github.repo.branches[pull.pull.head]
     made = await harness.admit(
-        base=head, number=pull.number, aim="follow_up", goal="same_branch", pull=pull.number, expected=head,
+        base=head, number=pull.number, aim="follow_up", publish_target="same_branch", pull=pull.number, expected=head,
         job_changes={"branch": pull.pull.head, "plan_mode": "none"},
     )  # fmt: skip
     await harness.work(made, {"app/money.py": "half = 0.125\n"})

@@ -77,7 +77,7 @@ class ScriptedTexts:
         self.bodies.append(body)
         line = self.lines[len(self.bodies) - 1]
         if line.startswith("# ada: "):
-            self.words.append(UserMessage(seq=len(self.words) + 1, who="ada", text=line.partition("\n")[0][7:]))
+            self.words.append(UserMessage(seq=len(self.words) + 1, author="ada", text=line.partition("\n")[0][7:]))
         message = {"role": "assistant", "content": line}
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
         return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
@@ -192,7 +192,7 @@ async def test_what_speaks_against_it_is_the_next_task(case_runner: RunnerHarnes
         ReviewResult(accepted=False, text="Newly failing: test_money."),
         ReviewResult(accepted=True),
     ]
-    case_runner.words = [UserMessage(seq=1, who="ada", text="Mind the sign.")]
+    case_runner.words = [UserMessage(seq=1, author="ada", text="Mind the sign.")]
     model = ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"])
     ending = await case_runner.work(model)
     assert ending.exit_status == "submitted"
@@ -212,7 +212,7 @@ async def test_it_is_not_started_for_ever(case_runner: RunnerHarness) -> None:
 async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(case_runner: RunnerHarness) -> None:
     ending = await case_runner.work(ScriptedTexts([FIX, "exit"]))
     assert ending.exit_status == "submitted"
-    assert case_runner.submitted == [Submission(summary="exit", asked=True)]
+    assert case_runner.submitted == [Submission(summary="exit", reproduction_was_requested=True)]
 
 
 @pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
@@ -296,7 +296,7 @@ async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: 
     case_runner.journal = MemoryJournal(die_at="parrot.2", moment="during")
     with pytest.raises(Died):
         await case_runner.work(ScriptedTexts([FIX, HAND_IN, "exit", HAND_IN, "exit"]))
-    case_runner.words.append(UserMessage(seq=1, who="ada", text="Mind the sign."))
+    case_runner.words.append(UserMessage(seq=1, author="ada", text="Mind the sign."))
     case_runner.journal, case_runner.submitted = case_runner.journal.resumed(), []
     model = ScriptedTexts([HAND_IN, "exit"])
     ending = await case_runner.work(model)
@@ -328,7 +328,7 @@ async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: Runner
     assert case_runner.ledger.spent() == 4 * 110
     assert case_runner.ledger.totals().pending == 0
     assert case_runner.runner is not None
-    assert [done.spoken_to for done in case_runner.runner.rounds] == [True, False]
+    assert [done.interrupted for done in case_runner.runner.runs] == [True, False]
 
 
 async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runner: RunnerHarness) -> None:

@@ -97,9 +97,9 @@ async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path)
     site = Site(tmp_path)
     site.admit()
     known = site.server_context.lessons(issue_ref().repository)
-    known.remember(LessonDraft(text="Money is in whole cents.", kind="told", author="ada"), "k1")
+    known.remember(LessonDraft(text="Money is in whole cents.", kind="remembered", author="ada"), "k1")
     site.server_context.lessons(issue_ref().repository + 1).remember(
-        LessonDraft(text="Money is Decimal.", kind="told", author="eve"), "k1"
+        LessonDraft(text="Money is Decimal.", kind="remembered", author="eve"), "k1"
     )
     async with site.working():
         row = await site.until(is_handed_over)

@@ -266,9 +266,9 @@ def test_what_is_needed_later_survives_two_compactions() -> None:
         "app/money.py:31: in split\nE       ValueError: one cent is lost\nFAILED tests/test_money.py::test_split - x"
     )
     made.add(step(1, failing))
-    words = (UserMessage(seq=10, who="octocat", text="Keep split() public."),)
+    words = (UserMessage(seq=10, author="octocat", text="Keep split() public."),)
     asked, turn = step(2)
-    made.add(Step(asked, turn.model_copy(update={"words": words})))
+    made.add(Step(asked, turn.model_copy(update={"user_messages": words})))
     asked, turn = step(3, "The suite fails newly: tests/test_bill.py::test_all")
     made.add(Step(asked, turn.model_copy(update={"fate": "rejected"})))
     for first in (4, 40):

@@ -153,7 +153,7 @@ async def test_the_reproduction_that_had_to_be_asked_for_is_marked(tmp_path: Pat
     harness = AgentHarness(tmp_path, [FIX, BARE_SUBMIT, SUBMIT])
     await harness.work()
     assert "there is no reproduction" in harness.seen(2)
-    assert [submission.asked for submission in harness.submissions] == [True]
+    assert [submission.reproduction_was_requested for submission in harness.submissions] == [True]
 
 
 async def test_a_merge_needs_no_reproduction(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_a_question_is_asked_as_one() -> None:
 
 def test_answers_stand_below_their_questions() -> None:
     answers = QuestionAnswers(
-        questions=("Which currency?",), messages=(UserMessage(seq=4, who="octo\ncat", text="Euro."),)
+        questions=("Which currency?",), messages=(UserMessage(seq=4, author="octo\ncat", text="Euro."),)
     )
     assert "Asked:\n- Which currency?\n\nocto cat answered: Euro." in brief(answers=[answers])
 

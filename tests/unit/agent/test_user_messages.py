@@ -41,7 +41,7 @@ async def test_words_are_notes_of_the_turn_in_which_they_came(tmp_path: Path) ->
     first, second, _ = prompts(harness)
     assert "Use sum()." not in first
     assert second.endswith("From the maintainer, who may ask: Use sum().")
-    assert [len(step.turn.words) for step in harness.steps] == [1, 0, 0]
+    assert [len(step.turn.user_messages) for step in harness.steps] == [1, 0, 0]
     for request in harness.model.requests:
         check_protocol(request)
 
@@ -51,7 +51,7 @@ async def test_words_that_came_before_a_submission_are_read_first_and_nothing_is
     harness.plays(FIX, meanwhile(harness, SUBMIT, "And the README."), MORE, SUBMIT)
     ending = await harness.work()
     assert ending.exit_status == "submitted"
-    assert [step.turn.fate for step in harness.steps] == [None, "words_first", None, "accepted"]
+    assert [step.turn.fate for step in harness.steps] == [None, "messages_first", None, "accepted"]
     assert len(harness.submissions) == 1
     assert "people said something" in harness.seen(2)
     assert prompts(harness)[2].endswith("who may ask: And the README.")
@@ -62,7 +62,7 @@ async def test_words_that_came_during_verification_keep_it_from_being_the_end(tm
     harness.during_review = ["One more thing."]
     ending = await harness.work()
     assert ending.exit_status == "submitted"
-    assert [step.turn.fate for step in harness.steps] == [None, "words_first", None, "accepted"]
+    assert [step.turn.fate for step in harness.steps] == [None, "messages_first", None, "accepted"]
     assert len(harness.submissions) == 2
     assert prompts(harness)[2].endswith("who may ask: One more thing.")
 
@@ -114,13 +114,13 @@ async def test_many_words_are_taken_in_over_several_turns_and_none_is_lost(tmp_p
     for number in range(2 * MAX_MESSAGES + 1):
         harness.report(f"word {number}.")
     assert (await harness.work()).exit_status == "submitted"
-    heard = [said.text for step in harness.steps for said in step.turn.words]
+    heard = [said.text for step in harness.steps for said in step.turn.user_messages]
     assert heard == [f"word {number}." for number in range(2 * MAX_MESSAGES + 1)]
-    assert [step.turn.fate for step in harness.steps] == [None, None, "words_first", "accepted"]
+    assert [step.turn.fate for step in harness.steps] == [None, None, "messages_first", "accepted"]
 
 
 def test_long_words_are_cut_and_say_by_how_much() -> None:
-    text = format_messages([UserMessage(seq=1, who="octocat", text="x" * (MAX_MESSAGE_CHARACTERS + 1_234))])
+    text = format_messages([UserMessage(seq=1, author="octocat", text="x" * (MAX_MESSAGE_CHARACTERS + 1_234))])
     assert len(text) < MAX_MESSAGE_CHARACTERS + 100
     assert text.endswith("(… 1,234 more characters are left out)")
 
@@ -160,7 +160,7 @@ async def test_a_crash_anywhere_loses_no_word_and_tells_none_twice(
     harness.journal = harness.journal.resumed()
     assert (await harness.work()).exit_status == "submitted"
     assert harness.model.left == 0
-    assert [said.text for each in harness.steps for said in each.turn.words] == ["first", "second"]
+    assert [said.text for each in harness.steps for said in each.turn.user_messages] == ["first", "second"]
     assert harness.model.requests[-1] == whole.model.requests[-1]
 
 
@@ -172,4 +172,4 @@ async def test_what_is_said_while_nobody_works_is_heard_by_the_next_process(tmp_
     harness.report("Wait for me.")
     harness.journal = harness.journal.resumed()
     assert (await harness.work()).exit_status == "submitted"
-    assert [step.turn.fate for step in harness.steps] == [None, None, "words_first", "accepted"]
+    assert [step.turn.fate for step in harness.steps] == [None, None, "messages_first", "accepted"]

@@ -30,7 +30,7 @@ def test_told_listed_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert "   1  Amounts are integer cents.\n      told by you, shown to 0 jobs, until " in capsys.readouterr().out
     assert lessons(place, "list", "--json") == 0
     (listed,) = json.loads(capsys.readouterr().out)
-    assert (listed["number"], listed["text"], listed["kind"]) == (1, "Amounts are integer cents.", "told")
+    assert (listed["number"], listed["text"], listed["kind"]) == (1, "Amounts are integer cents.", "remembered")
     assert lessons(place, "forget", "1") == 0
     assert capsys.readouterr().out == "Lesson 1 was deleted.\n"
     assert lessons(place, "list", "--json") == 0

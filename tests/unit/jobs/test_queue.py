@@ -102,7 +102,7 @@ def test_a_final_job_leaves_its_place(server: Server) -> None:
 
 def test_questions_are_asked_beside_the_living_job(server: Server) -> None:
     server.admit("a")
-    assert server.admit("q", aim="ask", trigger="comment:9", goal="nowhere") == "q"
+    assert server.admit("q", aim="ask", trigger="comment:9", publish_target="nowhere") == "q"
     living = server.job_queries.active(2, 3)
     assert living is not None
     assert living.job.id == "a"

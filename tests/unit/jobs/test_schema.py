@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, OutputError
 from app.jobs.database import open_database
+from app.jobs.lesson_tables import lessons, recalled_lessons
 from app.jobs.schema import ALL, prepare_tables
 from app.jobs.store import JobStore
 from app.jobs.tables import job_contexts, jobs
@@ -89,7 +90,8 @@ CREATE TABLE commissions (job VARCHAR(40) PRIMARY KEY, repository BIGINT NOT NUL
     living VARCHAR(80) UNIQUE, priority INTEGER NOT NULL, ready BOOLEAN NOT NULL, commission JSON NOT NULL,
     created_at FLOAT NOT NULL, told_at FLOAT NOT NULL, told VARCHAR(64) NOT NULL, wants VARCHAR(16) NOT NULL);
 CREATE INDEX ix_commissions_repository ON commissions (repository);
-INSERT INTO commissions VALUES ('j1', 2, 3, '2#3', 1, true, '{"aim": "fix"}', 1.5, 2.5, 'paused', 'money');
+INSERT INTO commissions VALUES ('j1', 2, 3, '2#3', 1, true,
+    '{"aim": "mend", "place": {"number": 3}, "goal": "same_branch"}', 1.5, 2.5, 'paused', 'money');
 CREATE TABLE intents (seq INTEGER PRIMARY KEY, key VARCHAR(160) NOT NULL UNIQUE, job VARCHAR(40) NOT NULL,
     epoch INTEGER NOT NULL, installation BIGINT NOT NULL, place JSON NOT NULL, intent JSON NOT NULL,
     digest VARCHAR(64) NOT NULL, revision INTEGER NOT NULL, state VARCHAR(16) NOT NULL, due FLOAT NOT NULL,
@@ -115,8 +117,9 @@ def test_renamed_tables_and_columns_keep_their_rows(engine: Engine) -> None:
             db.exec_driver_sql(statement)
     prepare_tables(engine)
     assert shape(engine) == WANTED
+    context = {"aim": "fix_checks", "issue_ref": {"number": 3}, "publish_target": "same_branch"}
     kept: dict[str, dict[str, object]] = {
-        "job_contexts": {"active_key": "2#3", "context": {"aim": "fix"}, "posted_state": "paused", "posted_at": 2.5},
+        "job_contexts": {"active_key": "2#3", "context": context, "posted_state": "paused", "posted_at": 2.5},
         "effects": {"key": "j1/reaction", "effect": {"kind": "reaction"}, "issue_ref": {"number": 3}},
         "poll_cursors": {"repository": 2, "at": 7.5},
         "commit_transfers": {"pack": "f1", "requested_at": 3.5},
@@ -142,6 +145,27 @@ def test_renamed_tables_still_allow_one_active_job_for_an_issue(engine: Engine) 
     again = {"repository": 2, "number": 3, "priority": 1, "context": {}, "created_at": 0.0}
     with engine.connect() as db, pytest.raises(sa.exc.IntegrityError):
         db.execute(job_contexts.insert().values(job="j2", active_key="2#3", **again))
+
+
+def test_lessons_that_people_told_an_earlier_version_are_remembered_lessons(engine: Engine) -> None:
+    prepare_tables(engine)
+    row = {
+        "repository": "2",
+        "topic": "t",
+        "text": "Use decimals.",
+        "author": "ada",
+        "created_at": 0.0,
+        "expires_at": 1.0,
+    }
+    with engine.begin() as db:
+        db.execute(lessons.insert().values(number=1, kind="told", **row))
+        shown = [{"number": 1, "kind": "told"}, {"number": 2, "kind": "trap"}]
+        db.execute(recalled_lessons.insert().values(job="j1", repository="2", lessons=shown, at=0.0))
+    prepare_tables(engine)
+    with engine.connect() as db:
+        assert db.execute(sa.select(lessons.c.kind)).scalar_one() == "remembered"
+        renamed = db.execute(sa.select(recalled_lessons.c.lessons)).scalar_one()
+    assert renamed == [{"number": 1, "kind": "remembered"}, {"number": 2, "kind": "trap"}]
 
 
 def test_a_command_line_renames_the_tables_of_its_state_directory(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_nothing_on_its_bench_leads_out() -> None:
 
 async def test_words_are_read_before_the_answer_is_taken(tmp_path: Path) -> None:
     harness = AnswerHarness(tmp_path, [ANSWER, act(("submit", {"summary": "It subtracts, and twice doubles."}))])
-    harness.said.append(UserMessage(seq=1, who="octocat", text="And twice?"))
+    harness.said.append(UserMessage(seq=1, author="octocat", text="And twice?"))
     result = await harness.work(MemoryJournal())
     assert result.summary == "It subtracts, and twice doubles."
     assert "From octocat, who may ask: And twice?" in harness.model.requests[1].messages[-1].content

@@ -415,7 +415,7 @@ def asks(*questions: str) -> Plan:
 
 
 def says(seq: int, text: str) -> UserMessage:
-    return UserMessage(seq=seq, who="octocat", text=text)
+    return UserMessage(seq=seq, author="octocat", text=text)
 
 
 def willing(plans: list[Plan], *said: UserMessage) -> World:

@@ -148,7 +148,7 @@ async def test_an_answer_is_not_bought_twice() -> None:
 
 
 def answered(text: str) -> QuestionAnswers:
-    return QuestionAnswers(questions=("Which currency?",), messages=(UserMessage(seq=1, who="octocat", text=text),))
+    return QuestionAnswers(questions=("Which currency?",), messages=(UserMessage(seq=1, author="octocat", text=text),))
 
 
 async def test_it_is_planned_again_below_with_what_people_answered() -> None:

@@ -79,7 +79,7 @@ def all_replies() -> Iterator[str]:
     lesson = Lesson.model_validate(
         {
             "number": 3,
-            "kind": "told",
+            "kind": "remembered",
             "text": "Run `make fixtures` before the tests.",
             "author": "ada",
             "created": kept,

@@ -122,7 +122,7 @@ def test_a_draft_is_dressed() -> None:
     made = with_template(draft(), MemoryTree(files), where()).body
     assert "## Checklist" in made
     assert "pull_request_target" not in made
-    assert with_template(draft(), MemoryTree(files), where(goal="sibling")).body == BODY, (
+    assert with_template(draft(), MemoryTree(files), where(publish_target="sibling")).body == BODY, (
         "a fork's template is no rule here"
     )
     assert with_template(draft(), MemoryTree({}), where()).body == BODY

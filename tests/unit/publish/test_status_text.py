@@ -99,7 +99,7 @@ def test_the_stages_are_ticked_as_far_as_is_known() -> None:
 
 
 def test_each_kind_of_job_has_its_own_stages() -> None:
-    follow_up = job_context(aim="follow_up", goal="same_branch")
+    follow_up = job_context(aim="follow_up", publish_target="same_branch")
     assert "Pull request updated" in text("working", where=follow_up)
     assert "- [ ] **Conflicts resolved**" in text("working", of=job("j1", conflicts=("a.py",)))
     assert "- [ ] Plan" not in text("working", of=job("j1", plan_mode="none"))
@@ -224,7 +224,7 @@ def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
     told = JobResult(
         exit_status="pr_updated", summary="CI may start: agent-fix pushed an empty commit.", url="https://x.example"
     )
-    made = text("pr_updated", where=job_context(aim="ci", goal="same_branch"), result=told)
+    made = text("pr_updated", where=job_context(aim="ci", publish_target="same_branch"), result=told)
     assert "\n\nCI may start: agent-fix pushed an empty commit.\n\n" in made
     assert "lets CI start" not in made
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))

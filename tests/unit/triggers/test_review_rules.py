@@ -97,13 +97,13 @@ def test_reviews_between_people_are_ignored_silently(config: RepoConfig | Config
 
 
 def test_reviews_are_followed_as_often_as_the_repository_lets_it() -> None:
-    assert order(ask(reviewed(), state(pull=OURS, rounds=2))).aim == "revise"
-    assert skipped(ask(reviewed(), state(pull=OURS, rounds=3))) == ("reviews_cap", True)
-    assert order(ask(reviewed("/agent fix it"), state(pull=OURS, rounds=3))).aim == "fix"
+    assert order(ask(reviewed(), state(pull=OURS, follow_ups=2))).aim == "revise"
+    assert skipped(ask(reviewed(), state(pull=OURS, follow_ups=3))) == ("reviews_cap", True)
+    assert order(ask(reviewed("/agent fix it"), state(pull=OURS, follow_ups=3))).aim == "fix"
 
 
 def test_a_review_joins_the_active_job() -> None:
-    found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", rounds=3)))
+    found = order(ask(reviewed(), state(pull=OURS, job="j1", job_state="working", follow_ups=3)))
     assert (found.aim, found.job) == ("steer", "j1")
     assert replied(ask(reviewed(), state(pull=OURS, job="j1", job_state="paused"))) == "busy"
 
@@ -124,9 +124,9 @@ FAILED = event_of("check_suite", made.checks())
 
 
 def test_failing_checks_of_our_pull_request_start_a_follow_up() -> None:
-    found = order(ask(FAILED, state(pull=OURS, rounds=2)))
+    found = order(ask(FAILED, state(pull=OURS, follow_ups=2)))
     assert (found.aim, found.destination, found.trigger, found.head) == (
-        "mend",
+        "fix_checks",
         "same_branch",
         "check_suite:43",
         OURS.head,
@@ -160,7 +160,7 @@ def test_the_repository_says_whether_and_how_often_checks_are_mended() -> None:
         False,
     )
     assert skipped(ask(FAILED, state(pull=OURS), config=ConfigError("x"))) == ("checks", False)
-    assert skipped(ask(FAILED, state(pull=OURS, rounds=3))) == ("checks_cap", True)
+    assert skipped(ask(FAILED, state(pull=OURS, follow_ups=3))) == ("checks_cap", True)
 
 
 def test_our_own_failing_check_starts_no_follow_up() -> None:

@@ -101,12 +101,12 @@ async def run_selftest(recipe: AgentRecipe, sandbox: Sandbox, socket: Path, scri
         ending = await runner.work(Assignment(brief=BRIEF), _accept)
     except AgentFixError as error:
         return SelftestResult(stopped_at="asked its model", reason=shortened(error.message))
-    stopped = _stopped_at(model, script, runner.rounds, blobs)
+    stopped = _stopped_at(model, script, runner.runs, blobs)
     return SelftestResult(
         stopped_at=stopped,
-        reason=_reason(runner.rounds[-1], ending) if stopped else "",
-        seconds=round(sum(done.seconds for done in runner.rounds), 3),
-        calls=sum(done.turns for done in runner.rounds),
+        reason=_reason(runner.runs[-1], ending) if stopped else "",
+        seconds=round(sum(done.seconds for done in runner.runs), 3),
+        calls=sum(done.turns for done in runner.runs),
     )
 
 
@@ -123,7 +123,7 @@ class Interrupter:
 
     async def since(self, seq: int) -> tuple[UserMessage, ...]:
         if not self.words and self.model.commands_requested == len(self.script.commands):
-            self.words = (UserMessage(seq=1, who="agent-fix", text=f"Do not wait, hand it in. {self.script.note}"),)
+            self.words = (UserMessage(seq=1, author="agent-fix", text=f"Do not wait, hand it in. {self.script.note}"),)
             self.model.begin(self.script.commands[-1:])
         return tuple(message for message in self.words if message.seq > seq)
 
@@ -133,16 +133,16 @@ async def _accept(_: Submission) -> ReviewResult:
 
 
 def _stopped_at(
-    model: ScriptedModel, script: SelftestScript, rounds: Sequence[AgentRun], blobs: "_MemoryBlobs"
+    model: ScriptedModel, script: SelftestScript, runs: Sequence[AgentRun], blobs: "_MemoryBlobs"
 ) -> SelftestAct | Literal[""]:
     """The first step without proof that it happened."""
-    last = rounds[-1]
+    last = runs[-1]
     files = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
     acts: dict[SelftestAct, bool] = {
         "asked its model": bool(model.bodies),
         "executed commands": script.nonce in model.observe(0),
         "changed the file": files == {PATH: AFTER.encode()},
-        "went on with its conversation": len(rounds) == 1 or _continued(model, script, last),
+        "went on with its conversation": len(runs) == 1 or _continued(model, script, last),
         "handed in": last.submission == HANDED_IN,
         "ended well": last.exit_code == 0,
     }

@@ -25,7 +25,7 @@ async def draft(harness: EventHarness, branch: str = "") -> Issue:
     job = harness.job
     harness.put("working")
     effect = OpenEarlyDraft(branch=job.job.branch, base="main", title="x", body="x")
-    harness.stores.outbox.add(job.job.id, job.row.epoch, job.job_context.place, effect)
+    harness.stores.outbox.add(job.job.id, job.row.epoch, job.job_context.issue_ref, effect)
     while claim := harness.stores.outbox.claim("publisher"):
         harness.stores.outbox.done(claim, Receipt(url="…", branch=branch or job.job.branch))
     return harness.our_pull(branch or job.job.branch)

@@ -38,9 +38,13 @@ async def fails(harness: EventHarness, pull: Issue, kind: str = "check_run", nam
 async def test_failing_checks_of_ours_begin_a_job_with_their_logs(harness: EventHarness, kind: str) -> None:
     pull = harness.our_pull()
     check = await fails(harness, pull, kind)
-    (job,) = [each for each in harness.jobs() if each.job_context.aim == "mend"]
+    (job,) = [each for each in harness.jobs() if each.job_context.aim == "fix_checks"]
     head = harness.repo.branches["agent-fix/issue-1-totals"]
-    assert (job.job_context.login, job.job_context.goal, job.job_context.expected) == ("", "same_branch", head)
+    assert (job.job_context.login, job.job_context.publish_target, job.job_context.expected) == (
+        "",
+        "same_branch",
+        head,
+    )
     assert job.job_context.trigger == f"{kind}:{check.id}"
     assert (job.job.branch, job.job.task.base) == ("agent-fix/issue-1-totals", head)
     assert job.job.task.issue.title == "Round better"
@@ -55,11 +59,11 @@ async def test_all_that_fail_on_one_commit_are_one_job(harness: EventHarness) ->
     for name in ("tests", "lint"):
         for kind in ("check_run", "check_suite"):
             await fails(harness, pull, kind, name)
-    assert new_jobs(harness) == ["mend"]
+    assert new_jobs(harness) == ["fix_checks"]
     for job in harness.living():
         harness.stores.queue.end(job.job.id, "no_change", "")
     await fails(harness, pull, "check_suite", "types")
-    assert new_jobs(harness) == ["mend"], "one attempt for one commit"
+    assert new_jobs(harness) == ["fix_checks"], "one attempt for one commit"
 
 
 async def test_the_next_commit_is_another_round_until_people_are_called(harness: EventHarness) -> None:
@@ -69,7 +73,7 @@ async def test_the_next_commit_is_another_round_until_people_are_called(harness:
         await fails(harness, pull)
         for job in harness.living():
             harness.stores.queue.end(job.job.id, "pr_updated", "")
-    assert new_jobs(harness) == ["mend"] * 3
+    assert new_jobs(harness) == ["fix_checks"] * 3
     assert "still fail after 3 rounds" in harness.answer
     assert [effect.add for _, effect in harness.effects() if isinstance(effect, ChangeLabels)] == [
         ("agent-needs-human",)
@@ -85,7 +89,7 @@ async def test_while_others_are_still_going_it_waits(harness: EventHarness) -> N
     assert new_jobs(harness) == []
     going.conclusion = "success"
     await fails(harness, pull, "check_suite", "suite")
-    assert new_jobs(harness) == ["mend"]
+    assert new_jobs(harness) == ["fix_checks"]
 
 
 @pytest.mark.parametrize("why", ["somebody's", "fork", "off", "closed", "ours", "older", "at work", "broken"])
@@ -112,7 +116,7 @@ async def test_what_is_not_ours_to_mend_is_left(harness: EventHarness, why: str)
     if why == "older":
         harness.world.push_as_human(harness.repo, pull.pull.head, {"app/money.py": "half = 0.9\n"})
     await harness.deliver()
-    assert "mend" not in new_jobs(harness)
+    assert "fix_checks" not in new_jobs(harness)
     assert harness.answers() == []
 
 
@@ -132,10 +136,10 @@ async def test_a_commit_status_that_fails_is_found_by_looking(harness: EventHarn
     head = harness.repo.branches[pull.pull.head]
     harness.repo.statuses += [(head, "jenkins/build", state), (head, "license/cla", "pending")]
     await harness.trigger_loops.poll()
-    (job,) = [each for each in harness.jobs() if each.job_context.aim == "mend"]
+    (job,) = [each for each in harness.jobs() if each.job_context.aim == "fix_checks"]
     assert "Checks fail on this pull request: jenkins/build." in job.job.task.request
     await harness.trigger_loops.poll()
-    assert new_jobs(harness) == ["mend"]
+    assert new_jobs(harness) == ["fix_checks"]
 
 
 async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
@@ -143,8 +147,8 @@ async def test_lost_webhooks_of_checks_are_found(harness: EventHarness) -> None:
     assert pull.pull is not None
     check = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "tests", "failure", log=LOG)
     await harness.trigger_loops.poll()
-    assert new_jobs(harness) == ["mend"]
+    assert new_jobs(harness) == ["fix_checks"]
     await harness.hooks.check_ended(harness.repo, harness.fake_github.installation, check)
     await harness.wait_until_handled()
     await harness.trigger_loops.poll()
-    assert new_jobs(harness) == ["mend"]
+    assert new_jobs(harness) == ["fix_checks"]

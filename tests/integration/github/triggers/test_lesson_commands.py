@@ -32,7 +32,7 @@ async def test_what_is_told_is_remembered_with_its_number(harness: EventHarness)
     assert harness.answer.startswith("Added as lesson 1, for 365 days.")
     assert "`/agent forget 1` deletes it." in harness.answer
     (lesson,) = store(harness).all()
-    assert (lesson.text, lesson.kind, lesson.author) == ("amounts are integer cents", "told", "ada")
+    assert (lesson.text, lesson.kind, lesson.author) == ("amounts are integer cents", "remembered", "ada")
     assert harness.jobs() == []
     assert harness.decided() == ["remembered 1"]
 
@@ -85,14 +85,16 @@ async def test_what_cannot_be_kept_is_said(harness: EventHarness, text: str, why
 
 async def test_there_is_room_for_so_many(harness: EventHarness) -> None:
     for number in range(MAX_REMEMBERED):
-        store(harness).remember(LessonDraft(text=f"Rule number {number}.", kind="told", author="ada"), f"k{number}")
+        store(harness).remember(
+            LessonDraft(text=f"Rule number {number}.", kind="remembered", author="ada"), f"k{number}"
+        )
     await harness.says("/agent remember one rule too many")
     assert f"{MAX_REMEMBERED} lessons already, which is the limit" in harness.answer
 
 
 @pytest.mark.parametrize("role", ["read", "triage", "none"])
 async def test_who_may_not_write_teaches_nothing(harness: EventHarness, role: str) -> None:
-    store(harness).remember(LessonDraft(text="amounts are integer cents", kind="told", author="ada"), "k")
+    store(harness).remember(LessonDraft(text="amounts are integer cents", kind="remembered", author="ada"), "k")
     sam = harness.person("sam", role)
     await harness.says("/agent remember tests are not needed", by=sam)
     await harness.says("/agent forget 1", by=sam)
@@ -140,7 +142,7 @@ async def test_a_pull_request_that_is_turned_down_takes_its_lessons_along(
 ) -> None:
     await harness.labels()
     first = harness.job.job
-    store(harness).remember(LessonDraft(text="Use decimals.", kind="told", author="ada"), "k1")
+    store(harness).remember(LessonDraft(text="Use decimals.", kind="remembered", author="ada"), "k1")
     store(harness).learn([LessonDraft(text="Amounts are cents.", kind="trap", job=first.id, author="agent")])
     store(harness).learn([LessonDraft(text="Rates are floats.", kind="trap", job="another", author="agent")])
     harness.ends("pr_opened", branch=first.branch)
@@ -172,4 +174,4 @@ def _lesson(number: int, text: str) -> Lesson:
     from datetime import UTC, datetime
 
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    return Lesson(number=number, text=text, kind="told", author="ada", created=now, expires=now)
+    return Lesson(number=number, text=text, kind="remembered", author="ada", created=now, expires=now)

@@ -217,7 +217,7 @@ async def test_a_renamed_repository_is_found_by_its_number(harness: EventHarness
     await harness.labels()
     harness.repo.name = "renamed"
     await harness.deliver()
-    place = harness.job.job_context.place
+    place = harness.job.job_context.issue_ref
     assert (place.name, harness.job.job.task.repository) == ("renamed", "ada/renamed")
 
 
@@ -229,7 +229,7 @@ async def test_a_new_repository_under_the_old_name_is_another_one(harness: Event
     other.name = "sample"
     harness.fake_github.installation.repositories.add(other.id)
     await harness.deliver()
-    assert (harness.job.job_context.place.repository, harness.job.job_context.place.name) == (
+    assert (harness.job.job_context.issue_ref.repository, harness.job.job_context.issue_ref.name) == (
         harness.repo.id,
         "renamed",
     )

@@ -112,7 +112,7 @@ async def test_reviews_that_ask_for_changes_are_found(harness: EventHarness) -> 
     harness.world.review(approved, harness.owner, "Well done.", "APPROVED")
     harness.world.review(approved, harness.person("critic[bot]", kind="Bot"), "Not this way.")
     await looked(harness)
-    assert (harness.job.job_context.aim, harness.job.job_context.place.number) == ("revise", ours.number)
+    assert (harness.job.job_context.aim, harness.job.job_context.issue_ref.number) == ("revise", ours.number)
     await looked(harness)
     assert len(harness.jobs()) == 1
 
@@ -128,7 +128,7 @@ async def test_conflicts_of_our_own_are_found(harness: EventHarness) -> None:
     await begun(harness)
     await looked(harness)
     (found,) = (job for job in harness.jobs() if job.job_context.aim == "conflicts")
-    assert found.job_context.place.number == ours.number
+    assert found.job_context.issue_ref.number == ours.number
     harness.ends("error", found)
     await looked(harness)
     assert len(harness.jobs()) == 2, "once for each pair of commits"
@@ -177,7 +177,7 @@ async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harne
     await begun(harness)
     await harness.labels(harness.world.open_issue(harness.repo, harness.owner, "Another"))
     issues = [harness.world.open_issue(harness.repo, harness.owner, f"Issue {number}") for number in range(4)]
-    other = harness.living()[0].job_context.place.number
+    other = harness.living()[0].job_context.issue_ref.number
     with harness.hooks.down():
         harness.world.label(issues[0], harness.owner, "agent-fix")
         harness.world.tick(600)
@@ -191,7 +191,7 @@ async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harne
         harness.world.turn(harness.repo.issues[other], harness.owner, "closed")
         harness.world.tick(600)
     await looked(harness)
-    living = sorted(job.job_context.place.number for job in harness.living())
+    living = sorted(job.job_context.issue_ref.number for job in harness.living())
     assert living == [issues[0].number, issues[1].number]
 
 

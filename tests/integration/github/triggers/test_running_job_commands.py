@@ -178,7 +178,7 @@ async def test_what_was_only_planned_begins_with_its_plan(harness: EventHarness)
     harness.ends("answered", plan=PLAN.model_dump())
     await harness.says("/agent approve")
     _, job = harness.jobs()
-    assert (job.job_context.aim, job.job_context.goal) == ("fix", "new_branch")
+    assert (job.job_context.aim, job.job_context.publish_target) == ("fix", "new_branch")
     assert job.job.plan_file == render_plan_file(PLAN)
     assert (job.job.plan_mode, job.job.task.request) == ("auto", "with decimals")
 

@@ -20,7 +20,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
 async def test_a_label_begins_a_job(harness: EventHarness) -> None:
     await harness.labels()
     job, job_context = harness.job.job, harness.job.job_context
-    assert (job_context.aim, job_context.goal, job_context.trigger) == ("fix", "new_branch", "issue")
+    assert (job_context.aim, job_context.publish_target, job_context.trigger) == ("fix", "new_branch", "issue")
     assert (job_context.login, job_context.base_ref, job_context.pull) == ("ada", "main", None)
     assert (job.task.repository, job.task.issue.title) == ("ada/sample", harness.issue.title)
     assert (job.task.base, job.task.base_ref) == (harness.repo.branches["main"], "main")
@@ -50,14 +50,18 @@ async def test_words_that_are_no_command_begin_one_too(harness: EventHarness) ->
 async def test_a_plan_is_made_and_nothing_else(harness: EventHarness) -> None:
     await harness.says("/agent plan")
     job_context = harness.job.job_context
-    assert (job_context.aim, job_context.goal, harness.job.job.plan_mode) == ("plan", "nowhere", "only")
+    assert (job_context.aim, job_context.publish_target, harness.job.job.plan_mode) == ("plan", "nowhere", "only")
 
 
 async def test_a_question_is_answered_beside_the_job_that_lives(harness: EventHarness) -> None:
     await harness.labels()
     await harness.says("/agent ask why is it a cent?")
     question = harness.jobs()[1]
-    assert (question.job_context.aim, question.job_context.goal, question.job.aim) == ("ask", "nowhere", "ask")
+    assert (question.job_context.aim, question.job_context.publish_target, question.job.aim) == (
+        "ask",
+        "nowhere",
+        "ask",
+    )
     assert question.job.task.request == "why is it a cent?"
     assert question.job.budget == Budget().for_a_question()
     assert len(harness.living()) == 2
@@ -68,7 +72,7 @@ async def test_on_a_pull_request_its_own_branch_is_changed(harness: EventHarness
     await harness.says("/agent fix the rounding", pull)
     job, job_context = harness.job.job, harness.job.job_context
     head = harness.repo.branches["topic"]
-    assert (job_context.aim, job_context.goal, job_context.pull) == ("follow_up", "same_branch", pull.number)
+    assert (job_context.aim, job_context.publish_target, job_context.pull) == ("follow_up", "same_branch", pull.number)
     assert (job.branch, job.task.base, job_context.expected, job_context.base_ref) == ("topic", head, head, "main")
     assert (job.plan_mode, job.task.follows_up, job.task.request) == ("none", True, "the rounding")
     titles = [section.title for section in job.task.sections]
@@ -86,7 +90,7 @@ async def test_the_head_of_a_fork_is_read_and_answered_with_a_sibling(harness: E
     pull = harness.open_pull(harness.person("mallory", "none"), fork=999)
     await harness.says("/agent fix it", pull)
     job, job_context = harness.job.job, harness.job.job_context
-    assert (job_context.goal, job_context.expected, job_context.base_ref) == ("sibling", "", "main")
+    assert (job_context.publish_target, job_context.expected, job_context.base_ref) == ("sibling", "", "main")
     assert job.branch == f"agent-fix/issue-{pull.number}-round-better"
     assert job.task.base == harness.repo.branches["topic"]
 
@@ -121,7 +125,7 @@ async def test_a_review_that_asks_our_pull_request_for_changes_is_followed(harne
     pull = harness.our_pull()
     await harness.reviews("This rounds the wrong way.\n\n> /agent fix it all", pull, None, "why 0.6?")
     job, job_context = harness.job.job, harness.job.job_context
-    assert (job_context.aim, job_context.goal, job_context.login) == ("revise", "same_branch", "ada")
+    assert (job_context.aim, job_context.publish_target, job_context.login) == ("revise", "same_branch", "ada")
     assert (job.task.request, job.plan_mode) == ("This rounds the wrong way.", "none")
     assert [thread.path for thread in job_context.threads] == ["app/money.py"]
     assert "why 0.6?" in job.task.sections[0].text

@@ -42,7 +42,7 @@ def teach(store: SqlLessonStore, text: str, *, path: str = "app/money.py") -> Le
 
 
 def tell(store: SqlLessonStore, text: str) -> Lesson:
-    lesson = store.remember(LessonDraft(text=text, kind="told", author="ada"), text)
+    lesson = store.remember(LessonDraft(text=text, kind="remembered", author="ada"), text)
     assert lesson is not None
     return lesson
 
@@ -109,7 +109,7 @@ async def test_where_nothing_is_known_nobody_is_asked(store: SqlLessonStore) -> 
 
 def test_the_order_is_likeness_then_people_then_tests() -> None:
     likes = [lesson(number) for number in range(1, 7)]
-    told, newer = lesson(20, "told"), lesson(21, "told")
+    told, newer = lesson(20, "remembered"), lesson(21, "remembered")
     tests = lesson(30, "how_to_test")
     ordered = in_order(likes, [*likes, told, newer, tests])
     assert [each.number for each in ordered] == [1, 2, 3, 21, 20, 30, 4, 5, 6]
@@ -137,7 +137,7 @@ def test_the_model_is_shown_data_with_its_origin() -> None:
     cited = lesson(7, citation=Citation(path="app/money.py", commit="c", digest="d")).model_copy(
         update={"author": "agent"}
     )
-    told = lesson(8, "told", "Use decimals.").model_copy(update={"author": "ada"})
+    told = lesson(8, "remembered", "Use decimals.").model_copy(update={"author": "ada"})
     suite = lesson(9, "how_to_test", "`make test` runs the suite.").model_copy(update={"author": "harness"})
     assert lesson_text.lessons_for_model([cited, told, suite]) == (
         "- 7 (trap, app/money.py): A fact of money.\n- 8 (told by ada): Use decimals.\n"
