@@ -203,11 +203,11 @@ def _opening(job: Job) -> Name:
 
 def _kind_of_task(job: Job, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
     """The texts for the task's kind, then the repository's own prompt that was asked for."""
-    asked = overrides.of(job.task.prompt) if job.task.prompt else None
-    if asked is None:
+    requested = overrides.of(job.task.prompt) if job.task.prompt else None
+    if requested is None:
         return _guided(_KIND, job.kind, overrides, mark)
-    sections = [] if asked.replace else _guided(_KIND, job.kind, overrides, mark)
-    return [*sections, (f"{_ASKED_PROMPT} ({asked.path})", _data(mark, asked.text))]
+    sections = [] if requested.replace else _guided(_KIND, job.kind, overrides, mark)
+    return [*sections, (f"{_ASKED_PROMPT} ({requested.path})", _data(mark, requested.text))]
 
 
 def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
