@@ -147,7 +147,7 @@ class JobActions:
         id: str,  # noqa: A002
         who: str,
     ) -> ProgramRequest:
-        place = job.job_context.place
+        place = job.job_context.issue_ref
         return ProgramRequest(
             job=id,
             by=who,

@@ -212,7 +212,7 @@ async def test_a_push_is_no_new_branch(harness: PublisherHarness, fake_github: F
     made = await harness.admit()
     key = await harness.work(made)
     with harness.engine.begin() as db:  # its job is a follow-up, and it wishes for a new branch
-        db.exec_driver_sql("UPDATE job_contexts SET context = json_set(context, '$.goal', 'same_branch')")
+        db.exec_driver_sql("UPDATE job_contexts SET context = json_set(context, '$.publish_target', 'same_branch')")
     assert "not of the kind" in (await refused(harness, key)).message
 
 

@@ -51,7 +51,7 @@ async def test_an_issue_becomes_the_promised_job(tmp_path: Path, dialect: str) -
         assert (found.job.id, found.row.state, found.job.model) == (job, "queued", "scripted/two")
         assert found.job.task.request == "Mind the tests."
         assert (found.job_context.trigger, found.job_context.login) == ("api:ci", "")
-        assert found.job_context.goal == "new_branch"
+        assert found.job_context.publish_target == "new_branch"
         assert harness.reactions() == [("issue", harness.issue.number, "eyes")]
         harness.stores.job_queries.mark_ready(job)
         claim = harness.stores.queue.claim("w1", QueueLimits())
