@@ -10,8 +10,8 @@ from app.core.task import Person
 from app.github.base import ReactionTarget
 
 JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "fix_checks", "conflicts", "ci"]
-"""The bot itself may start `fix_checks` and `conflicts`, which then count as rounds. So does `revise`: a review asked for
-changes without a command. `ci` and a merge without conflicts are the publisher's alone."""
+"""The bot itself may start `fix_checks` and `conflicts`, which then count as rounds. So does `revise`: a review asked
+for changes without a command. `ci` and a merge without conflicts are the publisher's alone."""
 NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
 
 BY_PROGRAM: Final = "api:"
