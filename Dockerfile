@@ -4,13 +4,13 @@ FROM python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 WORKDIR /source
-COPY requirements/build.txt requirements/runtime.txt requirements/
+COPY requirements/build.txt requirements/image.txt requirements/
 # Wheels only, each by its hash: nothing is compiled, and nothing that was not locked runs here.
 RUN python -m venv /build \
     && /build/bin/pip install --require-hashes --only-binary :all: --requirement requirements/build.txt \
     && python -m venv --without-pip /opt/agent-fix \
     && /build/bin/pip --python /opt/agent-fix/bin/python install \
-        --require-hashes --only-binary :all: --requirement requirements/runtime.txt
+        --require-hashes --only-binary :all: --requirement requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 RUN /build/bin/hatchling build --target wheel \

@@ -71,6 +71,20 @@ types: install
 unit: install
 	$(BIN)/pytest -n $(WORKERS) tests/unit
 
+# A real Kubernetes API for tests/e2e/test_jobs_in_clusters.py: built from its own source, which takes Go and half an hour.
+# etcd comes from the distribution (`apt-get install etcd-server`), kubectl from wherever you have it.
+KUBERNETES := 1.36.3
+.PHONY: kubernetes-tools kubernetes simulate
+kubernetes-tools:
+	tests/support/kubernetes/build.sh $(KUBERNETES) .cache/kubernetes
+
+kubernetes: install kubernetes-tools
+	$(BIN)/pytest tests/e2e/test_jobs_in_clusters.py
+
+# 1,000,000 repositories and 10,000 jobs at once, computed.
+simulate: install
+	@$(BIN)/python -m bench.simulation
+
 chaos: install
 	$(BIN)/pytest -n $(CORES) tests/chaos --full
 
@@ -114,6 +128,8 @@ bench-action: install
 
 # What the images, the Action and the tests install; a fix on the command line needs no extra.
 EXTRAS := --extra server --extra e2b
+# Clients of the clusters that jobs can run in: in the image, and for the types and tests.
+CLUSTERS := --extra ecs --extra kubernetes
 
 lock: install
 	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/installer.txt
@@ -121,7 +137,9 @@ lock: install
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/installer.txt
 	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml requirements/build.in $(EXTRAS) --group dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) $(CLUSTERS) --constraints requirements/runtime.txt --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/image.txt
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in $(EXTRAS) $(CLUSTERS) --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
 	$(BIN)/uv pip compile requirements/docs.in --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/docs.txt

@@ -9,9 +9,10 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WAITING
 from app.jobs.job_queries import JobWithContext
+from app.server.launch.child_process import ChildProcesses
 from app.server.terminal import TerminalProgress
 from app.server.wiring.context import ServerContext
-from app.server.worker import Intervals, Worker, start_process
+from app.server.worker import Intervals, Worker
 
 INTERVALS = Intervals(stop=2.0, drain=3.0)
 """A runner kills everything that has not ended seven seconds after a cancellation."""
@@ -64,8 +65,8 @@ async def solve(workflow: Workflow) -> int:
     if not newest:
         raise AgentFixError("There is no job to run.", code=ExitCode.USAGE)
     job = newest[0].job.id
-    start = start_process(workflow.settings)
-    worker, solving = Worker(server_context, start, intervals=INTERVALS), SolveStep(server_context, job)
+    launcher = ChildProcesses(workflow.settings)
+    worker, solving = Worker(server_context, launcher, intervals=INTERVALS), SolveStep(server_context, job)
 
     def cancel() -> None:
         solving.cancelled = True

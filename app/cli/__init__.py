@@ -247,6 +247,7 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     serve.add_argument("--setup", action="store_true", help="create the GitHub App in a browser, and store its key")
     serve.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
     serve.add_argument("--listening", type=int, metavar="FD", help=argparse.SUPPRESS)
+    serve.add_argument("--job", metavar="ID:EPOCH:OWNER", help=argparse.SUPPRESS)
     _add_state(serve)
 
 

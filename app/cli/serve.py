@@ -79,8 +79,9 @@ def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
     settings = read_server_settings(arguments.state, role)
     own = settings.for_role(role)
     if settings.environment.keys() - own.keys():  # started by hand, with variables that the role must not have
-        listener = ("--listening", str(arguments.listening)) if arguments.listening is not None else ()
-        os.execve(sys.executable, command("--role", role, *listener), own)  # noqa: S606  # no shell is wanted
+        further = ("--listening", str(arguments.listening)) if arguments.listening is not None else ()
+        further += ("--job", arguments.job) if arguments.job else ()
+        os.execve(sys.executable, command("--role", role, *further), own)  # noqa: S606  # no shell is wanted
     warnings = settings.check(role)
     if role == "worker":
         _check_prices(settings)
@@ -94,6 +95,11 @@ def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
             from app.server.receiver import run_receiver  # noqa: PLC0415  # each role imports its own rooms only
 
             return run_receiver(settings, arguments.listening)
+        case "worker" if arguments.job:
+            from app.server.job_process import run_job  # noqa: PLC0415
+
+            job, epoch, owner = arguments.job.split(":")
+            return run_job(settings, job, int(epoch), owner)
         case "worker":
             from app.server.worker import run_worker  # noqa: PLC0415
 

@@ -41,6 +41,7 @@ from app.core.model_names import ModelNames
 __all__ = ["API_TOKEN", "ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
 
+MAX_JOBS = 100_000
 MODEL_PREFIXES = ("AGENT_FIX_", "GITHUB_", "GH_", "E2B_", "ACTIONS_", "RUNNER_")
 E2B_KEY = "E2B_API_KEY"
 GITHUB = "https://github.com"
@@ -91,6 +92,11 @@ class Settings:
     jobs: int = 2
     """Maximum number of jobs that all workers together run at once."""
     jobs_per_repository: int = 1
+    jobs_per_worker: int = MAX_JOBS
+    """Maximum number of jobs that one worker runs at once."""
+    jobs_run_on: Literal["process", "kubernetes", "ecs"] = "process"
+    jobs_template: Path | None = None
+    """A Kubernetes Job manifest, or an ECS RunTask request, from which each job's is made (`app.server.launch`)."""
     budget: int = 5_000_000
     """The default budget of a job, in micro-dollars."""
     usd_per_day: int = 0
@@ -161,12 +167,24 @@ class Settings:
         problems += self._unreadable(names & given)
         if "worker" in roles and self.sandbox == "e2b" and not self.environment.get(E2B_KEY, "").strip():
             problems.append(SettingProblem(E2B_KEY, "is not set, and AGENT_FIX_SANDBOX is e2b.", "Set it to a key."))
+        problems += self._cluster_problems() if "worker" in roles else []
         if problems:
             raise SettingsError(problems)
         warnings = [key_warning(self.app_key) if PRIVATE_KEY in names else ""]
         if "worker" in roles and self.sandbox != "e2b" and self.environment.get(E2B_KEY, "").strip():
             warnings.append(f"{E2B_KEY} is set, but jobs use {self.sandbox}: AGENT_FIX_SANDBOX=e2b would use it.")
         return tuple(filter(None, warnings))
+
+    def _cluster_problems(self) -> list[SettingProblem]:
+        """What jobs in a cluster lack: a template, and a database that they reach from there."""
+        if self.jobs_run_on == "process":
+            return []
+        needs = {
+            "AGENT_FIX_JOBS_TEMPLATE": (self.jobs_template, "Set it to the file from which each job's is made."),
+            "AGENT_FIX_DATABASE_URL": (self.database_url.startswith("postgres"), "Set it to a Postgres server's URL."),
+        }
+        where = f"is needed for jobs on {self.jobs_run_on}."
+        return [SettingProblem(name, where, hint) for name, (given, hint) in needs.items() if not given]
 
     def _unreadable(self, names: set[str]) -> list[SettingProblem]:
         """Secrets that are set but unusable. They are read only if a role needs them."""
@@ -222,8 +240,14 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         app_key=reading.text(PRIVATE_KEY),
         github_url=github_url,
         github_api_url=api_url,
-        jobs=reading.number("AGENT_FIX_JOBS", 2, least=1, most=256),
+        jobs=reading.number("AGENT_FIX_JOBS", 2, least=1, most=MAX_JOBS),
         jobs_per_repository=reading.number("AGENT_FIX_JOBS_PER_REPOSITORY", 1, least=1, most=256),
+        jobs_per_worker=reading.number("AGENT_FIX_JOBS_PER_WORKER", MAX_JOBS, least=1, most=MAX_JOBS),
+        jobs_run_on=cast(
+            "Literal['process', 'kubernetes', 'ecs']",
+            reading.choice("AGENT_FIX_JOBS_RUN_ON", "process", "kubernetes", "ecs"),
+        ),
+        jobs_template=reading.path("AGENT_FIX_JOBS_TEMPLATE"),
         budget=reading.money("AGENT_FIX_BUDGET", 5_000_000),
         usd_per_day=reading.money("AGENT_FIX_USD_PER_DAY", 0),
         usd_per_day_actor=reading.money("AGENT_FIX_ACTOR_USD_PER_DAY", 0),

@@ -7,6 +7,7 @@
 A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +22,7 @@ from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import MicroUSD
 from app.jobs.context import JobContext
 from app.jobs.daily_budget import DailyBudget, DayCaps
-from app.jobs.job_queries import BOTH, WORKED_ON
+from app.jobs.job_queries import ACTIVE, BOTH, WORKED_ON
 from app.jobs.process_owner import is_gone
 from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
@@ -110,25 +111,34 @@ class JobQueue:
         return job.id
 
     def claim(self, owner: str, limits: QueueLimits, lease: timedelta = LEASE) -> JobClaim | None:
-        """Claim the next job for this worker; None if there is none. Jobs whose processes died too often end here."""
-        now = self._clock()
+        """Claim the next job for this worker; None if there is none."""
+        return next(iter(self.claim_several(owner, limits, 1, lease)), None)
+
+    def claim_several(self, owner: str, limits: QueueLimits, most: int, lease: timedelta = LEASE) -> list[JobClaim]:
+        """Claim the next jobs for this worker, at most so many. Jobs whose processes died too often end here."""
+        now, claims = self._clock(), list[JobClaim]()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
             self._end_leases_of_the_dead(db, now)
             self._end_stopped(db, now)
             busy = self._busy(db, now)
-            if sum(busy.values()) >= limits.jobs:
-                return None
-            full = [repository for repository, count in busy.items() if count >= limits.per_repository]
+            room = min(most, limits.jobs - busy.total())
+            if room <= 0:
+                return []
             spent: dict[DailyBudget, MicroUSD] = {}
-            for row in self._waiting(db, now, full):
+            for row in self._waiting(db, now, limits.per_repository):
                 died = row["owner"] is not None
+                if busy[row["repository"]] >= limits.per_repository:  # by a claim of this call
+                    continue
                 if died and row["crashes"] + 1 >= MAX_CRASHES:
                     self._end_dead_letter(db, row["id"], now)
                 elif self._may_spend(db, row, now, spent):
-                    return self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
-        return None
+                    claims.append(self._take(db, row, owner, now + lease, crashes=row["crashes"] + died))
+                    busy[row["repository"]] += 1
+                if len(claims) == room:
+                    break
+        return claims
 
     def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
         """Extend the lease; False if another worker has claimed the job."""
@@ -233,6 +243,12 @@ class JobQueue:
             self._end_leases_of_the_dead(db, self._clock())
             return job_id in self._end_stopped(db, self._clock())
 
+    def to_stop(self) -> frozenset[str]:
+        """Jobs in progress that were asked to stop."""
+        query = sa.select(jobs.c.id).where(jobs.c.stop_requested.is_(True), jobs.c.owner.is_not(None))
+        with self.engine.connect() as db:
+            return frozenset(db.execute(query).scalars())
+
     def stop_reason(self, job_id: str) -> str:
         """Why the job was asked to stop; empty if it was not."""
         with self.engine.connect() as db:
@@ -242,28 +258,31 @@ class JobQueue:
     def _active(self, db: Connection, key: str) -> str | None:
         return db.execute(sa.select(job_contexts.c.job).where(job_contexts.c.active_key == key)).scalar()
 
-    def _busy(self, db: Connection, now: datetime) -> dict[int, int]:
+    def _busy(self, db: Connection, now: datetime) -> Counter[int]:
         """The number of jobs in progress in each repository."""
-        held = (jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
-        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(*held)
-        return {row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))}
+        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(_held(now))
+        return Counter({row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))})
 
     def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
         """Release the leases of workers on this machine that have ended."""
-        held = (jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
-        owners = db.execute(sa.select(jobs.c.owner).select_from(BOTH).where(*held).distinct()).scalars().all()
+        owners = db.execute(sa.select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()).scalars().all()
         dead = [owner for owner in owners if owner and is_gone(owner)]
         if dead:
             of_the_dead = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(dead)))
-            db.execute(job_contexts.update().where(of_the_dead).values(lease_until=0.0))
+            leased = job_contexts.c.lease_until > now.timestamp()
+            db.execute(job_contexts.update().where(of_the_dead, leased).values(lease_until=0.0))
 
-    def _waiting(self, db: Connection, now: datetime, full: list[int]) -> Iterator[sa.RowMapping]:
+    def _waiting(self, db: Connection, now: datetime, per_repository: int) -> Iterator[sa.RowMapping]:
         """Jobs that need a worker, next one first: unclaimed ones and those with an expired lease.
 
         Whoever iterates takes, ends or postpones each job, so that the next batch begins behind it.
         """
-        wanted = (waits_for_worker(now), job_contexts.c.repository.not_in(full))
-        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(BATCH)
+        full = sa.select(job_contexts.c.repository).select_from(BOTH).where(_held(now))
+        full = full.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
+        wanted = (waits_for_worker(now), ACTIVE, job_contexts.c.repository.not_in(full))
+        # Ids first: rows are wide, and all that wait are sorted.
+        first = sa.select(jobs.c.id).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(BATCH)
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(jobs.c.id.in_(first)).order_by(*IN_TURN)
         for _ in range(MAX_BATCHES):
             found = db.execute(query).mappings().all()
             yield from found
@@ -329,6 +348,11 @@ def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
     due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
     needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
     return sa.and_(free, *due, *needs_work)
+
+
+def _held(now: datetime) -> sa.ColumnElement[bool]:
+    """True for a job that is in progress."""
+    return sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
 
 
 def _lease_expired(now: datetime) -> sa.ColumnElement[bool]:

@@ -32,6 +32,7 @@ jobs = sa.Table(
 )
 """`verdict`: the result's, so that lists need not read the whole result."""
 
+
 progress = sa.Table(
     "progress",
     metadata,
@@ -79,6 +80,13 @@ it. `actor`: the id of the person whose daily budget it uses, 0 if the bot start
 state that the status comment shows, and since when. `waiting_for`: `money` if a paused job needs a higher budget, else
 empty. Times in seconds since 1970.
 """
+
+# Jobs in progress are few among all that ever were.
+_OWNED, _STOPPING = jobs.c.owner.is_not(None), jobs.c.stop_requested.is_(True)
+_LEASED = job_contexts.c.lease_until > 0.0
+sa.Index("ix_jobs_owner", jobs.c.owner, postgresql_where=_OWNED, sqlite_where=_OWNED)
+sa.Index("ix_jobs_stopping", jobs.c.id, postgresql_where=_STOPPING, sqlite_where=_STOPPING)
+sa.Index("ix_job_contexts_lease", job_contexts.c.lease_until, postgresql_where=_LEASED, sqlite_where=_LEASED)
 
 messages = sa.Table(
     "messages",

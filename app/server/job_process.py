@@ -10,19 +10,23 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from typing import NoReturn
 
-from app.config.settings import read_settings
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.config.settings import Settings, read_settings
 from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode, LostSandboxError
-from app.core.job import Journal, N, ProgressKind, WaitingForUser
+from app.core.job import Journal, N, Progress, ProgressKind, WaitingForUser
 from app.core.redaction import Redactor
 from app.core.result import JobResult
 from app.jobs.process_owner import this_process
-from app.jobs.queue import JobClaim
+from app.jobs.progress import STREAMED
+from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.server.shutdown import end_process
@@ -30,6 +34,11 @@ from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess, LostBaseError, ServerJobRunner
 
 LOOK_SECONDS = 0.5
+REMOTE_LOOK_SECONDS = 2.0
+"""The same where thousands of jobs read the database."""
+HEARTBEAT_SECONDS = 15.0
+DRAIN_SECONDS = 25.0
+"""What a job in a cluster has for its current step when its machine is taken away."""
 PUT_OFF = timedelta(seconds=90)
 """Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
 BASE_SECONDS = 60.0
@@ -55,6 +64,14 @@ class NoProgress:
 
     def report(self, kind: ProgressKind, text: str) -> None:
         """Do nothing."""
+
+
+class LoggedProgress:
+    """Writes progress to this process's log, which a cluster collects; fragments of text are left out."""
+
+    def report(self, kind: ProgressKind, text: str) -> None:
+        if kind not in STREAMED:
+            logger.info("%s: %s", kind, text)
 
 
 class InterruptibleJournal:
@@ -85,17 +102,24 @@ class InterruptibleJournal:
 
 
 class JobAttendance:
-    """Works on one claimed job in this process."""
+    """Works on one claimed job in this process.
 
-    def __init__(self, office: JobProcess) -> None:
+    `alone`: no worker watches over it, so it keeps its own lease and gives the job back itself.
+    """
+
+    def __init__(self, office: JobProcess, *, alone: bool = False) -> None:
         self.office = office
         self.claim = office.claim
+        self._alone = alone
+        self._progress: Progress = LoggedProgress() if alone else NoProgress()
         self._draining = asyncio.Event()
 
     async def run(self) -> ExitCode:
         """Work until the job is done or cannot continue here; its state then says which."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._draining.set)
-        watching = asyncio.create_task(self._obey())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain)
+        watching = [asyncio.create_task(self._obey())]
+        if self._alone:
+            watching.append(asyncio.create_task(self._keep_lease()))
         try:
             runner = await self._runner()
             runner.job_models.warm()
@@ -108,7 +132,8 @@ class JobAttendance:
             await asyncio.to_thread(self.release, error)
             return error.code
         finally:
-            watching.cancel()
+            for task in watching:
+                task.cancel()
         logger.info("job %s: %s", self.claim.job, result.exit_status)
         return ExitCode.OK
 
@@ -117,7 +142,7 @@ class JobAttendance:
         end = clock() + BASE_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self.office.runner, NoProgress())
+                return await asyncio.to_thread(self.office.runner, self._progress)
             except LostBaseError:
                 if self._draining.is_set() or clock() >= end:
                     raise
@@ -154,17 +179,49 @@ class JobAttendance:
             self.office.server_context.queue.postpone(self.claim, f"{error.message} It is tried again.", PUT_OFF)
         logger.warning("job %s released: %s", job, error.message)
 
+    def _drain(self) -> None:
+        """Start no new step. Without a worker that would kill it, the process ends after a while, whatever it does."""
+        self._draining.set()
+        if self._alone:
+            timer = threading.Timer(DRAIN_SECONDS, self._give_back)
+            timer.daemon = True
+            timer.start()
+
+    def _give_back(self) -> None:
+        self.office.server_context.queue.release(self.claim)
+        end_process(ExitCode.INTERRUPTED)
+
     async def _obey(self) -> None:
         """End the process if the job must stop or has another owner."""
-        job, store, queue = self.claim.job, self.office.store, self.office.server_context.queue
         while True:
-            row = await asyncio.to_thread(store.get, job)
-            if row is None or row.epoch != self.claim.epoch:
-                end_process(ExitCode.BUSY)
-            # No await between stopping the job and ending the process, so that no effect can be requested in between.
-            if row.stop_requested and store.stop(job, queue.stop_reason(job)):
-                end_process(ExitCode.STOPPED)
-            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._obey_now()
+            except SQLAlchemyError as error:  # the database is away: the lease decides
+                logger.warning("the database did not answer: %s", type(error).__name__)
+            await asyncio.sleep(REMOTE_LOOK_SECONDS if self._alone else LOOK_SECONDS)
+
+    async def _obey_now(self) -> None:
+        job, store, queue = self.claim.job, self.office.store, self.office.server_context.queue
+        row = await asyncio.to_thread(store.get, job)
+        if row is None or row.epoch != self.claim.epoch:
+            end_process(ExitCode.BUSY)
+        # No await between stopping the job and ending the process, so that no effect can be requested in between.
+        if row.stop_requested and store.stop(job, queue.stop_reason(job)):
+            end_process(ExitCode.STOPPED)
+
+    async def _keep_lease(self) -> None:
+        """Extend the lease. Ends the process when that failed for as long as a lease lasts: others have the job now."""
+        clock, queue = asyncio.get_running_loop().time, self.office.server_context.queue
+        kept_at = clock()
+        while True:
+            try:
+                if not await asyncio.to_thread(queue.heartbeat, self.claim):
+                    end_process(ExitCode.BUSY)
+                kept_at = clock()
+            except SQLAlchemyError:
+                if clock() - kept_at >= LEASE.total_seconds():
+                    end_process(ExitCode.BUSY)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
 def is_for_people(error: AgentFixError) -> bool:
@@ -183,13 +240,27 @@ def main() -> NoReturn:
     failpoints.arm(settings.failpoint)
     if not owner.startswith(f"{this_process().split(':')[0]}:{os.getppid()}:"):
         end_process(ExitCode.BUSY)  # the parent has died already
-    try:
-        claim = JobClaim(job, epoch, owner, resumed=epoch > 1)
-        code = asyncio.run(JobAttendance(JobProcess(ServerContext(settings), claim)).run())
-    except Exception:
-        logger.exception("job %s failed", job)
-        code = ExitCode.INTERNAL
+    end_process(_work(ServerContext(settings), JobClaim(job, epoch, owner, resumed=epoch > 1)))
+
+
+def run_job(settings: Settings, job: str, epoch: int, owner: str) -> NoReturn:
+    """Work on a claimed job without a worker beside it, as a cluster starts it: `serve --role worker --job …`."""
+    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    server_context, claim = ServerContext(settings), JobClaim(job, epoch, owner, resumed=epoch > 1)
+    if not server_context.queue.heartbeat(claim):
+        logger.warning("job %s has another owner by now", job)
+        end_process(ExitCode.BUSY)
+    code = _work(server_context, claim, alone=True)
+    server_context.queue.release(claim, crashed=code == ExitCode.INTERNAL)
     end_process(code)
+
+
+def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> ExitCode:
+    try:
+        return asyncio.run(JobAttendance(JobProcess(server_context, claim), alone=alone).run())
+    except Exception:
+        logger.exception("job %s failed", claim.job)
+        return ExitCode.INTERNAL
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The worker: claims jobs, starts a process for each, keeps their leases, and stops them when required.
 
-It holds the model keys and the database. It never imports a model library itself: its processes do.
+It holds the model keys and the database. It never imports a model library itself: its processes do. Where they run is
+up to its launcher (`app.server.launch`).
 """
 
 import asyncio
@@ -8,42 +9,31 @@ import logging
 import math
 import os
 import signal
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from time import monotonic
-from typing import Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.process_owner import this_process
 from app.jobs.queue import JobClaim
 from app.pipeline.wiring.cleanup import sweep_everywhere
+from app.server.launch.base import JobHandle, JobLauncher
+from app.server.launch.cluster import LaunchError
 from app.server.wiring.context import ServerContext
+from app.server.wiring.launchers import make_launcher
 
+CLAIMS = 32
+"""How many jobs are claimed at once."""
+START_AGAIN = timedelta(seconds=30)
+"""Before a job that could not be started is tried again."""
 _ENDED_WELL = frozenset(ExitCode) - {ExitCode.INTERNAL}
 
 logger = logging.getLogger(__name__)
-
-
-class JobProcessHandle(Protocol):
-    """A process that works on a job."""
-
-    @property
-    def returncode(self) -> int | None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    async def wait(self) -> int: ...
-
-
-Start = Callable[[JobClaim], Awaitable[JobProcessHandle]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +59,7 @@ class RunningJob:
     """A claimed job and its process. `stopping_since` is when the stop request was first seen."""
 
     claim: JobClaim
-    process: JobProcessHandle
+    process: JobHandle
     stopping_since: float | None = None
     heartbeat_at: float = field(default_factory=monotonic)
 
@@ -78,11 +68,10 @@ class Worker:
     """Claims jobs while it has capacity, until it is told to drain."""
 
     def __init__(
-        self, server_context: ServerContext, start: Start, *, owner: str = "", intervals: Intervals = INTERVALS
+        self, server_context: ServerContext, launcher: JobLauncher, *, intervals: Intervals = INTERVALS
     ) -> None:
         self._server_context = server_context
-        self._start = start
-        self._owner = owner or this_process()
+        self._launcher = launcher
         self._intervals = intervals
         self._running_jobs: dict[str, RunningJob] = {}
         self._sweeping: asyncio.Task[int] | None = None
@@ -90,7 +79,12 @@ class Worker:
         self.draining = asyncio.Event()
 
     async def work(self) -> None:
-        """Work until drained. If the database is unavailable, wait: the leases decide what happens to the jobs."""
+        """Work until drained. If the database is unavailable, wait: the leases decide what happens to the jobs.
+
+        Raises LaunchError if no job could be started.
+        """
+        for claim, process in await self._launcher.running():
+            self._running_jobs[claim.job] = RunningJob(claim, process)
         while not self.draining.is_set():
             try:
                 await self._look_after()
@@ -112,23 +106,38 @@ class Worker:
             self._sweeping = asyncio.create_task(asyncio.to_thread(sweep_everywhere, settings, store))
 
     async def _claim(self) -> None:
-        queue = self._server_context.queue
-        while len(self._running_jobs) < self._server_context.limits.jobs:
-            claim = await asyncio.to_thread(queue.claim, self._owner, self._server_context.limits)
-            if claim is None:
-                return
+        queue, limits = self._server_context.queue, self._server_context.limits
+        room = min(limits.jobs, self._server_context.settings.jobs_per_worker) - len(self._running_jobs)
+        if room <= 0:
+            return
+        claims = await asyncio.to_thread(queue.claim_several, self._launcher.owner, limits, min(room, CLAIMS))
+        if claims:
             failpoint("job.claimed")
-            self._running_jobs[claim.job] = RunningJob(claim, await self._start(claim))
-            failpoint("job.begun")
-            logger.info("job %s started (epoch %s)", claim.job, claim.epoch)
+        await asyncio.gather(*map(self._start, claims))
+
+    async def _start(self, claim: JobClaim) -> None:
+        try:
+            self._running_jobs[claim.job] = RunningJob(claim, await self._launcher.start(claim))
+        except LaunchError as error:
+            logger.warning("job %s cannot be started: %s", claim.job, error.message)
+            queue = self._server_context.queue
+            await asyncio.to_thread(queue.postpone, claim, f"{error.message} It is tried again.", START_AGAIN)
+            await asyncio.to_thread(queue.release, claim)
+            return
+        failpoint("job.begun")
+        logger.info("job %s started (epoch %s)", claim.job, claim.epoch)
 
     async def _look_after(self) -> None:
-        for running_job in list(self._running_jobs.values()):
+        running_jobs = list(self._running_jobs.values())
+        to_stop = await asyncio.to_thread(self._server_context.queue.to_stop) if running_jobs else frozenset()
+        for running_job in running_jobs:
             if running_job.process.returncode is not None:
                 await self._reap(running_job)
-            elif monotonic() - running_job.heartbeat_at >= self._intervals.heartbeat:
+                continue
+            if monotonic() - running_job.heartbeat_at >= self._intervals.heartbeat:
                 await self._beat(running_job)
-            await self._stop_if_requested(running_job)
+            if running_job.claim.job in to_stop:
+                self._stop(running_job)
 
     async def _reap(self, running_job: RunningJob) -> None:
         """Release the job. A signal or an internal error counts as a crash."""
@@ -145,23 +154,26 @@ class Worker:
 
     async def _beat(self, running_job: RunningJob) -> None:
         running_job.heartbeat_at = monotonic()
+        if not self._launcher.needs_heartbeat(running_job.claim):
+            return
         if not await asyncio.to_thread(self._server_context.queue.heartbeat, running_job.claim):
             logger.warning("job %s was taken over by another worker", running_job.claim.job)
             with suppress(ProcessLookupError):  # it may have ended meanwhile
                 running_job.process.kill()
 
-    async def _stop_if_requested(self, running_job: RunningJob) -> None:
-        if not await asyncio.to_thread(self._server_context.store().stop_requested, running_job.claim.job):
-            return
+    def _stop(self, running_job: RunningJob) -> None:
+        """Kill a job that does not stop by itself in time."""
         running_job.stopping_since = running_job.stopping_since or monotonic()
-        if monotonic() - running_job.stopping_since >= self._intervals.stop and running_job.process.returncode is None:
+        if monotonic() - running_job.stopping_since >= self._intervals.stop:
             logger.warning("job %s did not stop in time", running_job.claim.job)
             running_job.process.kill()
 
     async def _drain(self) -> None:
-        """Let each job finish its current step, then release all of them."""
+        """Let each job finish its current step, then release all of them; leave those that survive this worker."""
         if self._sweeping is not None:
             await asyncio.wait({self._sweeping}, timeout=self._intervals.drain)
+        if self._launcher.survives_worker:
+            return
         for running_job in self._running_jobs.values():
             if running_job.process.returncode is None:
                 running_job.process.terminate()
@@ -181,18 +193,6 @@ async def _either(work: Awaitable[object], seconds: float) -> None:
         await asyncio.wait_for(work, seconds)
 
 
-def start_process(settings: Settings) -> Start:
-    """How a job's process is started: isolated from the directory it is started in, with the worker's environment."""
-
-    environment = {**settings.environment, "AGENT_FIX_STATE_DIR": str(settings.state)}
-
-    async def start(claim: JobClaim) -> JobProcessHandle:
-        words = (sys.executable, "-I", "-m", "app.server.job_process", claim.job, str(claim.epoch), claim.owner)
-        return await asyncio.create_subprocess_exec(*words, env=environment, cwd="/", stdin=asyncio.subprocess.DEVNULL)
-
-    return start
-
-
 def run_worker(settings: Settings) -> int:
     """Run the worker's process until SIGTERM or SIGINT."""
     server_context = ServerContext(settings)
@@ -201,9 +201,14 @@ def run_worker(settings: Settings) -> int:
 
 
 async def _run(server_context: ServerContext, settings: Settings) -> int:
-    worker = Worker(server_context, start_process(settings))
+    worker = Worker(server_context, make_launcher(settings))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, worker.draining.set)
-    logger.info("worker ready, at most %s jobs at once, process %s", settings.jobs, os.getpid())
+    logger.info(
+        "worker ready, at most %s jobs at once, run on %s, process %s",
+        settings.jobs,
+        settings.jobs_run_on,
+        os.getpid(),
+    )
     await worker.work()
     return ExitCode.OK

@@ -25,8 +25,8 @@ from app.jobs.queue import JobClaim
 from app.jobs.tables import blobs
 from app.llm.replay import RecordingHeader
 from app.llm.sql_ledger import calls
+from app.server.launch.child_process import ChildProcesses
 from app.server.wiring.context import ServerContext
-from app.server.worker import start_process
 from tests.chaos.server import BODY, PROJECT, TITLE, record
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
@@ -60,7 +60,7 @@ class ArchivedJob:
         me = f"{os.uname().nodename[:32]}:{os.getpid()}:0"
         claim = self.server_context.queue.claim(me, self.server_context.limits)
         assert isinstance(claim, JobClaim)
-        process = await start_process(settings)(claim)
+        process = await ChildProcesses(settings).start(claim)
         code = await asyncio.wait_for(process.wait(), 120)
         self.server_context.queue.release(claim, crashed=code == -signal.SIGKILL)
         return code

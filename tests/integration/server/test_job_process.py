@@ -21,8 +21,9 @@ from app.core.patch import Patch
 from app.jobs.outbox_tables import effects
 from app.jobs.store import JobBlobs, JobRow
 from app.publish.effects import OpenDraftPullRequest
+from app.server.launch.child_process import ChildProcesses
 from app.server.wiring.context import ServerContext
-from app.server.worker import Intervals, Worker, start_process
+from app.server.worker import Intervals, Worker
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
@@ -74,7 +75,7 @@ class Site:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        worker = Worker(self.server_context, start_process(self.settings), intervals=RHYTHM)
+        worker = Worker(self.server_context, ChildProcesses(self.settings), intervals=RHYTHM)
         task = asyncio.create_task(worker.work())
         try:
             yield worker
@@ -125,7 +126,7 @@ async def test_a_killed_process_is_followed_by_one_that_goes_on(tmp_path: Path, 
     dying = Site(tmp_path, failpoint=point)
     dying.admit()
     queue = dying.server_context.queue
-    start = start_process(dying.settings)
+    start = ChildProcesses(dying.settings).start
     claim = queue.claim(f"{os.uname().nodename}:{os.getpid()}:0", dying.server_context.limits)
     assert claim is not None
     process = await start(claim)

@@ -1,7 +1,7 @@
 """The worker: a process for each job, leases kept, the dead counted, and nothing left behind when it is drained."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,8 +14,9 @@ from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import JobRow
+from app.server.launch.base import JobHandle
 from app.server.wiring.context import ServerContext
-from app.server.worker import Intervals, JobProcessHandle, Worker
+from app.server.worker import Intervals, Worker
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
 
 QUICK = Intervals(poll=0.005, heartbeat=0.0, stop=0.05, drain=0.5)
@@ -51,7 +52,10 @@ class FakeProcess:
 
 
 class BackgroundWorker:
-    """A worker at work in the background of a test."""
+    """A worker at work in the background of a test, and the launcher of its processes."""
+
+    owner = "here:1:1"
+    survives_worker = False
 
     def __init__(self, state: Path) -> None:
         self.now = START
@@ -70,13 +74,19 @@ class BackgroundWorker:
         assert row is not None
         return row
 
-    async def start(self, claim: JobClaim) -> JobProcessHandle:
+    async def start(self, claim: JobClaim) -> JobHandle:
         self.processes.append(FakeProcess(claim, deaf=self.deaf))
         return self.processes[-1]
 
+    async def running(self) -> Sequence[tuple[JobClaim, JobHandle]]:
+        return ()
+
+    def needs_heartbeat(self, _claim: JobClaim) -> bool:
+        return True
+
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Worker]:
-        worker = Worker(self.server_context, self.start, owner="here:1:1", intervals=QUICK)
+        worker = Worker(self.server_context, self, intervals=QUICK)
         task = asyncio.create_task(worker.work())
         try:
             yield worker
@@ -177,7 +187,7 @@ async def test_a_database_that_is_away_is_waited_for(background: BackgroundWorke
         """The queue behind a connection that breaks."""
 
         def __getattr__(self, name: str) -> object:
-            if name == "claim" and away:
+            if name == "claim_several" and away:
                 away.pop()
                 raise OperationalError("SELECT 1", {}, OSError("server closed the connection"))
             return getattr(queue, name)

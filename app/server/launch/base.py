@@ -1,0 +1,41 @@
+"""Where a job runs: the port through which the worker starts the process of a job, and learns how it ended."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.jobs.queue import JobClaim
+
+
+class JobHandle(Protocol):
+    """The process that works on a job, wherever it runs."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int: ...
+
+
+class JobLauncher(Protocol):
+    """Starts jobs in one kind of place.
+
+    `owner` is whose claims they are. `survives_worker`: a job goes on without its worker, and the next worker finds it.
+    """
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def survives_worker(self) -> bool: ...
+
+    async def start(self, claim: JobClaim) -> JobHandle:
+        """Start the job's process. Raises LaunchError if it cannot be started now."""
+
+    async def running(self) -> Sequence[tuple[JobClaim, JobHandle]]:
+        """Jobs that an earlier worker started and that have not ended. Raises LaunchError."""
+
+    def needs_heartbeat(self, claim: JobClaim) -> bool:
+        """True if the worker has to extend the job's lease; False once the job's process does it."""
