@@ -1,0 +1,1 @@
+"""An ECS in memory (moto), and a stand-in for Fargate."""

@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane on this machine, and a stand-in for its nodes."""

@@ -1,0 +1,100 @@
+"""The files of `deploy/` for jobs in clusters: what they say of our own tables, arguments and variables."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+import yaml
+
+from app.config.roles import ALLOWED_VARIABLES
+from app.config.settings import Settings
+from app.jobs.queue import QueueLimits
+from app.server.wiring.context import ServerContext
+from tests.support.databases import fresh_postgres
+from tests.support.installed_programs import ROOT, tool
+from tests.support.server_jobs import issue_ref, job, job_context, trigger
+
+JOBS = ROOT / "deploy" / "kubernetes-jobs"
+KEDA = ROOT / "deploy" / "keda" / "scaled-object.yaml"
+MANIFESTS = sorted(path for path in JOBS.glob("*.yaml") if path.name not in {"kustomization.yaml", "worker.yaml"})
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_the_manifests_keep_their_schemas(path: Path) -> None:
+    done = tool("kubernetes-validate", "--strict", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_pod_of_a_job_is_as_confined_as_the_worker_and_holds_its_secret_only() -> None:
+    template = yaml.safe_load((JOBS / "job.yaml").read_text("utf-8"))
+    worker = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "worker.yaml").read_text("utf-8"))
+    pod, other = template["spec"]["template"]["spec"], worker["spec"]["template"]["spec"]
+    (container,), (of_worker,) = pod["containers"], other["containers"]
+    assert container["name"] == "job"
+    assert container["envFrom"] == of_worker["envFrom"] == [{"secretRef": {"name": "worker"}}]
+    assert container["securityContext"] == of_worker["securityContext"]
+    assert container["volumeMounts"] == of_worker["volumeMounts"]
+    assert (pod["securityContext"], pod["hostUsers"]) == (other["securityContext"], other["hostUsers"])
+    assert pod["automountServiceAccountToken"] is False
+    assert not [volume for volume in pod["volumes"] if set(volume) != {"name", "emptyDir"}]
+
+
+def test_the_worker_may_only_start_list_and_remove_jobs() -> None:
+    documents = yaml.safe_load_all((JOBS / "access.yaml").read_text("utf-8"))
+    (role,) = [each for each in documents if each["kind"] == "Role"]
+    rights = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert rights == {
+        ("jobs", "create"),
+        ("jobs", "list"),
+        ("jobs", "delete"),
+        ("pods", "list"),
+        ("pods", "deletecollection"),
+    }
+
+
+def test_the_task_definition_holds_what_a_worker_may_hold() -> None:
+    definition = json.loads((ROOT / "deploy" / "ecs" / "job.task-definition.json").read_text("utf-8"))
+    (container,) = definition["containerDefinitions"]
+    names = {each["name"] for each in (*container["environment"], *container["secrets"])}
+    assert {name for name in names if name.startswith("AGENT_FIX_")} <= ALLOWED_VARIABLES["worker"]
+    assert {each["name"] for each in container["secrets"]} == {
+        "AGENT_FIX_DATABASE_URL",
+        "ANTHROPIC_API_KEY",
+        "E2B_API_KEY",
+    }
+    request = json.loads((ROOT / "deploy" / "ecs" / "run-task.json").read_text("utf-8"))
+    assert request["taskDefinition"] == definition["family"]
+
+
+def test_keda_counts_the_jobs_that_want_a_worker_or_have_one(tmp_path: Path) -> None:
+    (query,) = [
+        trigger["metadata"]["query"]
+        for document in yaml.safe_load_all(KEDA.read_text("utf-8"))
+        for trigger in document["spec"].get("triggers", ())
+    ]
+    server = ServerContext(Settings(state=tmp_path, database_url=fresh_postgres()), lambda: datetime.now(UTC))
+    server.prepare()
+
+    def count() -> int:
+        with server.engine.connect() as db:
+            found = db.execute(sa.text(query)).scalar_one()
+            assert isinstance(found, int)
+            return found
+
+    assert count() == 0
+    for number in range(5):
+        where = issue_ref(number + 1)
+        name = f"j{number}"
+        server.queue.admit(job(name, where), job_context(where), trigger(name, where), ready=number != 4)
+    assert count() == 4, "one has no base yet"
+    claim = server.queue.claim("here", QueueLimits(jobs=9, per_repository=9))
+    assert claim is not None
+    assert count() == 4, "one is in progress"
+    server.queue.hand_over(claim, {})
+    assert count() == 3
+    server.store().enter("j1", "paused")
+    server.queue.stop("j2", "asked")
+    assert count() == 1
+    server.engine.dispose()
