@@ -21,11 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.config.settings import Settings, read_settings
 from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode, LostSandboxError
-from app.core.job import Journal, N, Progress, ProgressKind, WaitingForUser
+from app.core.job import STREAMED, Journal, N, Progress, ProgressKind, WaitingForUser
 from app.core.redaction import Redactor
 from app.core.result import JobResult
 from app.jobs.process_owner import this_process
-from app.jobs.progress import STREAMED
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
