@@ -29,13 +29,17 @@ from app.core.model_names import ModelNames, Reasoning
 from app.core.plan_text import parse_plan_file
 from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, Task, TaskKind
 from app.core.task_kind import KindDecision, TaskSignals, kind_of
+from app.jobs.store import JobStore
 from app.llm.ledger import parse_usd
+from app.pipeline.lessons.failed_attempts import failed_attempts
 from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import RepositoryInspection, inspect, note_about, origin_url, slug, top_level
 from app.verify.gates.protected import allowed_path
 
+MAX_EARLIER = 200
+"""Jobs among which failed attempts are looked for."""
 PlanMode = Literal["auto", "approve", "only", "none"]
 MODEL_HINT = "Pass --model NAME (any model LiteLLM knows, such as anthropic/NAME) or set AGENT_FIX_MODEL."
 
@@ -133,6 +137,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     out = _prepare_out(options, local_context, job)
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
+        job = _with_failed_attempts(job, store)
         local_context.keep_result(job.id, image_collection.contents)
         store.create(job, key)
         failpoint("created")
@@ -146,6 +151,20 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
+
+
+def _with_failed_attempts(job: Job, store: JobStore) -> Job:
+    """The job, told why earlier ones on this issue failed."""
+    task = job.task
+    earlier = (
+        row
+        for row in store.newest(MAX_EARLIER)
+        if (row.job.task.repository, row.job.task.issue.title) == (task.repository, task.issue.title)
+    )
+    section = failed_attempts(earlier)
+    if section is None:
+        return job
+    return job.model_copy(update={"task": task.model_copy(update={"sections": (*task.sections, section)})})
 
 
 def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:

@@ -18,6 +18,7 @@ from app.core.task import AllowedPath
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction
 from app.jobs.context import JobContext
+from app.pipeline.lessons.failed_attempts import failed_attempts
 from app.publish import replies
 from app.publish.effects import AddReaction
 from app.publish.outbox import StaleEpoch
@@ -33,6 +34,8 @@ from app.triggers.stores import ServerDefaults, Stores
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else has 1."""
 AGAIN_SOON = timedelta(seconds=2)
+MAX_EARLIER = 10
+"""Jobs of the issue among which failed attempts are looked for."""
 
 
 class RetryLater(AgentFixError):  # noqa: N818  # a wait
@@ -83,6 +86,7 @@ class JobCreator:
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         job_request = _with_description(job_request, trigger_context)
         shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
+        await asyncio.to_thread(self._add_failed_attempts, job_request, shown)
         if job_request.aim == "fix_checks":
             request = (
                 f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Fix the cause."
@@ -90,6 +94,15 @@ class JobCreator:
         draft = self._draft(job_request, trigger_context, base, shown, request=request, plan_file=plan_file)
         draft = replace(draft, prompt=prompt, formerly_allowed=formerly_allowed)
         return await self._admit(await _with_prompts(draft), trigger_context)
+
+    def _add_failed_attempts(self, job_request: JobRequest, shown: PromptContext) -> None:
+        """Tell the model why earlier attempts at this issue failed."""
+        origin = job_request.origin
+        earlier = self._stores.job_queries.of_issue(origin.repository, origin.number, MAX_EARLIER)
+        section = failed_attempts(each.row for each in earlier) if job_request.aim != "ask" else None
+        if section is not None:
+            shown.sections.all.append(section)
+            shown.sections.notes.append("The agent was told why earlier attempts at this failed.")
 
     async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Stop the current job, then create the same one again."""

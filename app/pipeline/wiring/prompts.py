@@ -12,6 +12,7 @@ from app.core.plan_text import parse_plan_file
 from app.core.verification import Specification
 from app.llm.base import Message
 from app.llm.job_models import JobModels
+from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.planner import PlanConversation
 from app.pipeline.wiring.images import ImageDescriber
 from app.pipeline.wiring.job_inputs import JobInputs
@@ -116,8 +117,11 @@ class PromptBuilder:
 
     def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
         """The first message for the author of the specification tests; `tests` shows how tests are written here."""
+        job = self._inputs.job
+        # What earlier fixers tried is none of the independent author's business.
+        sections = tuple(section for section in job.task.sections if section.title != TITLE)
         return render_brief(
-            self._inputs.job,
+            job.model_copy(update={"task": job.task.model_copy(update={"sections": sections})}),
             answers=answers,
             repository_map=self.survey.map(AUTHOR_MAP_TOKENS),
             images=self._image_describer.shown,

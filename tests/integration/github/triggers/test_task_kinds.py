@@ -10,6 +10,7 @@ from app.config.prompt_overrides import DIRECTORY
 from app.core.job import Job
 from app.core.task import AllowedPath
 from app.core.task_kind import ASKABLE
+from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.wiring.task_kind import MAX_OF_A_FIX, TaskKindSetup
 from app.publish.status_updater import labels
 from tests.integration.github.triggers.test_base_commits import mirror
@@ -208,3 +209,14 @@ async def test_what_was_allowed_for_a_published_change_is_not_allowed_again(harn
     await harness.says("/agent retry")
     (job,) = harness.living()
     assert job.job.task.allowed_paths == ()
+
+
+async def test_the_next_attempt_is_told_why_the_last_one_failed(harness: EventHarness) -> None:
+    await harness.says("/agent fix")
+    assert harness.job.job.task.sections == ()
+    harness.ends("no_change", summary="The total is right already.")
+    await harness.says("/agent retry")
+    (job,) = harness.living()
+    (section,) = [each for each in job.job.task.sections if each.title == TITLE]
+    assert "It said: The total is right already." in section.text
+    assert "The agent was told why earlier attempts at this failed." in job.job_context.notes

@@ -1,0 +1,62 @@
+"""Tells the next attempt at an issue what earlier ones tried, why they failed, and what to beware of; as data."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from pydantic import ValidationError
+
+from app.core.job import PUBLISHED, JobState
+from app.core.result import JobResult
+from app.core.task import TaskSection
+from app.core.text import head_and_tail, one_line, visible
+from app.jobs.store import JobRow
+from app.verify.feedback import feedback
+
+TITLE: Final = "Earlier attempts at this, and why they failed: do not repeat them"
+MAX_ATTEMPTS: Final = 3
+MAX_OF_ONE: Final = 3_500
+"""Characters of one attempt."""
+MAX_FILES: Final = 20
+_ENDED: Final[dict[JobState, str]] = {
+    "verification_failed": "its change did not pass verification",
+    "limit_reached": "it reached a limit before it was done",
+    "paused": "it reached a limit before it was done",
+    "no_change": "it found nothing to change",
+}
+
+
+def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
+    """The section for a new job. `rows` are the issue's jobs, newest first; none before a published one counts."""
+    told = []
+    for row in rows:
+        if row.state in PUBLISHED or len(told) == MAX_ATTEMPTS:
+            break
+        result = _result(row)
+        if result is not None and result.exit_status in _ENDED:
+            told.append(head_and_tail("\n".join(_lines(row, result)), MAX_OF_ONE))
+    return TaskSection(title=TITLE, text="\n\n".join(told)) if told else None
+
+
+def _result(row: JobRow) -> JobResult | None:
+    """None for a job that stored none, or one of an older version."""
+    try:
+        return JobResult.model_validate(row.result) if row.result and row.final else None
+    except ValidationError:
+        return None
+
+
+def _lines(row: JobRow, result: JobResult) -> Iterator[str]:
+    turns = f" after {result.turns} turns" if result.turns else ""
+    yield f"Attempt of {row.job.created_at:%Y-%m-%d %H:%M}{turns}: {_ENDED[result.exit_status]}."
+    if result.reason:
+        yield f"Reason: {one_line(result.reason)[:500]}"
+    if result.plan is not None:
+        steps = "; ".join(one_line(step) for step in result.plan.steps)
+        yield f"It planned: {one_line(result.plan.summary)[:400]} Steps: {steps[:600]}"
+    if result.summary:
+        yield f"It said: {one_line(visible(result.summary).text)[:600]}"
+    if result.changes:
+        more = f" and {len(result.changes) - MAX_FILES} more" if len(result.changes) > MAX_FILES else ""
+        yield f"It changed: {', '.join(one_line(each.path) for each in result.changes[:MAX_FILES])}{more}"
+    if result.verification is not None and result.exit_status == "verification_failed":
+        yield f"What the harness found:\n{feedback(result.verification)}"
