@@ -134,6 +134,14 @@ class Job(Record):
         return self.models.model_copy(update={"code": self.model})
 
     @property
+    def model_text(self) -> str:
+        """All its models for people: the main one, then those of other kinds of work."""
+        names = self.chosen
+        others = [(kind, getattr(names, kind)) for kind in ("plan", "test", "answer", "cheap")]
+        more = [f"{kind}: {name}" for kind, name in others if name and name != self.main_model]
+        return f"{self.main_model} ({', '.join(more)})" if more else self.main_model
+
+    @property
     def main_model(self) -> str:
         """The model for the job's main kind of work."""
         return self.chosen.of("answer" if self.aim == "ask" else "code")

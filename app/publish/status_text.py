@@ -320,7 +320,8 @@ def _footer(view: StatusView) -> str:
         f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
         count(turns, "turn") if turns and view.state in FINAL else "",
         _spent(view),
-        code_span(clip(shown_model(view.job.main_model), 60)),
+        code_span(clip(shown_model(view.job.model_text), 160)),
+        f"runner {code_span(view.job.runner)}" if view.job.runner != "native" else "",
         f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
     ]
     return f"<sub>{' · '.join(item for item in items if item)}</sub>"

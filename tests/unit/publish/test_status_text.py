@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.agent.outcomes import LimitReachedOutcome
 from app.agent.stop_rules import check_budget
 from app.core.job import FINAL, Budget, Job, JobState
+from app.core.model_names import ModelNames
 from app.core.money import Totals
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file, render_plan
@@ -343,3 +344,11 @@ def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
         assert promise in render_status(seen)
         assert promise not in render_status(replace(seen, workflow=True))
     assert "`/agent stop` stops it" in render_status(replace(view("working"), workflow=True))
+
+
+def test_the_runner_and_every_model_are_shown() -> None:
+    made = job("j1", model="openai/code", runner="codex", models=ModelNames(plan="openai/plan", cheap="openai/code"))
+    shown = text("working", of=made)
+    assert "`openai/code (plan: openai/plan)` · runner `codex`" in shown
+    assert "cheap" not in shown
+    assert "runner" not in text("working"), "our own needs no mention"
