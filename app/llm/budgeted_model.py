@@ -127,7 +127,7 @@ class BudgetedModel:
             async with asyncio.timeout(left if last else left / 2):
                 return await self._insist(model, key, request, origin, wait=last)
         except TimeoutError as error:
-            self._breakers.of(model.info).failed("deadline", MAX_REST_LENGTH)
+            await asyncio.to_thread(self._breakers.of(model.info).failed, "deadline", MAX_REST_LENGTH)
             message = f"{model.info.name} did not answer in time."
             raise ModelError(message, kind="retry", reason="deadline") from error
 
@@ -137,7 +137,7 @@ class BudgetedModel:
         """Ask one model, with retries. `wait` for an open breaker only if there is no other model."""
         pace, breaker = self._pace(), self._breakers.of(model.info)
         while True:
-            pause = breaker.delay()
+            pause = await asyncio.to_thread(breaker.delay)
             if pause and not (wait and pace.grant(pause)):
                 reason = breaker.why or "unavailable"
                 raise ModelError(f"{model.info.name} is not used for a while.", kind="retry", reason=reason)
@@ -150,9 +150,10 @@ class BudgetedModel:
             except ModelError as error:
                 if error.kind not in ("retry", "wait"):
                     if is_outage(error) and not wait:
-                        breaker.failed(error.reason, MAX_REST_LENGTH)  # so the next answers skip it
+                        # so the next answers skip it
+                        await asyncio.to_thread(breaker.failed, error.reason, MAX_REST_LENGTH)
                     raise
-                breaker.failed(error.reason, error.retry_after)
+                await asyncio.to_thread(breaker.failed, error.reason, error.retry_after)
                 delay = pace.delay(error)
                 if delay is None:
                     raise

@@ -29,12 +29,15 @@ class CircuitBreaker:
 
     def delay(self) -> float:
         """Seconds until a call may be made; 0 lets this caller try."""
-        now = self._clock()
-        left = max(self._resting, self._until if self._failures >= FAILURES else 0.0) - now
-        if left > 0:
+        if left := self.remaining():
             return left
-        self._until = now + OPEN_SECONDS
+        self._until = self._clock() + OPEN_SECONDS
         return 0.0
+
+    def remaining(self) -> float:
+        """As `delay`, without letting anyone try."""
+        left = max(self._resting, self._until if self._failures >= FAILURES else 0.0) - self._clock()
+        return max(left, 0.0)
 
     def succeeded(self) -> None:
         self._failures = 0

@@ -36,6 +36,14 @@ from app.llm.errors import BudgetError
 from app.llm.ledger import NOTHING, near_cap_warning, over_cap, total
 
 metadata = MetaData()
+pauses = Table(
+    "provider_pauses",
+    metadata,
+    Column("provider", String(160), primary_key=True),
+    Column("until", Double, nullable=False),
+    Column("why", String(80), nullable=False, default=""),
+)
+"""Until when no process uses a provider. `provider` is its name and a digest of the endpoint, which may hold a password. `until` in seconds since 1970."""
 calls = Table(
     "calls",
     metadata,

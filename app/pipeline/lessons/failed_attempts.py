@@ -27,7 +27,7 @@ _ENDED: Final[dict[JobState, str]] = {
 
 def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
     """The section for a new job. `rows` are the issue's jobs, newest first; none before a published one counts."""
-    told = []
+    told: list[str] = []
     for row in rows:
         if row.state in PUBLISHED or len(told) == MAX_ATTEMPTS:
             break

@@ -6,7 +6,7 @@ from pathlib import Path
 from app.config.settings import Settings
 from app.core.job import Job, Progress
 from app.llm.base import Model
-from app.llm.circuit_breaker import process_breakers
+from app.llm.circuit_breaker import CircuitBreakers, process_breakers
 from app.llm.job_models import JobModels
 from app.llm.ledger import Ledger
 from app.llm.price_file import read_prices
@@ -21,6 +21,7 @@ def make_meters(
     *,
     fallbacks: Sequence[str] = (),
     record: Path | None = None,
+    breakers: CircuitBreakers | None = None,
 ) -> JobModels:
     """Raises AgentFixError if the operator's prices cannot be read. All answers go to `record`, if there is one."""
     environment, prices = settings.model_environment, read_prices(settings.prices)
@@ -35,4 +36,4 @@ def make_meters(
         model = plain(name)
         return model if record is None else record_to(record, model, of=plain(main).info)
 
-    return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=process_breakers())
+    return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=breakers or process_breakers())

@@ -262,6 +262,9 @@ class JobDetails(ListedJob):
 
     base: str
     branch: str
+    runner: str
+    models: dict[str, str] = Field(description="By kind of work: `code`, and each other kind with a model of its own.")
+    fallbacks: list[str]
     limits: LimitsJson
     usage: UsageJson
     plan: str = Field(description="The plan that the job reported last, as text.")

@@ -19,6 +19,8 @@ from app.jobs.plan_versions import AGENT, PlanVersions
 from app.jobs.progress import StoredProgress
 from app.jobs.queue import JobClaim, paid_by
 from app.jobs.store import JobStore
+from app.llm.circuit_breaker import process_breakers
+from app.llm.shared_breaker import SharedBreakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.questions import questions_wait
@@ -62,7 +64,11 @@ class ServerJobRunner(JobRunner):
     def __init__(self, office: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress) -> None:
         job = inputs.job
         ledger = office.ledger(job, job_context)
-        job_models = make_meters(job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks)
+        clock = office.server_context.clock
+        breakers = SharedBreakers(office.server_context.engine, lambda: clock().timestamp(), process_breakers())
+        job_models = make_meters(
+            job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks, breakers=breakers
+        )
         super().__init__(inputs, progress, job_models)
         self.user_messages = MessageFeed(office.server_context, inputs.job.id)
         self._server_context = office.server_context

@@ -138,6 +138,8 @@ async def test_a_job_is_shown_with_everything_that_is_stored(here: WebClient) ->
     assert (job["state"], job["verdict"], job["usage"]["calls"]) == ("pr_opened", "proved", 16)
     assert job["result"]["verification"]["verdict"] == "proved"
     assert job["limits"] == {"usd": "5.00", "minutes": 60.0, "steps": 100}
+    assert (job["runner"], job["fallbacks"]) == ("native", [])
+    assert job["models"]["code"]
     assert [effect["kind"] for effect in job["effects"]] == ["reaction", "status_comment"]
     assert job["effects"][0]["url"].endswith("/issues/113")
     assert [each["who"] for each in (await got(here, "/seed15"))["messages"]] == ["ada"]

@@ -1,0 +1,72 @@
+"""Pauses of providers that all processes with one database keep."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.llm.base import ModelInfo
+from app.llm.circuit_breaker import FAILURES, CircuitBreakers
+from app.llm.shared_breaker import SharedBreakers
+from app.llm.sql_ledger import pauses
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def info(name: str = "openai/gpt-5", endpoint: str = "") -> ModelInfo:
+    return ModelInfo(name=name, context_window=1_000, max_output=100, endpoint=endpoint)
+
+
+def database(place: Path) -> Engine:
+    engine = sa.create_engine(f"sqlite:///{place / 'shared.db'}")
+    pauses.metadata.create_all(engine)
+    return engine
+
+
+def process(engine: Engine, time: Time) -> SharedBreakers:
+    return SharedBreakers(engine, time, CircuitBreakers(time))
+
+
+def test_what_a_provider_told_one_process_holds_for_the_others(tmp_path: Path) -> None:
+    time, engine = Time(), database(tmp_path)
+    one, other = process(engine, time), process(engine, time)
+    one.of(info()).failed("rate_limit", 60)
+    waiting = other.of(info("openai/gpt-5-mini"))
+    assert (waiting.delay(), waiting.why) == (60, "rate_limit")
+    assert other.of(info("anthropic/claude")).delay() == 0
+    assert other.of(info(endpoint="http://user:secret@gateway")).delay() == 0, "another endpoint"
+    time.now += 61
+    assert waiting.delay() == 0
+
+
+def test_an_open_breaker_is_shared_too_and_the_longer_pause_counts(tmp_path: Path) -> None:
+    time, engine = Time(), database(tmp_path)
+    one, other = process(engine, time), process(engine, time)
+    for _ in range(FAILURES):
+        assert other.of(info()).delay() == 0
+        one.of(info()).failed("server_error")
+    assert other.of(info()).delay() > 0
+    other.of(info()).failed("rate_limit", 200)
+    one.of(info()).failed("rate_limit", 5)
+    assert process(engine, time).of(info()).delay() == 200
+
+
+def test_a_database_that_is_gone_stops_no_call(tmp_path: Path) -> None:
+    time, engine = Time(), database(tmp_path)
+    pauses.metadata.drop_all(engine)
+    breaker = process(engine, time).of(info())
+    breaker.failed("rate_limit", 60)
+    assert breaker.delay() == 60, "what this process knows itself"
+
+
+def test_no_endpoint_is_stored(tmp_path: Path) -> None:
+    engine = database(tmp_path)
+    process(engine, Time()).of(info(endpoint="http://user:secret@gateway")).failed("rate_limit", 60)
+    with engine.connect() as db:
+        assert "secret" not in str(db.execute(sa.select(pauses)).all())
