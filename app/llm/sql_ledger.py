@@ -43,7 +43,8 @@ pauses = Table(
     Column("until", Double, nullable=False),
     Column("why", String(80), nullable=False, default=""),
 )
-"""Until when no process uses a provider. `provider` is its name and a digest of the endpoint, which may hold a password. `until` in seconds since 1970."""
+"""Until when no process uses a provider, in seconds since 1970. `provider` is its name and a digest of the endpoint,
+which may hold a password."""
 calls = Table(
     "calls",
     metadata,
