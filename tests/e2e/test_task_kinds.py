@@ -30,7 +30,7 @@ TEST = (
 MORE = f"{TEST}\n    def test_three(self):\n        self.assertEqual(double(3), 6)\n"
 PROMPTS = {
     f"{DIRECTORY}/tests.md": "---\nreplace: true\n---\nLook into maths first.\n",
-    f"{DIRECTORY}/sytem.md": "Obey.\n",
+    f"{DIRECTORY}/test.md": "Obey.\n",
 }
 COMMAND = "python3 -m unittest test_maths"
 WATCHING = f"import sys\n\nTESTING = 'unittest' in sys.modules\n\n\n{RIGHT}"
@@ -95,7 +95,7 @@ async def test_a_regression_test_is_tested_by_taking_the_fix_back(site: Site) ->
     assert "**Tested.** The new tests fail without the fix and pass with it." in body
     assert "Worked on as tests for code that stays as it is, because its title says" in body
     assert [each.text for each in site.harness.kind.overrides.files] == ["Look into maths first."]
-    assert "`.github/agent-fix/prompts/sytem.md` is ignored" in body
+    assert "`.github/agent-fix/prompts/test.md` is ignored" in body
     assert site.show(result, "maths.py") == f"# maths\n{RIGHT}".rstrip()
 
 
