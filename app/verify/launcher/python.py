@@ -22,7 +22,7 @@ from app.verify.reports import test_id
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _AROUND = re.compile(r"(?P<method>(?:setUp|tearDown)(?:Class|Module)) \((?P<owner>[\w.]+)\)")
-REPLAY_TIMEOUT = 30.0
+REPLAY_TIMEOUT = 120.0
 REPLAY_PAUSE = 1.5
 """Seconds after which the tests are called once more."""
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}

@@ -224,7 +224,7 @@ def shift() -> None:
         return
     finally:
         sys.argv[:] = ["/usr/local/bin/program", "--verbose"]
-        later(time, "time", 40 * 86400)
+        later(time, "time", 3300 * 86400)
         for name in ("monotonic", "perf_counter"):
             later(time, name, 5000)
         time.gmtime, time.localtime = of_now(time.gmtime), of_now(time.localtime)

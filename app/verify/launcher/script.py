@@ -35,7 +35,7 @@ _BOUND = re.compile(
     r"|\bt\.\w|\brequire\.main\b"
 )
 """What only the framework has, or what a test needs of the file that it stands in."""
-REPLAY_TIMEOUT = 30.0
+REPLAY_TIMEOUT = 120.0
 REPLAY_PAUSE = 2.0
 """Seconds after which the tests are called once more."""
 _PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")

@@ -20,7 +20,7 @@ let now = [];
 if (job.shifted) {
   process.argv.push('--verbose');
   const real = Date.now;
-  Date.now = () => real() + 40 * 86400e3;
+  Date.now = () => real() + 3300 * 86400e3;
   const Then = Date;
   globalThis.Date = new Proxy(Then, {
     construct: (kind, given, made) => Reflect.construct(kind, given.length ? given : [Then.now()], made),
@@ -32,7 +32,10 @@ function isData(value) {
   if (value === null || ['string', 'number', 'boolean', 'undefined'].includes(typeof value)) return true;
   if (Array.isArray(value)) return value.every(isData);
   if (typeof value !== 'object' || Object.getPrototypeOf(value) !== Object.prototype) return false;
-  return Object.values(Object.getOwnPropertyDescriptors(value)).every((one) => 'value' in one && isData(one.value));
+  return Reflect.ownKeys(value).every((key) => {
+    const one = Object.getOwnPropertyDescriptor(value, key);
+    return 'value' in one && isData(one.value);
+  });
 }
 
 function note(what) {

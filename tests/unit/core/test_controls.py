@@ -326,5 +326,5 @@ async def test_a_class_that_changes_a_built_in_type_may_be_the_bases(old: str, o
 
 async def test_tests_that_take_long_are_not_called_again() -> None:
     replay = ScriptedReplays()
-    found = await examine(runs(seconds=40), replay=replay)
+    found = await examine(runs(seconds=90), replay=replay)
     assert (control(found, "replay_agrees").outcome, replay.names) == ("not_run", [])
