@@ -55,7 +55,7 @@ async def run_local(
         terminal.finish()
         print_refusal(error)
         code = error.code
-    except Exception as error:  # noqa: BLE001  # the boundary of the command line: one of the two in the house
+    except Exception as error:  # noqa: BLE001  # one of the two places that catch everything: the boundary of the command line
         terminal.finish()
         refusal = _unforeseen(local_context, error)
         print_refusal(refusal)

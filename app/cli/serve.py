@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 def serve_command(arguments: argparse.Namespace) -> int:
     if arguments.setup:
-        from app.server.app_setup import run_setup  # noqa: PLC0415  # a door is opened only when it is used
+        from app.server.app_setup import run_setup  # noqa: PLC0415  # imported only for the set-up page
 
         return run_setup(read_server_settings(arguments.state))
     if arguments.prepare:

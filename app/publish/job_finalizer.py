@@ -66,7 +66,7 @@ class JobFinalizer:
         self._outbox = outbox
         self._mirror = mirror
         self._forget_lessons = forget_lessons
-        self._isolated = IsolatedLoop("settling it")
+        self._isolated = IsolatedLoop("finishing it")
 
     async def finalize(self) -> int:
         """Give every job that can have one its final state; returns how many."""

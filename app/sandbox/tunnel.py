@@ -152,18 +152,18 @@ class _TunnelHost:
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect by hand: asyncio treats a unix socket with a full queue as connected."""
         for _ in range(ATTEMPTS):
-            door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            door.setblocking(False)
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.setblocking(False)
             try:
-                door.connect(str(self._socket_path))
+                connection.connect(str(self._socket_path))
             except BlockingIOError:
-                door.close()
+                connection.close()
                 await asyncio.sleep(PAUSE)
             except OSError:
-                door.close()
+                connection.close()
                 raise
             else:
-                return await asyncio.open_unix_connection(sock=door)
+                return await asyncio.open_unix_connection(sock=connection)
         raise TimeoutError
 
     async def end(self) -> None:

@@ -243,10 +243,10 @@ async def listen(place: str, inside: TunnelInside) -> asyncio.AbstractServer:
         return await asyncio.start_server(inside.connected, "127.0.0.1", int(place), backlog=512)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(place)  # noqa: PTH108 - of one that died here before
-    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    door.bind(place)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(place)
     os.chmod(place, 0o666)  # noqa: PTH101, S103 - it is for the machine's other accounts
-    return await asyncio.start_unix_server(inside.connected, sock=door, backlog=512)
+    return await asyncio.start_unix_server(inside.connected, sock=listener, backlog=512)
 
 
 async def standard_streams(lines: bool) -> tuple[asyncio.StreamReader, Write]:

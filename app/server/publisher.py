@@ -17,7 +17,7 @@ from app.config.settings import Settings
 from app.core.errors import AgentFixError, ExitCode
 from app.server.wiring.publisher import PublisherContext, open_publishing
 
-INSTALLATIONS_AT_ONCE = 3
+PARALLEL_INSTALLATIONS = 3
 """Each is served one effect at a time, a slow one does not keep the others."""
 MAX_PAUSE_LENGTH = 60.0
 """Seconds between two attempts of a task that fails."""
@@ -46,13 +46,13 @@ def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, .
         return int(await publisher_context.publisher.publish_next() is not None)
 
     return (
-        PeriodicTask("trigger_loops", trigger_loops.next_delivery, 0.1),
-        PeriodicTask("stock", trigger_loops.fetch_base_commits, 0.5),
-        *(PeriodicTask(f"publishing {number}", publish, 0.2) for number in range(1, INSTALLATIONS_AT_ONCE + 1)),
-        PeriodicTask("parcels", publisher_context.fill_parcels, 2.0),
-        PeriodicTask("settling", publisher_context.finalizer.finalize, 0.5),
-        PeriodicTask("herald", publisher_context.status_updater.post_due, 0.5),
-        PeriodicTask("reconciling", reconcile, 10.0),
+        PeriodicTask("deliveries", trigger_loops.next_delivery, 0.1),
+        PeriodicTask("base commits", trigger_loops.fetch_base_commits, 0.5),
+        *(PeriodicTask(f"publishing {number}", publish, 0.2) for number in range(1, PARALLEL_INSTALLATIONS + 1)),
+        PeriodicTask("commit transfers", publisher_context.fill_commit_transfers, 2.0),
+        PeriodicTask("finishing jobs", publisher_context.finalizer.finalize, 0.5),
+        PeriodicTask("status comments", publisher_context.status_updater.post_due, 0.5),
+        PeriodicTask("polling", reconcile, 10.0),
         PeriodicTask("pruning", publisher_context.prune, 3_600.0),
     )
 

@@ -1,4 +1,4 @@
-"""What no webhook told: at the start and every few minutes GitHub is asked how things stand, and the desk hears of it.
+"""What no webhook told: at the start and every few minutes the state on GitHub is compared and passed to the event handler.
 
 Labels, comments, reviews, failing checks, work called off: each becomes the event that was lost, under the same key, so
 that whatever did arrive is found decided. Requests are bounded; a repository that was not reached keeps its last look.

@@ -211,7 +211,7 @@ async def test_another_model_is_not_there(e2e_server: ParallelJobs) -> None:
         assert (provider.asked, job.totals) == (0, NOTHING)
 
 
-async def test_asking_in_vain_for_ever_fills_nothing(e2e_server: ParallelJobs) -> None:
+async def test_repeated_refused_calls_do_not_fill_the_disk(e2e_server: ParallelJobs) -> None:
     told: list[Exchange] = []
     async with e2e_server.job(Provider(short), on_exchange=told.append) as job:
         for _ in range(MAX_REFUSALS + 50):
@@ -221,7 +221,7 @@ async def test_asking_in_vain_for_ever_fills_nothing(e2e_server: ParallelJobs) -
         assert job.totals.calls == 1
 
 
-def test_of_endless_conversations_only_beginnings_are_kept() -> None:
+def test_long_conversations_are_stored_shortened() -> None:
     recorder, kept = ExchangeRecorder(), 0
     for number in range(300):
         content = f"{number} {'x' * (MAX_TEXT - 100)}"
@@ -260,7 +260,7 @@ async def test_a_hundred_megabytes_in_pieces_are_not_taken(e2e_server: ParallelJ
 
 
 @pytest.mark.usefixtures("many_files")
-async def test_of_a_thousand_calls_at_once_few_are_let_in(e2e_server: ParallelJobs) -> None:
+async def test_a_thousand_parallel_calls_are_limited(e2e_server: ParallelJobs) -> None:
     gate = Gate()
     provider = Provider(short, before=gate.hold)
     async with e2e_server.job(provider) as job:
@@ -315,7 +315,7 @@ async def test_a_provider_that_writes_past_its_limit_is_cut_off(e2e_server: Para
         assert provider.closed == 1
 
 
-async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: ParallelJobs) -> None:
+async def test_spending_by_other_calls_does_not_end_a_stream(e2e_server: ParallelJobs) -> None:
     """What it may cost was set aside for it; who comes then waits for it, and is refused when it has ended."""
     gate = Gate()
     provider = Provider(short, after=gate.hold)
@@ -334,7 +334,7 @@ async def test_money_that_others_spend_does_not_end_a_stream(e2e_server: Paralle
         assert job.ledger.remaining() < 256 * 10 + totals.prompt_tokens
 
 
-async def test_an_agent_that_is_killed_pays_for_what_it_heard(e2e_server: ParallelJobs) -> None:
+async def test_a_killed_agent_is_charged_for_the_answer_it_received(e2e_server: ParallelJobs) -> None:
     """With all its calls: those that stream, those that have heard nothing, and those that wait for a place."""
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)

@@ -115,7 +115,7 @@ def changed(base: str, *changes: tuple[str, bytes]) -> Patch:
     return Patch(base=base, changes=made)
 
 
-def test_the_tripwires_do_work(poisoned: Path, wires: Tripwires) -> None:
+def test_each_tripwire_fires_when_triggered(poisoned: Path, wires: Tripwires) -> None:
     for command in (["status"], ["branch", "x"]):
         git(poisoned, *command, check=False)
     assert wires.fired() >= {"fsmonitor", "hook-reference-transaction"}

@@ -25,7 +25,7 @@ NO_AUTHOR = {SOURCE: "specification: false\n"}
 CLAIMS = ("All tests pass.", "I have run them again: all tests pass.", "Verdict: proved.", "OK", "Yes.", "Really.", "!")
 
 
-def test_a_lie_is_found_out(console: Console, tmp_path: Path) -> None:
+def test_a_false_submission_is_broken(console: Console, tmp_path: Path) -> None:
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     before = snapshot(repository)
     recording = wallet_project.planned().turn(
@@ -125,7 +125,7 @@ BOMBS = (
 )
 
 
-def test_a_bomb_does_not_go_off(console: Console, tmp_path: Path) -> None:
+def test_commands_that_write_huge_or_odd_files_do_no_harm(console: Console, tmp_path: Path) -> None:
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, wallet_project.ADD_TEST)
     for bomb in BOMBS:

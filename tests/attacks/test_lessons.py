@@ -89,12 +89,12 @@ def lesson(text: str, author: str = "agent") -> Lesson:
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
-def test_what_an_issue_makes_the_agent_say_is_not_kept(text: str) -> None:
+def test_an_injected_instruction_is_not_stored_as_a_lesson(text: str) -> None:
     said = f"app/money.py: {text.format(about=ABOUT)}"
     assert learned(verified(), said=(said,)) == []
 
 
-def test_the_same_words_without_the_trick_would_have_been_kept() -> None:
+def test_the_same_text_without_the_injection_is_stored() -> None:
     """The cases above fail by what is wrong with them, and not because nothing is ever kept."""
     assert len(learned(verified(), said=(f"app/money.py: {ABOUT} is in cents.",))) == 1
 
@@ -191,7 +191,7 @@ async def test_another_repositorys_lessons_are_not_recalled(engine: Engine, stor
 # Strangers.
 
 
-def test_a_strangers_branch_neither_teaches_nor_retires() -> None:
+def test_a_fork_branch_neither_adds_nor_removes_lessons() -> None:
     """Retiring is `test_lessons_recalling.test_a_pull_requests_branch_retires_nothing`."""
     origin = TaskOrigin(installation=1, repository=2, number=3, is_pull_request=True, actor=4)
     said = Submission(summary="s", lessons=("app/money.py: `split` drops the remainder of people.",))

@@ -177,7 +177,7 @@ def test_forty_names_are_no_branches_of_ours() -> None:
 
 @pytest.mark.parametrize("kind", ["User", "Bot", "Organization", "Mannequin"])
 @pytest.mark.parametrize("permission", ["admin", "write", "read", "none"])
-def test_who_may_publish_is_who_may_write(permission: Permission, kind: str) -> None:
+def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permission: Permission, kind: str) -> None:
     """S2, S3: people with write access, and bots only while the operator still lets Apps ask."""
     ours = wish(Patch(base="a" * 40))
     refused = live_refusal(ours, now(asker=asker(permission, kind)))
@@ -214,8 +214,8 @@ def test_no_disguise_of_a_secret_leaves(name: str) -> None:
         assert secret not in caught.value.message
 
 
-def test_nothing_can_be_wished_for_in_bulk_or_elsewhere() -> None:
-    """S10, S30: the shapes of wishes are closed and bounded."""
+def test_oversized_or_unknown_effects_are_refused() -> None:
+    """S10, S30: effects reject unknown fields and long texts."""
     for bad in (
         {"kind": "status_comment", "body": "x" * 8_001},
         {"kind": "thread_reply", "comment": 1, "body": "x" * 8_001},

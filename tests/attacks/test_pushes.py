@@ -91,7 +91,7 @@ def test_a_lease_on_a_branch_that_was_deleted_is_stale(racing: Racing) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "known"])
-def test_of_eight_racers_with_one_lease_one_wins(racing: Racing, there: bool) -> None:
+def test_one_of_eight_concurrent_pushes_with_the_same_lease_succeeds(racing: Racing, there: bool) -> None:
     expected = None
     if there:
         expected = racing.commit()
@@ -135,11 +135,11 @@ ODD = ["", " ", "a b", "a\nb", "a\tb", "a\rb", "a\0b", "a\x7fb", "a\x1b[31m", "m
 EVERY = [*NAMES.split(), *ODD]
 
 
-def test_there_are_forty_names_and_more() -> None:
+def test_the_corpus_has_at_least_forty_branch_names() -> None:
     assert len(set(EVERY)) >= 40
 
 
-def test_what_is_no_name_of_a_branch_is_pushed_nowhere(racing: Racing) -> None:
+def test_an_invalid_branch_name_is_not_pushed(racing: Racing) -> None:
     refs, asked = git(racing.fake_github.repo.path, "for-each-ref"), len(racing.fake_github.github.calls)
     for name in EVERY:
         for expected in (None, racing.base):
@@ -150,7 +150,7 @@ def test_what_is_no_name_of_a_branch_is_pushed_nowhere(racing: Racing) -> None:
     assert not racing.fake_github.repo.pushes
 
 
-def test_what_is_one_is_pushed_there_and_nowhere_else(racing: Racing) -> None:
+def test_a_valid_branch_name_is_pushed_to_that_branch_only(racing: Racing) -> None:
     refs = {f"refs/heads/main {racing.base}"}
     for name in ("agent-fix/issue-7-totals", "a", "ünïcode", "修复", "a-b_c.d/e", "it's", "a@b", "a{b}", "#7", "+main"):
         commit = racing.commit()

@@ -194,7 +194,7 @@ print(libc.unshare(0x20000000))
             "setcap cap_net_raw+ep /workspace/x",
         ],
     )
-    async def test_what_only_root_may(self, sandbox: Sandbox, script: str) -> None:
+    async def test_operations_reserved_for_root_fail(self, sandbox: Sandbox, script: str) -> None:
         assert not (await sandbox.exec(["/bin/sh", "-c", script])).ok
 
     async def test_a_setuid_program_of_ones_own_gives_nothing(self, sandbox: Sandbox) -> None:
@@ -556,7 +556,7 @@ def _frozen(caller: int) -> tuple[list[int], list[int]]:
     return [os.pidfd_open(pid) for pid in direct], [os.pidfd_open(pid) for pid in below]
 
 
-async def test_an_orphan_is_ended_and_a_living_sandbox_is_not(
+async def test_an_orphan_is_ended_and_a_running_sandbox_is_not(
     provider: BubblewrapProvider, sandbox: Sandbox, tmp_path: Path
 ) -> None:
     machine = (await provider.survey()).machine

@@ -181,7 +181,7 @@ def test_the_environment_inside_is_its_own(theft: FinishedTheft) -> None:
     assert "There is no" in theft.finished.observation(2, 1), "the host's paths are not inside"
 
 
-def test_nobody_was_reached(theft: FinishedTheft) -> None:
+def test_no_host_was_reached(theft: FinishedTheft) -> None:
     assert theft.reached == []
     assert "connected to" not in theft.finished.observation(3)
     assert theft.finished.observation(3).count("no way") == 4
@@ -232,7 +232,7 @@ def test_nothing_is_active_in_the_pull_request(theft: FinishedTheft) -> None:
     assert "The remainder was lost." in body
 
 
-def test_nobody_steers_the_terminal(theft: FinishedTheft) -> None:
+def test_output_contains_no_terminal_escapes(theft: FinishedTheft) -> None:
     odd = {character for character in theft.finished.said if not character.isprintable()}
     assert odd <= {"\n"}, odd
     assert "red" in theft.finished.observation(5)

@@ -23,7 +23,7 @@ CASES = [*(("sqlite", moment) for moment in MOMENTS), *(("postgresql", moment) f
 
 
 @pytest.mark.parametrize(("dialect", "moment"), CASES)
-def test_killed_half_way_the_next_one_brings_it_whole(dialect: str, moment: str, tmp_path: Path) -> None:
+def test_a_transfer_killed_halfway_is_completed_by_the_next_process(dialect: str, moment: str, tmp_path: Path) -> None:
     source = make_repository(tmp_path / "source")
     head = commit_files(source, {"large.bin": os.urandom(CHUNK * 5 // 2)})
     ours, theirs = GitStore(tmp_path / "ours.git"), GitStore(tmp_path / "theirs.git")

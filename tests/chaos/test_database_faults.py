@@ -70,9 +70,7 @@ def is_settled_if_asked(play: ChaosServer) -> bool:
 
 
 @pytest.mark.parametrize(("jobs", "falls", "kills"), [(1, 1, 0), (10, 12, 0), (10, 12, 6)])
-def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
-    tmp_path: Path, jobs: int, falls: int, kills: int
-) -> None:
+def test_a_postgres_restart_loses_and_duplicates_nothing(tmp_path: Path, jobs: int, falls: int, kills: int) -> None:
     """R13, and with `kills` workers die in between."""
     chance = random.Random(13)
     with postgres() as server, chaos_server(tmp_path, database_url=server.url) as play:
@@ -93,7 +91,7 @@ def test_a_postgres_that_falls_and_rises_loses_and_doubles_nothing(
         assert_sound(play, lost_calls=jobs)
 
 
-def test_a_disk_that_is_full_for_a_while_is_waited_for(tmp_path: Path) -> None:
+def test_a_temporarily_full_disk_is_waited_for(tmp_path: Path) -> None:
     """R14: no process is started again by anybody; what could not be written is written when there is room."""
     with tiny_disk(tmp_path / "small", "64m") as small, chaos_server(small) as play:
         play.server.log = tmp_path / "server.log"

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("seed", range(SEQUENCES // AT_A_DESK))
-async def test_however_deliveries_arrive_the_same_comes_of_them(tmp_path: Path, seed: int) -> None:
+async def test_any_delivery_order_gives_the_same_result(tmp_path: Path, seed: int) -> None:
     """R5: what was lost comes at the end, when GitHub is asked to send it again; what is repeated may come anywhere."""
     chance = random.Random(seed)
     async with event_harness(tmp_path) as harness:

@@ -27,7 +27,7 @@ def marks(directory: Path, step: str) -> int:
 
 @pytest.mark.parametrize("moment", ["before", "done", "stored"])
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_anywhere_it_goes_on_where_it_stood(tmp_path: Path, step: str, moment: str) -> None:
+def test_a_job_killed_anywhere_resumes_at_the_same_step(tmp_path: Path, step: str, moment: str) -> None:
     died = work(tmp_path, f"{step}.{moment}")
     assert died.returncode == -9, died.stderr
     finished = {name for name in STEPS if marks(tmp_path, name)} - {step}
@@ -53,7 +53,7 @@ def test_state_is_restored_once_before_the_first_turn_of_the_next_process(
     assert marks(tmp_path, "restored") == restored
 
 
-def test_a_parked_job_goes_on_when_people_have_answered(tmp_path: Path) -> None:
+def test_a_waiting_job_resumes_after_an_answer(tmp_path: Path) -> None:
     (tmp_path / "park").touch()
     assert work(tmp_path).stdout.strip() == "WaitingForUser"
     assert work(tmp_path).stdout.strip() == "WaitingForUser", "it stays parked while nobody answers"

@@ -29,7 +29,7 @@ def work(directory: Path, failpoint: str, epoch: int) -> int:
 @pytest.mark.parametrize(
     ("moment", "passing"), [("branch.made", 1), *((moment, passing) for moment in MOMENTS for passing in (1, 3))]
 )
-def test_killed_anywhere_each_effect_is_made_once(tmp_path: Path, moment: str, passing: int) -> None:
+def test_a_publisher_killed_anywhere_makes_each_effect_once(tmp_path: Path, moment: str, passing: int) -> None:
     engine = sqlite_engine(tmp_path / "state.db")
     job_tables.create_all(engine)
     outbox = Outbox(engine, lambda: NOW)

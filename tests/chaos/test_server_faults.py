@@ -49,7 +49,7 @@ def is_at_work(play: ChaosServer) -> bool:
     return bool(play.children()) and bool(play.jobs()) and play.job.row.state in AT_WORK
 
 
-def test_a_worker_that_was_taken_for_dead_wakes_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_worker_that_lost_its_lease_changes_nothing(tmp_path: Path) -> None:
     """R10. Asleep in the middle of a job past its lease, then awake beside the worker that goes on with it."""
     with chaos_server(tmp_path) as play:
         play.start()
@@ -110,7 +110,7 @@ def test_a_killed_worker_is_followed_by_the_next_one(tmp_path: Path, dialect: st
 
 @full
 @pytest.mark.parametrize(("jobs", "rounds"), [(2, 1), (10, 10)])
-def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: int, rounds: int) -> None:
+def test_a_deploy_during_jobs_leaves_none_unfinished(tmp_path: Path, jobs: int, rounds: int) -> None:
     """R31: every role is asked to end and is replaced, again and again."""
     with chaos_server(tmp_path) as play:
         play.add_issues(jobs - 1, repositories=True)
@@ -126,7 +126,7 @@ def test_a_deploy_while_jobs_are_worked_on_strands_none(tmp_path: Path, jobs: in
 
 
 @full
-def test_a_job_that_kills_its_processes_is_given_up_and_hinders_nobody(tmp_path: Path) -> None:
+def test_a_job_that_kills_its_processes_fails_and_blocks_no_other(tmp_path: Path) -> None:
     """R12: the third death at the same step ends it, with a comment; a plan asked for elsewhere is made meanwhile."""
     with chaos_server(tmp_path) as play:
         play.add_issues(1)
@@ -162,9 +162,7 @@ class DeliveryFault(Fault):
     ("share", "jobs", "seed"),
     [(0.2, 1, 1), (0.2, 5, 2), (0.2, 5, 3), (0.5, 2, 4)],
 )
-def test_a_github_that_stumbles_on_every_route_delays_and_no_more(
-    tmp_path: Path, share: float, jobs: int, seed: int
-) -> None:
+def test_errors_on_every_github_route_only_delay_jobs(tmp_path: Path, share: float, jobs: int, seed: int) -> None:
     """R20."""
     with chaos_server(tmp_path) as play:
         play.add_issues(jobs - 1, repositories=True)
@@ -190,7 +188,7 @@ def test_a_sandbox_that_is_lost_is_made_again(tmp_path: Path) -> None:
 
 
 @full
-def test_sandboxes_of_the_dead_are_swept(tmp_path: Path) -> None:
+def test_sandboxes_of_dead_processes_are_removed(tmp_path: Path) -> None:
     """R30: a job that was ended while its worker lay dead leaves nothing on the machine for long."""
     with chaos_server(tmp_path) as play:
         play.start()
@@ -221,7 +219,7 @@ MOMENTS: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "
         *(pytest.param("working", how, marks=full) for how in ("close", "unlabel")),
     ],
 )
-def test_a_job_that_is_called_off_ends_at_once(tmp_path: Path, moment: str, how: str) -> None:
+def test_a_cancelled_job_ends_at_once(tmp_path: Path, moment: str, how: str) -> None:
     """R33: within fifteen seconds wherever it is, its sandbox within thirty; nothing is pushed afterwards."""
     with chaos_server(tmp_path) as play:
         play.start()
@@ -254,7 +252,7 @@ def call_off(play: ChaosServer, spot: IssueUnderTest, how: str) -> None:
 
 @full
 @pytest.mark.parametrize("seconds", [3, 45])
-def test_a_database_that_somebody_holds_is_waited_for(tmp_path: Path, seconds: int) -> None:
+def test_a_locked_database_is_waited_for(tmp_path: Path, seconds: int) -> None:
     """R13, R15: another process keeps SQLite's only lock, for longer than anybody's patience in the full case."""
     with chaos_server(tmp_path) as play:
         play.start()

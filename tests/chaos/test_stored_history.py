@@ -42,7 +42,7 @@ async def test_a_job_that_an_earlier_version_began_is_ended_by_this_one(tmp_path
     assert len(names) == len(set(names)) > len(history["steps"]), "it went on behind what was stored"
 
 
-def test_the_nouns_of_then_are_read_now() -> None:
+def test_a_stored_job_of_an_earlier_version_can_be_read() -> None:
     """Whatever is stored as JSON may gain fields, and lose none that a stored job has."""
     assert Job.model_validate(json.loads(KEPT.read_text())["job"]).id == JOB
 

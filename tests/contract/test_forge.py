@@ -81,7 +81,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def test_a_branch_said_twice_is_one(place: Place) -> None:
+async def test_creating_the_same_branch_twice_creates_one(place: Place) -> None:
     names = [await place.forge.ensure_branch(BRANCH, place.commit) for _ in range(2)]
     assert names == [BRANCH, BRANCH]
     assert git(place.repository, "rev-parse", BRANCH) == place.commit

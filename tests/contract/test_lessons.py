@@ -75,7 +75,7 @@ def test_a_lesson_comes_back_as_it_was_learned(store: LessonStore) -> None:
     assert lesson.expires == NOW + timedelta(days=90)
 
 
-def test_what_people_tell_lives_longer(store: LessonStore) -> None:
+def test_a_lesson_from_a_person_expires_later(store: LessonStore) -> None:
     lesson = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert lesson is not None
     assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["remembered"])
@@ -95,12 +95,12 @@ def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engi
     assert [each.number for each in other.learn([draft("Rates are floats.")])] == [1]
 
 
-def test_keys_of_forges_and_of_paths_never_meet() -> None:
+def test_repository_keys_of_github_and_of_paths_differ() -> None:
     assert github_repository_key(12) != local_repository_key(Path("12"))
     assert local_repository_key(Path("/a")) != local_repository_key(Path("/b"))
 
 
-def test_saying_it_twice_teaches_it_once(store: LessonStore) -> None:
+def test_remembering_the_same_text_twice_stores_one_lesson(store: LessonStore) -> None:
     first = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     again = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert again == first
@@ -168,7 +168,7 @@ def test_what_people_told_is_not_changed_by_a_job(store: LessonStore) -> None:
     assert store.all()[0].kind == "remembered"
 
 
-def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
+def test_an_expired_lesson_is_not_shown(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     store.recall("j1", store.all())
     clock.now += timedelta(days=90)
@@ -181,7 +181,7 @@ def test_an_expired_lesson_is_told_to_nobody(store: LessonStore, engine: Engine,
         assert db.execute(sa.select(sa.func.count()).select_from(recalled_lessons)).scalar() == 0
 
 
-def test_a_full_house_drops_what_is_used_least(store: LessonStore) -> None:
+def test_at_the_limit_the_least_used_lesson_is_removed(store: LessonStore) -> None:
     for number in range(MAX_LEARNED):
         store.learn([draft(f"Fact number {number}.", job=f"j{number}")])
     store.recall("r1", store.all()[5:])
@@ -197,7 +197,7 @@ def test_a_full_house_drops_what_is_used_least(store: LessonStore) -> None:
     assert new.number in {lesson.number for lesson in store.all()}
 
 
-def test_people_are_told_when_there_is_no_room(store: LessonStore) -> None:
+def test_remembering_beyond_the_limit_is_refused(store: LessonStore) -> None:
     for number in range(MAX_REMEMBERED):
         assert store.remember(draft(f"Rule {number}.", "remembered"), f"k{number}") is not None
     assert store.remember(draft("One too many.", "remembered"), "k-more") is None
@@ -225,7 +225,7 @@ def test_uses_are_counted_once_a_job(store: LessonStore) -> None:
     assert store.all()[0].uses == 2
 
 
-def test_who_lost_the_job_teaches_nothing(engine: Engine, clock: SettableClock) -> None:
+def test_a_process_that_lost_its_job_stores_no_lesson(engine: Engine, clock: SettableClock) -> None:
     jobs = JobStore(engine, clock)
     jobs.create(job("j1"), "k")
     jobs.acquire("j1")
@@ -254,7 +254,7 @@ def test_vectors_go_with_their_text(engine: Engine, clock: SettableClock) -> Non
     assert store.vectors("m") == {}
 
 
-def test_many_at_once_get_numbers_of_their_own(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
+def test_concurrent_lessons_get_different_numbers(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
     def teach(number: int) -> Callable[[], object]:
         own = SqlLessonStore(engine, clock, HERE)
         return lambda: own.learn([draft(f"Fact number {number}.", job=f"j{number}"), draft("Seen by all.", job="x")])

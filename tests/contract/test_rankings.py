@@ -131,7 +131,7 @@ async def test_what_is_like_the_question_comes_first(ranking: LessonRanking, que
     assert set(found) <= set(ALL)
 
 
-async def test_nothing_comes_of_nothing(ranking: LessonRanking) -> None:
+async def test_without_lessons_or_question_the_ranking_is_empty(ranking: LessonRanking) -> None:
     assert await ranking.rank((), "money") == ()
     assert await ranking.rank(ALL, "") == ()
     assert await ranking.rank(ALL, " \n") == ()
@@ -188,7 +188,7 @@ async def test_a_text_is_embedded_once() -> None:
     assert shelf.kept["m"].keys() == {1, 2, 3, 4}
 
 
-async def test_where_the_model_is_down_words_do(caplog: pytest.LogCaptureFixture) -> None:
+async def test_if_the_model_fails_lessons_are_ranked_by_words(caplog: pytest.LogCaptureFixture) -> None:
     words = Words()
     words.broken = True
     assert (await EmbeddingRanking("m", words, VectorsInMemory(), FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
@@ -202,7 +202,7 @@ def test_what_cannot_be_compared_is_not_alike() -> None:
     assert list(unpacked(packed([0.5, -2.0]))) == [0.5, -2.0]
 
 
-async def test_where_chroma_fails_words_do(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_if_chroma_fails_lessons_are_ranked_by_words(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Not installed, or its directory is a file: both are its own errors."""
     (place / "file").write_text("")
     assert (await ChromaRanking(place / "file", "r1", FullTextRanking()).rank(ALL, "importer"))[0] == IMPORT
@@ -217,7 +217,7 @@ def test_without_the_extra_it_is_said_how_to_get_it() -> None:
 
 
 @needs_chroma
-async def test_chroma_forgets_what_the_database_forgot(place: Path) -> None:
+async def test_lessons_deleted_in_the_database_are_deleted_in_chroma(place: Path) -> None:
     assert CENTS in await chroma(place).rank(ALL, "money in cents")
     assert CENTS not in await chroma(place).rank(ALL[1:], "money in cents")
     changed = CENTS.model_copy(update={"text": "Amounts of money are decimals."})

@@ -41,7 +41,7 @@ def test_a_rejected_change_is_a_file_that_is_named(cli_job: CliJob) -> None:
     assert cli_job.jobs("show", cli_job.job, "--patch").text == kept.read_text()
 
 
-def test_what_the_agent_says_of_no_change_is_a_claim(cli_job: CliJob) -> None:
+def test_the_agents_statement_of_no_change_is_shown_as_a_claim(cli_job: CliJob) -> None:
     claim = "It is right as it is."
     said = [("submit", {"summary": claim, "reproduction": ""})]
     cli_job.record(

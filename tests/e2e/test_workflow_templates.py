@@ -106,9 +106,7 @@ def test_the_template_makes_a_draft_of_a_label(github: EmulatedGitHub, owned: Te
 
 
 @pytest.mark.full
-def test_failing_checks_on_its_draft_are_mended_by_a_second_commit(
-    github: EmulatedGitHub, owned: TemplateOwner
-) -> None:
+def test_failing_checks_on_its_draft_are_fixed_by_a_second_commit(github: EmulatedGitHub, owned: TemplateOwner) -> None:
     repository = owned.repository
     _, event = labelled(github, repository)
     owned.act("agent-fix.yml", "work", "issues", event)
@@ -154,7 +152,7 @@ def test_a_question_about_a_job_is_answered_by_a_token_that_cannot_push(
 
 
 @pytest.mark.full
-def test_a_night_begins_what_nobody_has_begun(github: EmulatedGitHub, owned: TemplateOwner) -> None:
+def test_the_nightly_sweep_starts_labelled_issues(github: EmulatedGitHub, owned: TemplateOwner) -> None:
     """Its label's event was lost; another issue has a branch already."""
     repository = owned.repository
     issue, event = labelled(github, repository)

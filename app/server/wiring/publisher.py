@@ -47,7 +47,7 @@ class PublisherContext:
     finalizer: JobFinalizer
     status_updater: StatusUpdater
 
-    async def fill_parcels(self) -> int:
+    async def fill_commit_transfers(self) -> int:
         """Pack base commits for workers on other machines; returns how many."""
         wanted = await asyncio.to_thread(self.server_context.transfers.requested)
         return sum([await asyncio.to_thread(self._fill, each) for each in wanted])

@@ -92,7 +92,7 @@ async def test_an_answer_that_was_lost_makes_no_second_one_where_there_are_no_dr
     assert len(fake_github.repo.pulls) == 1
 
 
-async def test_a_title_of_the_houses_pattern_is_not_marked_twice(
+async def test_a_title_with_the_repositorys_draft_mark_is_not_marked_twice(
     forge: GitHubForge, fake_github: FakeGitHubSetup
 ) -> None:
     fake_github.repo.drafts = False
@@ -291,7 +291,7 @@ async def test_the_text_of_a_persons_pull_request_is_not_changed(
     assert theirs.labels == theirs.asked == []
 
 
-async def test_a_pull_request_of_ours_is_dressed_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_labels_and_reviewers_are_added_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
     pull = await opened(forge, fake_github)
     pull.labels = ["Bot"]

@@ -177,7 +177,7 @@ async def test_a_clock_that_is_wrong_is_set_by_the_servers(fake_github: FakeGitH
 
 
 @pytest.mark.parametrize("trouble", ["suspended", "removed", "deleted", "archived", "forbidden"])
-async def test_a_closed_door_is_told_without_a_storm(
+async def test_lost_access_is_reported_without_retries(
     forge: GitHubForge, fake_github: FakeGitHubSetup, trouble: str
 ) -> None:
     await forge.ensure_comment("j1", "hello")

@@ -68,7 +68,7 @@ async def test_a_branch_whose_name_was_taken_is_told_by_its_own(
     assert fake_github.repo.pulls[0].pull.head == result.branch
 
 
-async def test_the_house_labels_it_and_asks_for_reviews(
+async def test_configured_labels_and_reviewers_are_added(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     for login in ("grace", "alan"):
@@ -444,7 +444,7 @@ async def test_a_fork_is_answered_beside_it(harness: PublisherHarness, fake_gith
     assert not thread.resolved
 
 
-async def test_wishes_are_the_same_after_a_crash_between_them_and_the_end(
+async def test_a_crash_before_the_final_state_adds_the_same_effects(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"

@@ -156,9 +156,7 @@ async def test_write_access_is_enough(harness: PublisherHarness, fake_github: Fa
     assert harness.standing(key).state == "done"
 
 
-async def test_a_login_that_changed_hands_is_nobodys_right(
-    harness: PublisherHarness, fake_github: FakeGitHubSetup
-) -> None:
+async def test_a_reassigned_login_gives_no_permission(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     key = await harness.work(await harness.admit())
     fake_github.owner.login = "ada-old"
     heir = fake_github.world.add_user("ada")
@@ -237,7 +235,7 @@ async def test_no_branch_but_ours_is_pushed(harness: PublisherHarness, branch: s
     await refused(harness, key)
 
 
-async def test_the_houses_own_pattern_is_a_prefix_too(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_configured_branch_pattern_is_allowed(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     config = RepoConfig(branch="bots/{slug}")
     made = await harness.admit(config=config, job_changes={"branch": "bots/totals"})
     await harness.work(made)

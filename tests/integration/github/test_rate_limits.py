@@ -44,7 +44,7 @@ RESET = str(int((NOW + timedelta(minutes=20)).timestamp()))
         (limited(status="429", x_ratelimit_remaining="0", x_ratelimit_reset="soon"), 60),
     ],
 )
-def test_every_way_of_asking_for_silence_is_understood(response: httpx.Response, seconds: int) -> None:
+def test_every_form_of_rate_limit_is_recognised(response: httpx.Response, seconds: int) -> None:
     failure = refusal_of(response, NOW)
     assert isinstance(failure, RateLimited)
     assert failure.until == NOW + timedelta(seconds=seconds)
@@ -93,7 +93,7 @@ async def test_mutations_keep_a_second_between_them(forge: GitHubForge, fake_git
     assert all(later - earlier >= 1 for earlier, later in itertools.pairwise(at))
 
 
-async def test_a_short_silence_is_waited_out_and_a_long_one_told() -> None:
+async def test_a_short_limit_is_waited_for_and_a_long_one_is_reported() -> None:
     now = [NOW]
 
     async def sleep(seconds: float) -> None:

@@ -76,7 +76,7 @@ async def test_a_job_from_label_to_draft_is_told_in_one_comment(
     assert len(fake_github.github.mutations()) == before, "there is no more to be told"
 
 
-async def test_news_are_told_ever_more_rarely_and_changes_of_state_at_once(
+async def test_progress_is_posted_less_and_less_often_and_state_changes_at_once(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()

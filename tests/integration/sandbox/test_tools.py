@@ -270,7 +270,7 @@ async def test_write_keeps_line_ends_and_byte_order_mark(tools: Tools) -> None:
     assert await tools.content("bom.txt") == b"\xef\xbb\xbfa\n"
 
 
-async def test_files_outside_the_workspace_are_said_to_be_scratch(tools: Tools) -> None:
+async def test_files_outside_the_workspace_are_reported_as_not_in_the_patch(tools: Tools) -> None:
     done = await tools.do(WriteAction(path="/tmp/try.py", content="print(1)\n"))
     assert "not part of the patch" in done.text
 

@@ -94,7 +94,7 @@ class Site:
             return [dict(row) for row in db.execute(sa.select(effects)).mappings()]
 
 
-async def test_what_was_worked_out_is_wished_for_and_handed_over(tmp_path: Path) -> None:
+async def test_a_finished_job_adds_its_effects_to_the_outbox(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.admit()
     known = site.server_context.lessons(issue_ref().repository)

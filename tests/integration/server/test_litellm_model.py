@@ -192,7 +192,7 @@ async def test_an_overflow_is_known_by_its_words(endpoint: OpenAIEndpoint, statu
     assert (found.kind, found.reason) == ("shrink", "context_window")
 
 
-async def test_silence_ends_by_our_patience(endpoint: OpenAIEndpoint) -> None:
+async def test_a_silent_endpoint_is_given_up_after_the_time_limit(endpoint: OpenAIEndpoint) -> None:
     asked = model(endpoint, timeouts=ModelTimeouts(first=0.3, between=0.3))
     for before in (0, 2):
         endpoint.script(stall(WHOLE, before))
@@ -211,7 +211,7 @@ async def test_a_cancelled_call_ends_at_once(endpoint: OpenAIEndpoint) -> None:
         await call
 
 
-async def test_nobody_at_the_endpoint() -> None:
+async def test_an_unreachable_endpoint_is_reported() -> None:
     asked = LiteLLMModel("local", environment={"OPENAI_API_BASE": "http://127.0.0.1:9/v1"})
     found = await failure(asked)
     assert (found.kind, found.reason) == ("retry", "unreachable")

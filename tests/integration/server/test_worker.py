@@ -117,7 +117,7 @@ async def test_a_job_gets_a_process_and_is_given_back_when_that_ends(background:
     assert [process.claim.job for process in background.processes] == ["j0", "j1", "j2"]
 
 
-async def test_a_process_that_dies_is_replaced_and_a_poisonous_job_given_up(background: BackgroundWorker) -> None:
+async def test_a_dead_process_is_replaced_until_the_job_is_given_up(background: BackgroundWorker) -> None:
     background.admit("poison", 1)
     async with background.working():
         for number in range(3):
@@ -128,7 +128,7 @@ async def test_a_process_that_dies_is_replaced_and_a_poisonous_job_given_up(back
     assert background.row("poison").state == "error"
 
 
-async def test_a_parked_job_is_not_a_crash(background: BackgroundWorker) -> None:
+async def test_a_waiting_job_does_not_count_as_a_crash(background: BackgroundWorker) -> None:
     background.admit("a", 1)
     async with background.working():
         await background.until(lambda: len(background.processes) == 1)

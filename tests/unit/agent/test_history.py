@@ -147,7 +147,7 @@ def until_dear(info: ModelInfo, most: int = 200) -> int:
     return len(made.steps)
 
 
-def test_what_is_carried_long_enough_is_dearer_than_to_forget_it() -> None:
+def test_the_prompt_is_compacted_once_carrying_it_costs_more() -> None:
     """At a tenth of the price for cached tokens; windows have no part in it."""
     made = history(until_dear(WIDE), "word " * 700, WIDE)
     assert not made.full()

@@ -106,9 +106,7 @@ async def test_every_transcript_ends_by_rule(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answers", "claim"), [([TALK] * 3, "I think the work is done"), ([SUBMIT] * 2, "fixed")])
-async def test_what_the_agent_says_of_nothing_is_its_claim_and_no_reason(
-    answers: list[Turn], claim: str, tmp_path: Path
-) -> None:
+async def test_a_no_change_statement_is_a_claim_not_a_reason(answers: list[Turn], claim: str, tmp_path: Path) -> None:
     ending = await AgentHarness(tmp_path, answers, budget=Budget(steps=10)).work()
     assert claim in ending.claim
     assert claim not in ending.reason
@@ -195,7 +193,7 @@ async def test_at_most_sixteen_calls_of_a_turn_are_carried_out(tmp_path: Path) -
     assert "24 more calls" in harness.notes(1)
 
 
-async def test_circles_are_warned_of_before_they_end(tmp_path: Path) -> None:
+async def test_a_loop_is_warned_of_before_it_ends_the_work(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [LOOK, LOOK, LOOK, FIX, SUBMIT])
     assert (await harness.work()).exit_status == "submitted"
     assert "Once more ends the job" in harness.notes(3)
@@ -230,7 +228,7 @@ async def test_four_fifths_of_the_money_are_said_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [GIVE_UP, BudgetError("the cap")])
-async def test_what_the_agent_cannot_mend_is_raised_and_can_be_resumed(error: Exception, tmp_path: Path) -> None:
+async def test_errors_the_agent_cannot_fix_are_raised_and_the_job_can_resume(error: Exception, tmp_path: Path) -> None:
     def fail(_: object) -> ModelAnswer:
         raise error
 

@@ -103,7 +103,7 @@ async def test_an_agent_that_fell_silent_has_another_chance_when_it_is_spoken_to
     assert (await harness.work()).exit_status == "submitted"
 
 
-async def test_words_are_no_way_round_the_budget(tmp_path: Path) -> None:
+async def test_user_messages_do_not_extend_the_budget(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, budget=Budget(steps=4))
     harness.plays(*[meanwhile(harness, act(bash(f"echo {n}")), f"Faster! {n}") for n in range(4)])
     assert (await harness.work()).exit_status == "limit_reached"
@@ -140,7 +140,7 @@ async def test_words_survive_a_compaction_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "step", [f"turn.{n}.{part}" for n in (1, 2, 3, 4, 5) for part in ("answer", "act")] + ["verify.1", "verify.2"]
 )
-async def test_a_crash_anywhere_loses_no_word_and_tells_none_twice(
+async def test_a_crash_anywhere_neither_loses_nor_repeats_a_message(
     step: str, moment: CrashMoment, tmp_path: Path
 ) -> None:
     whole, harness = (

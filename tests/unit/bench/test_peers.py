@@ -166,7 +166,7 @@ def test_a_request_that_is_sent_again_gets_the_same_answer() -> None:
     assert len(played.records) == 1
 
 
-def test_behind_the_end_there_is_nothing() -> None:
+def test_after_the_last_answer_the_script_is_empty() -> None:
     played = play()
     for number in range(3):
         played.answer(body("x" * number, tools=SHELL_ONLY), 1)

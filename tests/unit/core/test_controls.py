@@ -114,7 +114,7 @@ def control(found: Examined, name: ControlName) -> Control:
     return next(each for each in found.controls if each.name == name)
 
 
-async def test_of_honest_tests_every_control_holds() -> None:
+async def test_every_control_holds_for_honest_tests() -> None:
     run = runs()
     found = await examine(run)
     assert {each.outcome for each in found.controls} == {"held"}

@@ -148,7 +148,7 @@ def test_nothing_is_read_where_it_is_there(post: CommitTransfer, ours: GitStore,
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30, 2 * CHUNK])
-def test_half_a_pack_is_none(ours: GitStore, theirs: GitStore, commit: str, cut: int) -> None:
+def test_an_incomplete_pack_is_rejected(ours: GitStore, theirs: GitStore, commit: str, cut: int) -> None:
     whole = b"".join(ours.pack(commit))
     theirs.ensure()
     with pytest.raises(GitError, match="index-pack"):
@@ -192,7 +192,7 @@ def test_who_asks_twice_asks_once_and_the_oldest_wish_comes_first(post: CommitTr
     assert len(post.requested(limit=1)) == 1
 
 
-def test_the_same_commit_of_two_repositories_is_two_parcels(
+def test_the_same_commit_of_two_repositories_is_two_transfers(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str
 ) -> None:
     post.fill(1, commit, ours.pack(commit))
@@ -242,7 +242,7 @@ def test_what_is_too_large_is_refused_and_the_worker_is_told(
 
 
 @pytest.mark.parametrize("harm", ["lost", "changed"])
-def test_a_damaged_parcel_is_asked_for_again_and_refused_in_the_end(
+def test_a_damaged_transfer_is_requested_again_and_finally_refused(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, harm: str
 ) -> None:
     for _ in range(MAX_FAILURES):
@@ -292,7 +292,7 @@ def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
     assert kept_chunks(post) == 3
 
 
-def test_a_parcel_that_is_pruned_while_it_is_read_is_none(
+def test_a_transfer_removed_while_it_is_read_counts_as_missing(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     post.fill(REPOSITORY, commit, ours.pack(commit))

@@ -220,7 +220,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
         (ModelError("No key for the budget model.", kind="give_up", reason="no_key"), "paused", ""),
     ],
 )
-def test_only_what_money_mends_asks_for_money(
+def test_only_jobs_that_more_money_helps_wait_for_money(
     server_context: ServerContext, error: AgentFixError, state: str, waiting_for: str
 ) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
@@ -278,7 +278,7 @@ def test_what_a_fenced_off_process_says_it_wants_is_not_kept(server_context: Ser
     assert (found.row.state, found.waiting_for) == ("queued", "")
 
 
-def test_the_office_gives_a_job_what_is_left_of_the_day(server_context: ServerContext) -> None:
+def test_a_job_gets_what_is_left_of_the_daily_budget(server_context: ServerContext) -> None:
     daily = job_context(config=RepoConfig.model_validate({"budget": {"usd_per_day": 2}}))
     wanted = job("a", budget=Budget(usd=5 * DOLLAR))
     server_context.queue.admit(wanted, daily, trigger("t"), ready=True)

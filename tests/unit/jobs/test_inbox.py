@@ -169,7 +169,7 @@ def test_receivers_that_store_the_same_at_once_store_it_once(inbox: Inbox) -> No
     assert outcomes.count("stored") == 1
 
 
-def test_what_a_dead_worker_held_is_claimed_by_another(inbox: Inbox, clock: SettableClock) -> None:
+def test_deliveries_of_a_dead_worker_are_claimed_by_another(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     (held,) = inbox.claim("dies")
     clock.passes(LEASE - timedelta(seconds=1))

@@ -70,7 +70,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         yield Server(engine)
 
 
-def test_one_job_lives_at_a_place(server: Server) -> None:
+def test_an_issue_has_one_active_job(server: Server) -> None:
     assert server.admit("a") == "a"
     assert server.admit("b") == "a", "the second is told who lives there"
     assert server.store.get("b") is None
@@ -94,13 +94,13 @@ def test_of_fifty_at_once_one_is_admitted(server: Server) -> None:
         assert db.execute(sa.text("SELECT count(*) FROM jobs")).scalar() == 1
 
 
-def test_a_final_job_leaves_its_place(server: Server) -> None:
+def test_a_final_job_frees_its_issue(server: Server) -> None:
     server.admit("a")
     server.store.enter("a", "no_access", "gone")
     assert server.admit("b") == "b"
 
 
-def test_questions_are_asked_beside_the_living_job(server: Server) -> None:
+def test_a_question_runs_beside_the_active_job(server: Server) -> None:
     server.admit("a")
     assert server.admit("q", aim="ask", trigger="comment:9", publish_target="nowhere") == "q"
     living = server.job_queries.active(2, 3)
@@ -108,7 +108,7 @@ def test_questions_are_asked_beside_the_living_job(server: Server) -> None:
     assert living.job.id == "a"
 
 
-def test_a_job_is_one_workers(server: Server) -> None:
+def test_a_job_is_claimed_by_one_worker(server: Server) -> None:
     server.admit("a")
     with ThreadPoolExecutor(8) as pool:
         claims = list(pool.map(server.claim, [f"w{number}" for number in range(20)]))
@@ -141,7 +141,7 @@ def test_what_has_no_base_yet_waits(server: Server) -> None:
     assert server.claim() == "a"
 
 
-def test_the_living_keep_their_jobs_and_the_dead_lose_them(server: Server) -> None:
+def test_a_worker_keeps_its_jobs_until_its_lease_ends(server: Server) -> None:
     server.admit("a")
     first = server.take("w1")
     server.clock.passes(LEASE - timedelta(seconds=1))
@@ -156,7 +156,7 @@ def test_the_living_keep_their_jobs_and_the_dead_lose_them(server: Server) -> No
     assert server.row("a").owner == "w2"
 
 
-def test_who_was_overtaken_changes_nothing(server: Server) -> None:
+def test_a_worker_that_lost_its_claim_changes_nothing(server: Server) -> None:
     server.admit("a")
     zombie = server.take("w1")
     server.clock.passes(LEASE * 2)
@@ -182,7 +182,7 @@ def test_a_worker_that_has_a_job_again_keeps_it_by_its_new_claim_only(server: Se
     assert server.queue.heartbeat(now)
 
 
-def test_who_worked_on_a_job_that_was_ended_is_fenced_off(server: Server) -> None:
+def test_a_worker_of_an_ended_job_changes_nothing(server: Server) -> None:
     server.admit("a")
     claim = server.take("w1")
     assert server.queue.end("a", "no_access", "The App was removed.")
@@ -221,7 +221,7 @@ def test_a_finished_step_forgets_the_crashes(server: Server) -> None:
 
 
 @pytest.mark.parametrize("state", ["awaiting_approval", "needs_input", "paused"])
-def test_a_parked_job_waits_for_people(server: Server, state: JobState) -> None:
+def test_a_waiting_job_waits_for_people(server: Server, state: JobState) -> None:
     server.admit("a")
     claim = server.take()
     server.store.enter("a", state, "why")

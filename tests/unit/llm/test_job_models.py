@@ -88,7 +88,7 @@ async def test_a_price_that_nobody_knows_is_said_once_for_all_kinds() -> None:
     assert len(progress.texts("warning")) == 1
 
 
-async def test_all_jobs_of_a_process_know_whom_to_leave_alone(tmp_path: Path) -> None:
+async def test_jobs_of_one_process_share_open_circuit_breakers(tmp_path: Path) -> None:
     later = error(429, "Come back later.", headers={"retry-after": "999"})
     with OpenAIEndpoint([later]) as limited, OpenAIEndpoint([answer("one"), answer("two")]) as other:
         own = {"OPENAI_API_BASE": limited.url, "HOSTED_VLLM_API_BASE": other.url}

@@ -94,7 +94,7 @@ async def test_a_question_is_looked_into_and_answered(tmp_path: Path) -> None:
     assert "answers a question" in harness.model.requests[0].messages[0].content
 
 
-def test_nothing_on_its_bench_leads_out() -> None:
+def test_an_answering_job_has_no_way_to_publish() -> None:
     """Neither a name nor a type of what a patch is made, verified or published with."""
     names = {each.name for each in fields(AnswerServices)}
     assert names == {"progress", "brief", "open_work", "runner", "totals", "notes", "warnings"}

@@ -228,7 +228,7 @@ async def test_what_ends_a_later_one_for_good_leaves_the_earlier_one() -> None:
     assert site.numbers == [1, 2], "what keeps one from its end keeps others from theirs"
 
 
-async def test_what_may_mend_itself_is_waited_for() -> None:
+async def test_a_temporary_error_is_waited_for() -> None:
     down = ModelError("Down.", kind="retry", reason="unreachable")
     with pytest.raises(ModelError):
         await Site([outcome(1, "tested"), down]).run()

@@ -53,7 +53,7 @@ def test_each_behaviour_stands_with_base_and_head() -> None:
     ]
 
 
-def test_what_was_tried_in_vain_is_told_with_what_it_came_to() -> None:
+def test_failed_attempts_are_listed_with_their_result() -> None:
     tried = SpecificationResult(absent="none of the tests fails.", turns=3, tokens=900, seconds=2.0)
     assert told(tried) == "**Independent tests:** none of the tests fails. (3 calls, 900 tokens, 2.0 s)"
     assert told(SpecificationResult(absent="none were requested.")) == "**Independent tests:** none were requested."

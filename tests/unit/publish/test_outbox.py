@@ -118,7 +118,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OutboxHa
 
 
 @pytest.mark.parametrize("effect", ALL, ids=lambda effect: effect.kind)
-async def test_each_kind_of_wish_becomes_its_effect_and_a_receipt(harness: OutboxHarness, effect: Effect) -> None:
+async def test_each_kind_of_effect_is_made_and_gets_a_receipt(harness: OutboxHarness, effect: Effect) -> None:
     key = harness.outbox.add("j1", 1, PLACE, effect)
     assert harness.state(key) == "wanted"
     assert await harness.publish() == 1
@@ -214,7 +214,7 @@ async def test_a_version_added_while_the_receipt_is_written_is_written_after_it(
     assert harness.forge.made("comment-j1") == ["two"]
 
 
-async def test_who_lost_the_job_can_wish_nothing(harness: OutboxHarness) -> None:
+async def test_a_process_that_lost_its_job_adds_no_effect(harness: OutboxHarness) -> None:
     harness.take_over()
     with pytest.raises(StaleEpoch):
         harness.outbox.add("j1", 1, PLACE, DRAFT)

@@ -117,7 +117,7 @@ def test_there_may_be_none(files: dict[str, bytes]) -> None:
     assert find_template(MemoryTree(files)) == ""
 
 
-def test_a_draft_is_dressed() -> None:
+def test_a_draft_gets_labels_and_reviewers() -> None:
     files = {".github/pull_request_template.md": TEMPLATE.encode(), ".github/workflows/ci.yml": b"on: push\n"}
     made = with_template(draft(), MemoryTree(files), where()).body
     assert "## Checklist" in made
@@ -148,7 +148,7 @@ def test_what_would_be_too_long_goes_without_the_template(size: int) -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_hostile_words_stay_harmless_in_the_houses_form(case: str) -> None:
+def test_hostile_text_stays_harmless_in_the_repositorys_template(case: str) -> None:
     made = fill_template("## Checklist\n\n- none\n", pull_request_body(hostile(case)))
     assert_nothing_active(made.replace("## Checklist\n\n- none\n\n", ""))
 

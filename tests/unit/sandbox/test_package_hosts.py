@@ -209,7 +209,7 @@ def test_cargos_source_replacement_is_followed() -> None:
     assert [problem.fatal for problem in read_cargo(secret).problems] == [True]
 
 
-async def test_cargo_without_settings_is_asked_by_letting_it_knock(machine: Machine) -> None:
+async def test_without_settings_the_index_of_cargo_is_found_by_a_refused_fetch(machine: Machine) -> None:
     """A cargo that goes where cargo goes, through the proxy it is given; the index itself does not exist."""
     machine.client("cargo", f'[ "$1" = --version ] || exec {sys.executable} -I -c "{KNOCK}" "$CARGO_HTTP_PROXY"')
     assert (await ask_cargo(machine.environment)).hosts == ("https://index.invalid",)

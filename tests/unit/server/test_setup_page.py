@@ -145,7 +145,7 @@ async def test_an_organisation_and_a_forwarder(here: Setting) -> None:
 @pytest.mark.parametrize(
     "path", ["/setup", "/setup?token=", "/setup?token=guess", "/setup/confirm", f"/setup/done?code={CODE}&state=x"]
 )
-async def test_a_stranger_is_turned_away(here: Setting, path: str) -> None:
+async def test_a_request_without_the_password_is_refused(here: Setting, path: str) -> None:
     answer = await here.browser.get(path)
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers

@@ -49,7 +49,7 @@ def test_fragments_are_shown_only_where_somebody_watches() -> None:
     assert watched.getvalue() == "\x1b[2mLet me \x1b[0m\x1b[2mlook.\x1b[0m\n\x1b[1mworking\x1b[0m\n"
 
 
-def test_nobody_steers_the_terminal() -> None:
+def test_output_contains_no_terminal_escapes() -> None:
     hostile = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31mred\x1b[0m \x1b]0;title\x1b\\ \x08\x7f\u202e\x1b"
     screen = Screen(terminal=True)
     progress = TerminalProgress(screen, colours=screen.isatty())

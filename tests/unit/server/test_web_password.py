@@ -173,7 +173,7 @@ async def test_other_sites_cannot_make_a_browser_act(here: WebClient, headers: d
     assert answer.status_code == (409 if ours else 403)
 
 
-async def test_the_button_needs_the_seal_of_its_page(here: WebClient) -> None:
+async def test_the_button_needs_its_pages_csrf_token(here: WebClient) -> None:
     for form in ("", "seal=", "seal=0000", "seal=%C3%A4", "=&&&"):
         answer = await here.client.post("/jobs/seed22/stop", content=form)
         assert answer.status_code == 403

@@ -217,7 +217,7 @@ def test_what_cannot_be_done_is_said(line: str, problem: str) -> None:
         ("restart!", "retry"),
     ],
 )
-def test_a_slip_of_the_pen_is_answered_with_what_was_meant(line: str, meant: str) -> None:
+def test_a_typo_is_answered_with_the_suggested_command(line: str, meant: str) -> None:
     command = understood(f"/agent {line}")
     assert (command.verb, command.suggestion) == ("help", f"/agent {meant}")
 
@@ -232,7 +232,7 @@ def test_a_slip_of_the_pen_is_answered_with_what_was_meant(line: str, meant: str
         "cancel the order on error",
     ],
 )
-def test_plain_words_are_no_slips(line: str) -> None:
+def test_ordinary_words_are_not_taken_for_typos(line: str) -> None:
     assert understood(f"/agent {line}") == AgentCommand(verb="steer", text=line)
 
 

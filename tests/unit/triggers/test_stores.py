@@ -62,7 +62,7 @@ def test_a_resume_that_comes_too_late_decides_nothing(engine: Engine) -> None:
     assert TriggerLog(engine, SettableClock()).decided("r2/comment:1") is None
 
 
-def test_an_end_over_the_holders_head_fences_it_off(engine: Engine) -> None:
+def test_ending_a_job_stops_its_workers_later_writes(engine: Engine) -> None:
     queue = JobQueue(engine, SettableClock())
     queue.admit(made.job("one"), made.job_context(), trigger("a"), ready=True)
     claim = queue.claim("worker", QueueLimits())
@@ -122,7 +122,7 @@ def test_what_belongs_to_no_job_needs_none(engine: Engine) -> None:
         outbox.add("no-such-job", 0, made.issue_ref(), UpdateStatusComment(body="two"))
 
 
-def test_looks_are_kept_and_moved_on(engine: Engine) -> None:
+def test_poll_cursors_are_stored_and_advanced(engine: Engine) -> None:
     poll_cursors, clock = PollCursors(engine), SettableClock()
     poll_cursors.mark_polled(2, clock())
     poll_cursors.mark_polled(2, clock() + timedelta(minutes=5))

@@ -197,7 +197,7 @@ class TestWeakerTests:
             ),
         ],
     )
-    def test_each_way_warns(self, now: str | None, told: str) -> None:
+    def test_each_kind_of_weakened_test_warns(self, now: str | None, told: str) -> None:
         gate = weaker_tests(candidate({"tests/test_a.py": now}, {"tests/test_a.py": TESTS}))
         assert gate.outcome == "warned"
         assert any(told in detail for detail in gate.details)

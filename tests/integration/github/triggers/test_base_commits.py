@@ -80,7 +80,7 @@ async def test_submodules_and_lfs_pointers_are_no_obstacle(
     assert (harness.job.row.state, harness.job.ready) == ("queued", True), words
 
 
-async def test_a_door_that_closed_ends_the_job(harness: EventHarness) -> None:
+async def test_a_removed_installation_ends_the_job(harness: EventHarness) -> None:
     await harness.labels()
     harness.fake_github.installation.suspended = True
     await harness.trigger_loops.fetch_base_commits()

@@ -150,7 +150,7 @@ async def test_a_hundred_deliveries_of_one_label_are_one_job(harness: EventHarne
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
-async def test_fifty_desks_at_one_issue_begin_one_job(tmp_path: Path, dialect: str) -> None:
+async def test_fifty_concurrent_handlers_of_one_issue_start_one_job(tmp_path: Path, dialect: str) -> None:
     """R16: each has another comment in its hands; one begins a job, the others speak to it."""
     async with event_harness(tmp_path, dialect=dialect) as harness:
         harness.hooks.held = True
@@ -181,7 +181,7 @@ class ConcurrentTriggerLog(TriggerLog):
         return found
 
 
-async def test_what_is_brought_by_both_ways_at_once_is_no_obstacle_to_itself(harness: EventHarness) -> None:
+async def test_a_command_seen_by_webhook_and_poller_starts_one_job(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.labels()
     (event,) = (read(delivery.event, delivery.payload).event for delivery in harness.world.deliveries)

@@ -75,7 +75,7 @@ async def test_nothing_else_is_begun_there_meanwhile(harness: EventHarness, verb
     assert harness.answer.startswith("Nothing was started: ")
 
 
-async def test_failing_checks_there_are_not_mended_meanwhile(harness: EventHarness) -> None:
+async def test_failing_checks_on_an_early_draft_start_no_job(harness: EventHarness) -> None:
     pull = await draft(harness)
     assert pull.pull is not None
     check = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "lint", "failure")

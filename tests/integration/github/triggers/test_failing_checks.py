@@ -93,7 +93,7 @@ async def test_while_others_are_still_going_it_waits(harness: EventHarness) -> N
 
 
 @pytest.mark.parametrize("why", ["somebody's", "fork", "off", "closed", "ours", "older", "at work", "broken"])
-async def test_what_is_not_ours_to_mend_is_left(harness: EventHarness, why: str) -> None:
+async def test_failing_checks_of_other_pull_requests_are_ignored(harness: EventHarness, why: str) -> None:
     pull = harness.open_pull() if why == "somebody's" else harness.our_pull()
     assert pull.pull is not None
     match why:

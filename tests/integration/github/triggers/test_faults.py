@@ -49,7 +49,7 @@ async def test_a_github_that_is_down_for_long_loses_nothing(harness: EventHarnes
     assert len(harness.jobs()) == 2
 
 
-async def test_silence_that_github_wants_is_kept(harness: EventHarness) -> None:
+async def test_a_rate_limit_is_obeyed(harness: EventHarness) -> None:
     await warm(harness)
     limit = Fault("GET /repos/ada/sample", 429, "{}", {"retry-after": "900"})
     harness.fake_github.github.faults.append(limit)
@@ -84,7 +84,7 @@ async def test_what_the_forge_refuses_for_good_is_told_to_who_asked(harness: Eve
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"action": 1}', b"\xff", b"[" * 5_000])
-async def test_nonsense_is_put_aside(harness: EventHarness, body: bytes) -> None:
+async def test_an_unreadable_delivery_is_ignored(harness: EventHarness, body: bytes) -> None:
     """The receiver lets none of these in; should one be there all the same, it stops nobody."""
     harness.stores.inbox.store([Delivery("d-1", "issues", body)])
     await harness.labels()
@@ -120,7 +120,7 @@ async def test_a_bug_of_ours_is_given_up_after_three_attempts_and_stops_nobody(h
     assert len(harness.jobs()) == 1
 
 
-async def test_what_takes_long_stays_ours(harness: EventHarness) -> None:
+async def test_a_slow_delivery_keeps_its_lease(harness: EventHarness) -> None:
     """The lease is renewed while it is worked on, so that nobody else begins it."""
     release = asyncio.Event()
 
@@ -144,7 +144,7 @@ async def test_what_takes_long_stays_ours(harness: EventHarness) -> None:
 
 
 @pytest.mark.parametrize("gone", ["deleted", "suspended", "removed"])
-async def test_a_door_that_closes_ends_the_jobs_behind_it_at_once(harness: EventHarness, gone: str) -> None:
+async def test_removing_the_installation_ends_its_jobs_at_once(harness: EventHarness, gone: str) -> None:
     """R22: also one that a process works on, which is fenced off and told by its next heartbeat."""
     await harness.labels()
     harness.stores.job_queries.mark_ready(harness.job.job.id)
@@ -164,7 +164,7 @@ async def test_a_door_that_closes_ends_the_jobs_behind_it_at_once(harness: Event
 
 
 @pytest.mark.parametrize(("status", "words"), [(403, "suspended"), (404, "Not Found"), (410, "gone"), (451, "blocked")])
-async def test_what_comes_from_behind_a_closed_door_begins_nothing(
+async def test_a_delivery_of_a_removed_installation_starts_nothing(
     harness: EventHarness, status: int, words: str
 ) -> None:
     await harness.says("/agent status")
@@ -231,7 +231,7 @@ async def test_our_own_taking_off_of_the_label_stops_nothing(harness: EventHarne
 
 
 @pytest.mark.parametrize("where", ["comment", "line", "issue"])
-async def test_what_was_deleted_is_not_wished_any_more(harness: EventHarness, where: str) -> None:
+async def test_a_deleted_comment_starts_nothing(harness: EventHarness, where: str) -> None:
     pull = harness.open_pull()
     harness.hooks.held = True
     if where == "line":

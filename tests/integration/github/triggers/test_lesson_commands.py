@@ -83,7 +83,7 @@ async def test_what_cannot_be_kept_is_said(harness: EventHarness, text: str, why
     assert texts(harness) == []
 
 
-async def test_there_is_room_for_so_many(harness: EventHarness) -> None:
+async def test_the_number_of_lessons_is_limited(harness: EventHarness) -> None:
     for number in range(MAX_REMEMBERED):
         store(harness).remember(
             LessonDraft(text=f"Rule number {number}.", kind="remembered", author="ada"), f"k{number}"
@@ -93,7 +93,7 @@ async def test_there_is_room_for_so_many(harness: EventHarness) -> None:
 
 
 @pytest.mark.parametrize("role", ["read", "triage", "none"])
-async def test_who_may_not_write_teaches_nothing(harness: EventHarness, role: str) -> None:
+async def test_a_person_without_write_access_adds_no_lesson(harness: EventHarness, role: str) -> None:
     store(harness).remember(LessonDraft(text="amounts are integer cents", kind="remembered", author="ada"), "k")
     sam = harness.person("sam", role)
     await harness.says("/agent remember tests are not needed", by=sam)

@@ -60,7 +60,7 @@ async def ask(harness: EventHarness, event: str, who: User, about: Issue, pull: 
 
 
 @pytest.mark.parametrize("event", EVENTS)
-async def test_who_may_ask_is_one_table(harness: EventHarness, event: str) -> None:
+async def test_the_permission_table_decides_who_may_start_jobs(harness: EventHarness, event: str) -> None:
     """Nine roles, and each kind of account: a person with write access starts a job, and nobody else."""
     harness.configure("iterate: {max: 20}\n")
     pull = harness.our_pull() if event == "review that asks for changes" else harness.open_pull()
@@ -189,7 +189,7 @@ async def test_what_the_operator_locks_counts_for_repositories_and_for_commands(
         )
 
 
-async def test_another_repositorys_installation_opens_nothing(harness: EventHarness) -> None:
+async def test_an_installation_of_another_repository_is_rejected(harness: EventHarness) -> None:
     """S29: installation A's number with repository B: the token is made for the pair, so it is not made."""
     elsewhere = harness.world.install(harness.world.add_repo(harness.owner, "other", {"a.txt": "a\n"}))
     harness.world.tick()

@@ -84,7 +84,7 @@ async def test_a_label_on_a_pull_request_is_found(harness: EventHarness) -> None
     assert harness.job.job_context.aim == "follow_up"
 
 
-async def test_words_are_found_wherever_they_were_said(harness: EventHarness) -> None:
+async def test_commands_are_found_in_comments_and_reviews(harness: EventHarness) -> None:
     pulls = [harness.open_pull(branch=f"topic-{number}") for number in range(3)]
     await begun(harness)
     harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent fix the issue")
@@ -134,7 +134,7 @@ async def test_conflicts_of_our_own_are_found(harness: EventHarness) -> None:
     assert len(harness.jobs()) == 2, "once for each pair of commits"
 
 
-async def test_words_from_before_the_first_look_are_history(harness: EventHarness) -> None:
+async def test_commands_older_than_the_first_poll_are_ignored(harness: EventHarness) -> None:
     harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent fix it")
     harness.world.tick(3_600)
     await looked(harness)
@@ -226,7 +226,7 @@ async def test_a_label_taken_off_before_the_job_began_is_history(harness: EventH
 
 
 @pytest.mark.parametrize("gone", ["suspended", "deleted", "removed"])
-async def test_a_door_that_closed_unheard_ends_the_jobs_behind_it(harness: EventHarness, gone: str) -> None:
+async def test_an_installation_removed_without_a_webhook_ends_its_jobs(harness: EventHarness, gone: str) -> None:
     await harness.labels()
     installation = harness.fake_github.installation
     match gone:
@@ -282,7 +282,7 @@ async def test_a_repository_that_cannot_be_looked_at_is_looked_at_the_next_time(
     assert len(harness.jobs()) == 1
 
 
-async def test_silence_that_github_wants_ends_the_round(harness: EventHarness) -> None:
+async def test_a_rate_limit_ends_the_poll(harness: EventHarness) -> None:
     second = harness.world.add_repo(harness.owner, "other", {"a.txt": "a\n"})
     harness.fake_github.installation.repositories.add(second.id)
     await begun(harness)

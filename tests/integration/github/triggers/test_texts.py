@@ -152,7 +152,7 @@ def test_the_newest_comments_stay_and_the_others_are_counted() -> None:
     assert note.endswith("; 40 were left out.")
 
 
-def test_whose_words_have_room_first() -> None:
+def test_comments_of_people_with_access_are_kept_first() -> None:
     """Sixty strangers after a maintainer's answer do not push it out, and the words of who asks stand apart."""
     asked = [comment(1, "I need this").model_copy(update={"author": 1})]
     maintained = [comment(2, "keep the old name working").model_copy(update={"author": 2})]
@@ -175,7 +175,7 @@ def test_whose_words_have_room_first() -> None:
     assert sections.notes[0].startswith("60 of 103 comments")
 
 
-def test_an_account_that_is_gone_is_nobody() -> None:
+def test_a_comment_of_a_deleted_account_has_no_author() -> None:
     sections = PromptSections()
     sections.conversation([comment(1, "hm").model_copy(update={"author": 0})], (), CommentAuthors(0, 0, frozenset({0})))
     assert [section.title for section in sections.all] == ["What others said before"]

@@ -170,7 +170,7 @@ async def test_after_so_many_reviews_a_person_says_how_it_goes_on(harness: Event
     assert [job.job_context.aim for job in harness.jobs()] == ["revise", "follow_up"]
 
 
-async def test_a_dismissed_review_is_not_wished_any_more(harness: EventHarness) -> None:
+async def test_a_dismissed_review_starts_nothing(harness: EventHarness) -> None:
     harness.hooks.held = True
     review = await harness.reviews("Not this way.", harness.our_pull())
     review.state = "DISMISSED"
@@ -179,7 +179,7 @@ async def test_a_dismissed_review_is_not_wished_any_more(harness: EventHarness) 
     assert harness.decided() == ["skip taken_back: the review was deleted or dismissed"]
 
 
-async def test_resolved_threads_are_nobodys_business(harness: EventHarness) -> None:
+async def test_resolved_threads_are_ignored(harness: EventHarness) -> None:
     pull = harness.open_pull()
     done = harness.world.start_thread(harness.repo, pull, harness.owner, path="README.md", line=1, body="long settled")
     done.resolved = True
@@ -276,7 +276,7 @@ async def test_no_more_pull_requests_than_the_repository_wants(harness: EventHar
     assert "the limit here" in harness.answer
 
 
-async def test_an_archived_repository_is_left_in_peace(harness: EventHarness) -> None:
+async def test_an_archived_repository_gets_no_comment(harness: EventHarness) -> None:
     harness.repo.archived = True
     await harness.labels()
     assert (harness.jobs(), harness.effects()) == ([], [])

@@ -125,7 +125,7 @@ def test_small_differences_in_time_are_no_news() -> None:
     assert texts(learned(verified(), base=known(seconds=3.1))) == texts(learned(verified(), base=known(seconds=8.7)))
 
 
-def test_a_suite_that_told_nothing_teaches_nothing() -> None:
+def test_a_suite_without_results_gives_no_lesson() -> None:
     ran = Execution(command="make test", exit_code=2, seconds=1)
     assert learned(verified(), base=BaselineResult(suite=SuiteResult(execution=ran))) == []
     stopped = SuiteResult(execution=ran, count=TestCount(passed=1), partial="It was stopped.")
@@ -167,7 +167,7 @@ def test_a_command_that_merely_failed_teaches_nothing(commands: tuple[ExecutedCo
     assert learned(verified(), commands=commands) == []
 
 
-def test_what_broke_is_learned_with_what_mended_it() -> None:
+def test_a_broken_test_is_learned_with_its_fix() -> None:
     first = verified("broken", patch(app__money_py=b"one"), broken=("tests/test_bill.py::test_bill_sums_up",))
     last = verified("proved", patch(app__money_py=b"one", app__bill_py=b"two"))
     (draft,) = learned(first, last)
