@@ -1,4 +1,4 @@
-"""What no webhook told: at the start and every few minutes the state on GitHub is compared and passed to the event handler.
+"""Finds what no webhook reported: compares GitHub with the database every few minutes, and handles the difference.
 
 Labels, comments, reviews, failing checks, work called off: each becomes the event that was lost, under the same key, so
 that whatever did arrive is found decided. Requests are bounded; a repository that was not reached keeps its last look.
