@@ -40,6 +40,7 @@ exit codes:
 
 COMMANDS = {
     "fix": "app.cli.fix:fix_command",
+    "init": "app.cli.init:init_command",
     "setup": "app.cli.setup:setup_command",
     "serve": "app.cli.serve:serve_command",
     "action": "app.action.main:action_command",
@@ -62,6 +63,7 @@ Fix an issue in a repository and prove it: red before, green after, run by the h
   agent-fix demo       see it work: a sample project, recorded model answers, everything else real
   agent-fix doctor     check this machine: git, model and key, sandbox, disk, clock
   agent-fix fix        fix an issue in a local repository
+  agent-fix init       write the workflow and the configuration for a repository on GitHub
   agent-fix jobs       list, show, follow and cancel jobs, here or on a server
   agent-fix view       look at a job's steps in a browser
   agent-fix setup      find out how a repository is set up and tested
@@ -132,6 +134,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_fix(commands)
+    _add_init(commands)
     _add_setup(commands)
     _add_serve(commands)
     _add_action(commands)
@@ -215,6 +218,22 @@ def _add_work(fix: argparse.ArgumentParser) -> None:
     plan.add_argument("--plan", type=Path, metavar="FILE", help="use this (edited) plan")
     plan.add_argument("--approve", action="store_true", help="show the plan and ask before work starts")
     plan.add_argument("--no-plan", action="store_true", help="start without a plan")
+
+
+def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
+    init = commands.add_parser(
+        "init",
+        help="write the workflow and the configuration for a repository on GitHub",
+        description="Looks at the repository, asks for what it cannot see, and writes .github/workflows/agent-fix.yml "
+        "and .github/agent-fix.yml. Existing files stay as they are. It prints what is left to do: the key, the model "
+        "and the commit.",
+    )
+    _add_repository(init, default=Path())
+    init.add_argument("--yes", action="store_true", help="ask nothing, and take what is found")
+    init.add_argument("--model", metavar="M", help="the model (default: AGENT_FIX_MODEL, or a question)")
+    init.add_argument("--budget", metavar="USD", help="the highest cost of a job (default: 5, or a question)")
+    _add_json(init, default=False)
+    _add_state(init)
 
 
 def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -319,8 +338,9 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
-        help="check the sandbox on this machine, or a repository on GitHub",
-        description="Tries to break each property of the sandbox and prints the exact repair for each failure. "
+        help="check this machine (git, model, sandbox, disk, clock), or a repository on GitHub",
+        description="Checks git, disk, clock, and the model with its key if one is set. Tries to break each "
+        "property of the sandbox and prints the exact repair for each failure. "
         "Then shows for every other kind of sandbox whether it works here, and if not, why. "
         "With --github it checks that repository instead, as the server's App or with the token in "
         "AGENT_FIX_GITHUB_TOKEN, GITHUB_TOKEN or GH_TOKEN: each line says ok, not ok or cannot tell, with the repair. "
@@ -328,6 +348,10 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
         "says not ok.",
     )
     doctor.add_argument("--github", metavar="OWNER/NAME", help="check whether agent-fix can work in this repository")
+    doctor.add_argument("--model", metavar="M", help="the model to check (default: AGENT_FIX_MODEL)")
+    doctor.add_argument(
+        "--ask-model", action="store_true", help="have the model answer once; that costs a fraction of a cent"
+    )
     doctor.add_argument("--sandbox", choices=tuple(SANDBOXES), help="default: AGENT_FIX_SANDBOX, or bubblewrap")
     _add_json(doctor, default=False)
     _add_state(doctor)

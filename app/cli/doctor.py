@@ -3,10 +3,13 @@
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from textwrap import wrap
 
+from app.cli.machine_checks import MachineCheck, check_machine
 from app.config.settings import Settings, read_server_settings, read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.pipeline.wiring.sandbox_availability import SandboxAvailability, sandbox_availability
@@ -14,6 +17,8 @@ from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import DoctorCheck
 
 WIDTH = 110
+_CODES = {"git": ExitCode.INTERNAL, "disk": ExitCode.OUTPUT, "clock": ExitCode.INTERNAL, "model": ExitCode.MODEL}
+"""For the first check of the machine that is not ok."""
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
@@ -21,17 +26,22 @@ def doctor_command(arguments: argparse.Namespace) -> int:
         return github_command(arguments)
     settings = read_settings(arguments.state)
     name = arguments.sandbox or settings.sandbox
-    checks, kinds = asyncio.run(_examine(name, settings))
+    machine, checks, kinds = asyncio.run(_examine(name, settings, arguments))
     if arguments.json:
         document = {
+            "machine": [each.as_json() for each in machine],
             "sandbox": name,
             "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "repair": c.repair} for c in checks],
             "sandboxes": [kind.as_json() for kind in kinds],
         }
         print(json.dumps(document, indent=2))
     else:
+        print("\n".join(machine_lines(machine)))
         print("\n".join(report(name, checks, kinds)))
-    return ExitCode.OK if all(check.ok for check in checks) else ExitCode.SANDBOX
+    if not all(check.ok for check in checks):
+        return ExitCode.SANDBOX
+    broken = [each.name for each in machine if each.state == "not ok"]
+    return _CODES[broken[0]] if broken else ExitCode.OK
 
 
 def github_command(arguments: argparse.Namespace) -> int:
@@ -50,10 +60,24 @@ def github_command(arguments: argparse.Namespace) -> int:
     return ExitCode.GITHUB if any(each.state == "not ok" for each in found) else ExitCode.OK
 
 
-async def _examine(name: str, settings: Settings) -> tuple[Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
-    """Examine one kind after the other, so that one does not slow down the measurements of another."""
+async def _examine(
+    name: str, settings: Settings, arguments: argparse.Namespace
+) -> tuple[Sequence[MachineCheck], Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
+    """Examine one after the other, so that one does not slow down the measurements of another."""
+    say = partial(print, file=sys.stderr, flush=True)
+    say("Checking git, disk, clock and model …")
+    machine = await check_machine(settings, arguments.model or settings.model, ask=arguments.ask_model)
+    say(f"Checking the sandbox {name}, and which others work; this takes up to a minute …")
     checks = await make_provider(name, settings).check()
-    return checks, await sandbox_availability(settings)
+    return machine, checks, await sandbox_availability(settings)
+
+
+def machine_lines(checks: Sequence[MachineCheck]) -> Iterator[str]:
+    """What a fix needs besides the sandbox."""
+    yield "this machine\n"
+    for check in checks:
+        yield from _entry(check.state, check.name, check.detail, check.repair, width=11)
+    yield ""
 
 
 def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvailability]) -> Iterator[str]:

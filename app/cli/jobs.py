@@ -118,7 +118,7 @@ def _facts(local_context: LocalContext, row: JobRow) -> dict[str, str]:
         "runner": job.runner,
         "state": summary["state"] + (f": {row.reason}" if row.reason else ""),
         "verdict": summary["verdict"] or "-",
-        "cost": f"{price(totals)} of at most {usd(job.budget.usd)} in {count(totals.calls, 'model call')}",
+        "cost": f"{price(totals)} of {usd(job.budget.usd)} in {count(totals.calls, 'model call')}",
         "begun": f"{job.created_at:%Y-%m-%d %H:%M:%S} UTC, started {count(row.epoch, 'time')}",
     }
 

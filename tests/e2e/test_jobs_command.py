@@ -43,7 +43,7 @@ def test_a_finished_job(cli_job: CliJob) -> None:
     assert cli_job.fix().code == 0
     job = cli_job.job
     line = cli_job.jobs("list").text.splitlines()[1].split()
-    assert line[:2] == [job, "pr_opened"]
+    assert line[:2] == [job, "branch_made"]
     assert "proved" in line
     assert "$0.0070" in line
 

@@ -1,0 +1,173 @@
+"""`agent-fix init`: writes the workflow and the configuration that a repository on GitHub needs."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+import app
+from app.cli.local_context import LocalContext
+from app.config.repository import SOURCE, parse_config
+from app.config.settings import Settings, read_settings
+from app.core.errors import AgentFixError, ExitCode, IssueError, OutputError
+from app.core.issue_file import IssueAddress, where_issue
+from app.llm.ledger import DOLLAR, parse_usd
+from app.llm.providers import PROVIDERS, route
+from app.repo.git_command import Git
+from app.repo.inspection import RepositoryInspection, inspect, origin_url, top_level
+from app.verify.detect import find_suite
+
+WORKFLOW = ".github/workflows/agent-fix.yml"
+IN_WORKFLOW = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+"""The keys that the workflow passes on as it is."""
+DEFAULT_BUDGET = "5"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What can be read off the repository and the environment."""
+
+    root: Path
+    branch: str
+    github: IssueAddress | None
+    """Where it is on GitHub, as the address of an issue there; None if `origin` is elsewhere or missing."""
+    test: str
+    present: frozenset[str]
+    """Of the two files, those that the base commit or the work tree has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person decides."""
+
+    model: str
+    budget: str
+
+
+def init_command(arguments: argparse.Namespace) -> int:
+    settings = read_settings(arguments.state)
+    seen = look_at(arguments.repo.expanduser().absolute(), settings)
+    asks = not arguments.yes and not arguments.json and sys.stdin is not None and sys.stdin.isatty()
+    choices = choose(arguments, settings, asks=asks)
+    files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, seen.test)}
+    parse_config(files[SOURCE].encode())
+    written = [path for path in files if path not in seen.present and _write(seen.root / path, files[path])]
+    steps = next_steps(seen, choices, written)
+    if arguments.json:
+        document = {"repository": str(seen.root), "written": written, "kept": sorted(seen.present), "next": steps}
+        print(json.dumps({**document, "model": choices.model, "test": seen.test}, indent=2))
+        return ExitCode.OK
+    print("\n".join(f"written  {path}" for path in written))
+    print("\n".join(f"kept     {path} (it is there already)" for path in sorted(seen.present)))
+    tests = (
+        f"tests    {seen.test}"
+        if seen.test
+        else "tests    none found; `agent-fix setup` tries what the repository says"
+    )
+    print(f"{tests}\n\nNext:\n" + "\n".join(f"  {step}" for step in steps))
+    return ExitCode.OK
+
+
+def look_at(path: Path, settings: Settings) -> Seen:
+    """Raises RepositoryError for what is no usable repository."""
+    root = top_level(path)
+    context = LocalContext(settings)
+    context.prepare()
+    inspected: RepositoryInspection = inspect(root, None, context.mirror(root))
+    suite = find_suite(inspected.tree, None)
+    try:
+        address = where_issue("1", lambda: origin_url(Git("-C", str(root))))
+    except IssueError:
+        address = None
+    committed = inspected.tree.entries()
+    present = frozenset(name for name in (WORKFLOW, SOURCE) if name in committed or (root / name).exists())
+    return Seen(
+        root=root,
+        branch=inspected.base_ref.removeprefix("refs/heads/"),
+        github=address if isinstance(address, IssueAddress) else None,
+        test=suite.command if suite else "",
+        present=present,
+    )
+
+
+def choose(arguments: argparse.Namespace, settings: Settings, *, asks: bool) -> Choices:
+    """From options, environment and, where somebody sits, questions. Raises AgentFixError without a model."""
+    found = arguments.model or settings.model
+    model = found or (_ask("Model (PROVIDER/NAME)", _usual(settings.environment)) if asks else "")
+    if not model:
+        raise AgentFixError(
+            "No model is set.", hint="Pass --model PROVIDER/NAME or set AGENT_FIX_MODEL.", code=ExitCode.MODEL
+        )
+    route(model, settings.environment)
+    budget = arguments.budget or (_ask("Most dollars for one job", DEFAULT_BUDGET) if asks else DEFAULT_BUDGET)
+    parse_usd(budget)
+    return Choices(model=model, budget=budget)
+
+
+def configuration_text(choices: Choices, test: str) -> str:
+    """The repository's configuration; everything in it can be left out."""
+    values: dict[str, object] = {"model": choices.model, "budget": {"usd": parse_usd(choices.budget) / DOLLAR}}
+    if test:
+        values["test"] = test
+    head = "# agent-fix reads this file from the default branch. All keys: docs/reference/configuration.md\n"
+    return head + yaml.safe_dump(values, sort_keys=False, width=10_000)
+
+
+def workflow_text() -> str:
+    """The workflow as it is shipped: beside this module in a wheel, at the top of a checkout."""
+    shipped = Path(__file__).with_name("workflow.yml")
+    path = shipped if shipped.is_file() else Path(app.__file__).parents[1] / "workflows" / "agent-fix.yml"
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise AgentFixError("The workflow is missing from this installation.", code=ExitCode.INTERNAL) from error
+
+
+def next_steps(seen: Seen, choices: Choices, written: Sequence[str]) -> list[str]:
+    """The commands that are left, in order, ready to be copied."""
+    git = f"git -C {shlex.quote(str(seen.root))}"
+    where = f" --repo {seen.github.owner}/{seen.github.name}" if seen.github else ""
+    provider = PROVIDERS.get(route(choices.model, {}).provider)
+    key = provider.keys[0] if provider and provider.keys else ""
+    steps = []
+    if key:
+        steps.append(f"gh secret set {key}{where}")
+    if key and key not in IN_WORKFLOW:
+        steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
+    steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
+    if seen.github:
+        api = f"repos/{seen.github.owner}/{seen.github.name}/actions/permissions/workflow"
+        steps.append(
+            f"gh api -X PUT {api} -F can_approve_pull_request_reviews=true -f default_workflow_permissions=read"
+        )
+    if written:
+        steps.append(f"{git} switch -c agent-fix-init && {git} add {' '.join(written)}")
+        steps.append(f'{git} commit -m "Add agent-fix" && {git} push -u origin agent-fix-init')
+        steps.append(f"gh pr create --fill --base {shlex.quote(seen.branch)}{where}")
+    steps.append("# once it is on the default branch, label an issue `agent-fix`")
+    return steps
+
+
+def _usual(environment: Mapping[str, str]) -> str:
+    """The beginning of a model's name, by the first provider whose key is in the environment."""
+    return next((f"{name}/" for name, known in PROVIDERS.items() if any(map(environment.get, known.keys))), "")
+
+
+def _ask(question: str, default: str) -> str:
+    """One line from the terminal; the question is not part of what is printed on stdout."""
+    print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() or default.removesuffix("/")
+
+
+def _write(path: Path, text: str) -> bool:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
+    return True
