@@ -29,7 +29,7 @@ DEFAULT_BUDGET = "5"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RepositoryFacts:
     """What can be read off the repository and the environment."""
 
     root: Path
@@ -51,29 +51,29 @@ class Choices:
 
 def init_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.state)
-    seen = look_at(arguments.repo.expanduser().absolute(), settings)
+    facts = look_at(arguments.repo.expanduser().absolute(), settings)
     asks = not arguments.yes and not arguments.json and sys.stdin is not None and sys.stdin.isatty()
     choices = choose(arguments, settings, asks=asks)
-    files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, seen.test)}
+    files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, facts.test)}
     parse_config(files[SOURCE].encode())
-    written = [path for path in files if path not in seen.present and _write(seen.root / path, files[path])]
-    steps = next_steps(seen, choices, written)
+    written = [path for path in files if path not in facts.present and _write(facts.root / path, files[path])]
+    steps = next_steps(facts, choices, written)
     if arguments.json:
-        document = {"repository": str(seen.root), "written": written, "kept": sorted(seen.present), "next": steps}
-        print(json.dumps({**document, "model": choices.model, "test": seen.test}, indent=2))
+        document = {"repository": str(facts.root), "written": written, "kept": sorted(facts.present), "next": steps}
+        print(json.dumps({**document, "model": choices.model, "test": facts.test}, indent=2))
         return ExitCode.OK
     print("\n".join(f"written  {path}" for path in written))
-    print("\n".join(f"kept     {path} (it is there already)" for path in sorted(seen.present)))
+    print("\n".join(f"kept     {path} (it is there already)" for path in sorted(facts.present)))
     tests = (
-        f"tests    {seen.test}"
-        if seen.test
+        f"tests    {facts.test}"
+        if facts.test
         else "tests    none found; `agent-fix setup` tries what the repository says"
     )
     print(f"{tests}\n\nNext:\n" + "\n".join(f"  {step}" for step in steps))
     return ExitCode.OK
 
 
-def look_at(path: Path, settings: Settings) -> Seen:
+def look_at(path: Path, settings: Settings) -> RepositoryFacts:
     """Raises RepositoryError for what is no usable repository."""
     root = top_level(path)
     context = LocalContext(settings)
@@ -86,7 +86,7 @@ def look_at(path: Path, settings: Settings) -> Seen:
         address = None
     committed = inspected.tree.entries()
     present = frozenset(name for name in (WORKFLOW, SOURCE) if name in committed or (root / name).exists())
-    return Seen(
+    return RepositoryFacts(
         root=root,
         branch=inspected.base_ref.removeprefix("refs/heads/"),
         github=address if isinstance(address, IssueAddress) else None,
@@ -128,10 +128,10 @@ def workflow_text() -> str:
         raise AgentFixError("The workflow is missing from this installation.", code=ExitCode.INTERNAL) from error
 
 
-def next_steps(seen: Seen, choices: Choices, written: Sequence[str]) -> list[str]:
+def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str]) -> list[str]:
     """The commands that are left, in order, ready to be copied."""
-    git = f"git -C {shlex.quote(str(seen.root))}"
-    where = f" --repo {seen.github.owner}/{seen.github.name}" if seen.github else ""
+    git = f"git -C {shlex.quote(str(facts.root))}"
+    where = f" --repo {facts.github.owner}/{facts.github.name}" if facts.github else ""
     provider = PROVIDERS.get(route(choices.model, {}).provider)
     key = provider.keys[0] if provider and provider.keys else ""
     steps = []
@@ -140,15 +140,15 @@ def next_steps(seen: Seen, choices: Choices, written: Sequence[str]) -> list[str
     if key and key not in IN_WORKFLOW:
         steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
     steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
-    if seen.github:
-        api = f"repos/{seen.github.owner}/{seen.github.name}/actions/permissions/workflow"
+    if facts.github:
+        api = f"repos/{facts.github.owner}/{facts.github.name}/actions/permissions/workflow"
         steps.append(
             f"gh api -X PUT {api} -F can_approve_pull_request_reviews=true -f default_workflow_permissions=read"
         )
     if written:
         steps.append(f"{git} switch -c agent-fix-init && {git} add {' '.join(written)}")
         steps.append(f'{git} commit -m "Add agent-fix" && {git} push -u origin agent-fix-init')
-        steps.append(f"gh pr create --fill --base {shlex.quote(seen.branch)}{where}")
+        steps.append(f"gh pr create --fill --base {shlex.quote(facts.branch)}{where}")
     steps.append("# once it is on the default branch, label an issue `agent-fix`")
     return steps
 

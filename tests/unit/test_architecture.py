@@ -73,6 +73,7 @@ HOMES = {
     "urllib3": {"app.server.launch.kubernetes_jobs"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "yaml": {
+        "app.cli.init",
         "app.cli.setup",
         "app.server.launch.template",
         "app.core.plan_text",
