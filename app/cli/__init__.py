@@ -183,6 +183,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         help="the model's reasoning effort (default: the provider's)",
     )
     fix.add_argument("--record", type=Path, metavar="FILE", help="record the model's answers to FILE for recorded/FILE")
+    fix.add_argument("--events", type=int, metavar="FD", help=argparse.SUPPRESS)
     _add_json(fix, default=False)
     fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(fix)

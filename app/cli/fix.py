@@ -70,6 +70,8 @@ class FixOptions:
     images: bool = False
     plan_mode: PlanMode | None = None
     plan_file: Path | None = None
+    events: int | None = None
+    """A file descriptor for progress as lines of JSON."""
 
 
 def fix_command(arguments: argparse.Namespace) -> int:
@@ -106,6 +108,7 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         images=arguments.images,
         plan_mode=next((mode for selected, mode in modes if selected), None),
         plan_file=arguments.plan,
+        events=arguments.events,
     )
 
 
@@ -115,7 +118,9 @@ def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], Non
     local_context.warm()
     failpoints.arm(settings.failpoint)
     find = partial(find_or_create, options, local_context)
-    return asyncio.run(run_local(local_context, find, as_json=options.json, afterwards=afterwards))
+    return asyncio.run(
+        run_local(local_context, find, as_json=options.json, events=options.events, afterwards=afterwards)
+    )
 
 
 def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn, TextIO
 
 from app.cli.approval import ask_at_terminal
+from app.cli.event_lines import EventLines
 from app.cli.extras import missing_extra
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.report import print_begin, print_refusal, report
@@ -38,10 +39,11 @@ async def run_local(
     find: Callable[[], LocalJob],
     *,
     as_json: bool,
+    events: int | None = None,
     afterwards: Callable[[], None] | None = None,
 ) -> NoReturn:
-    """Find the job, work on it, report, and end the process."""
-    terminal = open_terminal(sys.stderr if as_json else sys.stdout)
+    """Find the job, work on it, report, and end the process. Progress goes to the descriptor `events`, if given."""
+    terminal = open_terminal(sys.stderr if as_json else sys.stdout) if events is None else EventLines(events)
     interruption = InterruptHandler(terminal)
     interruption.listen()
     try:

@@ -214,6 +214,9 @@ class RepoConfig(Record):
     max_open_pull_requests: Annotated[int, Field(ge=1, le=100)] | None = Field(
         default=None, description="Maximum number of the bot's open pull requests."
     )
+    urgent_labels: Labels = Field(
+        default=("P0", "priority: high"), description="Labels of issues whose jobs come before others."
+    )
     pull_request: Literal["final", "early"] = Field(
         default="final",
         description="Open the draft when the work is verified (`final`) or as soon as there is a plan (`early`).",

@@ -15,7 +15,7 @@ from app.core.plan import Plan
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.messages import JobMessages, MessageKind
 from app.jobs.plan_versions import PlanConflict, PlanVersion, PlanVersions, may_be_approved
-from app.jobs.queue import JobQueue
+from app.jobs.queue import JobQueue, QueuePlace
 from app.jobs.requests import JobRequests, ProgramRequest
 from app.jobs.store import JobStore
 
@@ -115,6 +115,9 @@ class JobActions:
             return self.plans.edit(job_id, version, plan, who)
         except PlanConflict as conflict:
             raise WrongState(str(conflict)) from None
+
+    def place(self, job_id: str) -> QueuePlace | None:
+        return self._queue.place(job_id)
 
     def _job(self, job_id: str) -> JobWithContext:
         job = self._job_queries.get(job_id)

@@ -61,6 +61,16 @@ class JobClaim:
     resumed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """A waiting job's place, from 1, and for how long it waits since it was admitted."""
+
+    place: int
+    of: int
+    waiting: timedelta
+    urgent: bool
+
+
 class JobQueue:
     """The queue, in short transactions over jobs and their contexts, from any number of processes."""
 
@@ -248,6 +258,18 @@ class JobQueue:
         query = sa.select(jobs.c.id).where(jobs.c.stop_requested.is_(True), jobs.c.owner.is_not(None))
         with self.engine.connect() as db:
             return frozenset(db.execute(query).scalars())
+
+    def place(self, job_id: str) -> QueuePlace | None:
+        """The job's place among those that wait for a worker; None if it does not wait for one."""
+        now = self._clock()
+        query = sa.select(jobs.c.id, job_contexts.c.priority, job_contexts.c.created_at).select_from(BOTH)
+        with self.engine.connect() as db:
+            rows = db.execute(query.where(waits_for_worker(now)).order_by(*IN_TURN)).all()
+        for place, row in enumerate(rows, 1):
+            if row.id == job_id:
+                waiting = max(now.timestamp() - row.created_at, 0.0)
+                return QueuePlace(place, len(rows), timedelta(seconds=waiting), urgent=row.priority <= URGENT)
+        return None
 
     def stop_reason(self, job_id: str) -> str:
         """Why the job was asked to stop; empty if it was not."""

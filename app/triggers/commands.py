@@ -82,6 +82,7 @@ class CommandOptions(Record):
     """The repository's own prompt: `/agent fix with NAME`, or the label `agent-fix:NAME`."""
     allow: str | None = None
     """For `allow`: the protected path that the job may change."""
+    urgent: bool = False
 
     def locked_by(self, operator: OperatorDefaults) -> str:
         """The key that one of these options sets although the operator locks it; empty if there is none."""
@@ -221,7 +222,8 @@ def _last_option(words: list[_CommandWord], found: dict[str, str]) -> int:
 def _checked(found: dict[str, str]) -> CommandOptions:
     model = _valid("--model", value_rules.model, found)
     runner = _valid("--runner", value_rules.runner, found)
-    options = CommandOptions(model=model, runner=runner, kind=_kind(found), attempts=_attempts(found))
+    urgent = "--urgent" in found
+    options = CommandOptions(model=model, runner=runner, kind=_kind(found), attempts=_attempts(found), urgent=urgent)
     money = found.get("--budget")
     if money is None:
         return options

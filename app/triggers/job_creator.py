@@ -18,6 +18,7 @@ from app.core.task import AllowedPath
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction
 from app.jobs.context import JobContext
+from app.jobs.queue import ORDINARY, URGENT
 from app.pipeline.lessons.failed_attempts import failed_attempts
 from app.publish import replies
 from app.publish.effects import AddReaction
@@ -32,7 +33,7 @@ from app.triggers.reply_poster import ReplyPoster
 from app.triggers.stores import ServerDefaults, Stores
 
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
-"""Lower is sooner; all else has 1."""
+"""Lower is sooner; all else is ordinary, unless it is urgent."""
 AGAIN_SOON = timedelta(seconds=2)
 MAX_EARLIER = 10
 """Jobs of the issue among which failed attempts are looked for."""
@@ -182,15 +183,15 @@ class JobCreator:
 
     async def _admit(self, draft: JobDraft, trigger_context: TriggerContext) -> str:
         job, job_context = draft.job(), draft.job_context()
-        admitted = await asyncio.to_thread(self._keep, job, job_context, trigger_context)
+        admitted = await asyncio.to_thread(self._keep, job, job_context, trigger_context, urgent=draft.urgent)
         if not admitted:
             return "decided before"
         if admitted != job.id:
             raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
 
-    def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext) -> str:
-        priority = PRIORITIES.get(job_context.aim, 1)
+    def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext, *, urgent: bool) -> str:
+        priority = URGENT if urgent else PRIORITIES.get(job_context.aim, ORDINARY)
         admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority)
         if admitted == job.id and job_context.target is not None:
             self._greet(job, job_context, job_context.target)

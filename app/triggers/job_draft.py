@@ -50,6 +50,12 @@ class JobDraft:
     formerly_allowed: tuple[AllowedPath, ...] = ()
     """What people allowed the same job before, which changed nothing on GitHub."""
 
+    @property
+    def urgent(self) -> bool:
+        """True if the command or a label of the issue says so."""
+        labels = {label.casefold() for label in self.job_request.subject.labels}
+        return self.job_request.options.urgent or not labels.isdisjoint(map(str.casefold, self.config.urgent_labels))
+
     def job(self) -> Job:
         job_request, options, config = self.job_request, self.job_request.options, self.config
         task, models = self._task(), self._models()

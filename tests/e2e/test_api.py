@@ -1,5 +1,6 @@
 """Jobs that programs start and decide on through the API: stories over real processes, to the draft pull request."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import httpx
 import pytest
 
 from app.jobs.api_keys import ApiKeys
+from tests.support.conversation_model import ModelQuestion
 from tests.support.e2e_server import E2ERepository, Story, chosen, run_stories, running_e2e_server
-from tests.support.sample_project import ISSUE, fixes
+from tests.support.openai_endpoint import Reply, answer
+from tests.support.sample_project import CHECK, FIX, ISSUE, ODD, fixes
 
 pytestmark = [pytest.mark.xdist_group("api"), pytest.mark.timeout(400)]
 TOKEN = "a-web-token-for-stories"
@@ -42,9 +45,9 @@ class Program:
         return self.client.get(f"{self.url}{path}", params=query)
 
     def sends(self, path: str, body: Any = None, *, status: int = 202, method: str = "POST") -> Any:
-        answer = self.client.request(method, f"{self.url}{path}", json=body)
-        assert answer.status_code == status, answer.text
-        return answer.json()
+        response = self.client.request(method, f"{self.url}{path}", json=body)
+        assert response.status_code == status, response.text
+        return response.json()
 
     def sees(self, job: str, *states: str) -> Any:
         """The job, once it is in one of these states."""
@@ -66,7 +69,14 @@ def commands(place: E2ERepository, token: str, *words: str) -> str:
 
 
 def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
-    place.thinks(fixes)
+    def think(asked: ModelQuestion) -> Reply:
+        if asked.turn == 1 and not asked.wants_a_plan:
+            edit = ("call-1", "edit", json.dumps(FIX))
+            test = ("call-2", "write", json.dumps({"path": "test_money.py", "content": CHECK + ODD}))
+            return answer("I will round up.", tools=[edit, test])
+        return fixes(asked)
+
+    place.thinks(think)
     token = ApiKeys(place.e2e_server.server.server_context.engine, place.e2e_server.server.server_context.clock)
     key = token.create("ci", ["read", "write"])
     program = Program(place, key)
@@ -81,7 +91,7 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
     place.told("A draft pull request is open")
     events = program.reads(f"/{job}/events").text
     assert events.endswith("event: end\ndata: {}\n\n")
-    assert '"kind": "text"' in events
+    assert '"kind": "text", "text": "I will round up."' in events
     assert "(cents + 1) // 2" in program.reads(f"/{job}/patch").text
     assert program.reads(f"/{job}/trajectory").text.startswith("{")
     listed = program.reads("", repository=program.repository, verdict="tested").json()

@@ -10,6 +10,7 @@ from app.core.text import plain
 from app.jobs.job_page import JobPage
 from app.jobs.plan_versions import PlanVersion
 from app.jobs.queries import JobSummary
+from app.jobs.queue import QueuePlace
 from app.jobs.store import ProgressRow
 from app.server.web.api_models import (
     EffectJson,
@@ -62,7 +63,7 @@ def _listed(job: JobSummary) -> dict[str, Any]:
     }
 
 
-def details(page: JobPage, queue: QueuePosition | None = None) -> JobDetails:
+def details(page: JobPage, queue: QueuePlace | None = None) -> JobDetails:
     found, totals, budget = page.result, page.totals, page.job.budget
     usage = totals.model_dump(include={"calls", "prompt_tokens", "cached_tokens", "completion_tokens"})
     result = None
@@ -70,6 +71,10 @@ def details(page: JobPage, queue: QueuePosition | None = None) -> JobDetails:
         same = found.model_dump(include=set(ResultJson.model_fields) - {"verification"})
         kept = {"has_patch": bool(found.diff), "has_trajectory": bool(found.trajectory)}
         result = ResultJson.model_validate({**same, **kept, "verification": found.verification})
+    position = None
+    if queue is not None:
+        seconds = int(queue.waiting.total_seconds())
+        position = QueuePosition(place=queue.place, of=queue.of, waiting_seconds=seconds, urgent=queue.urgent)
     return JobDetails(
         **_listed(page.listed),
         base=page.job.task.base,
@@ -88,7 +93,7 @@ def details(page: JobPage, queue: QueuePosition | None = None) -> JobDetails:
         ],
         attempts=page.attempts,
         crashes=page.crashes,
-        queue=queue,
+        queue=position,
     )
 
 

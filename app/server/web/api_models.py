@@ -4,7 +4,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
 from app.core.money import MicroUSD
@@ -16,6 +16,12 @@ MAX_TEXT = 60_000
 _EXAMPLE_JOB = "t1m8x2kq4z"
 
 
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 7.0 is an integer, too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
 _NOT_BLANK = r"^[^\x00]*[^\x00\s][^\x00]*$"
 _WITHOUT_NUL = r"^[^\x00]*$"
 _AMOUNT = r"^(10000(\.0{1,6})?|[1-9][0-9]{0,3}(\.[0-9]{1,6})?|0\.[0-9]{0,5}[1-9]0*)$"
@@ -71,8 +77,8 @@ class NewJob(ApiBody):
     )
 
     repository: RepositoryName
-    issue: int = Field(
-        default_factory=int, ge=1, le=2**31 - 1, strict=True, description="The number of an issue or a pull request."
+    issue: Integer = Field(
+        default_factory=int, ge=1, le=2**31 - 1, description="The number of an issue or a pull request."
     )
     text: Text = Field(
         default_factory=str, description="A new issue's title, in the first line, and body. It is opened first."
@@ -80,14 +86,14 @@ class NewJob(ApiBody):
     search: Annotated[str, Field(min_length=1, max_length=200, pattern=_NOT_BLANK)] = Field(
         default_factory=str, description="GitHub's search: each open issue that it finds becomes a job of its own."
     )
-    limit: int = Field(default=20, ge=1, le=100, strict=True, description="How many issues of a search are taken.")
+    limit: Integer = Field(default=20, ge=1, le=100, description="How many issues of a search are taken.")
     plan_only: bool = Field(default=False, strict=True, description="Make a plan, and wait for its approval.")
     instructions: Line = Field(default="", description="What is wanted, in addition to the issue.")
     model: Name | None = None
     runner: Name | None = None
     budget: Amount | None = None
     kind: TaskKind | None = None
-    attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS, strict=True)] | None = None
+    attempts: Annotated[Integer, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
     urgent: bool = Field(default=False, strict=True, description="Before jobs that are not urgent.")
 
     @model_validator(mode="after")
@@ -100,7 +106,7 @@ class NewJob(ApiBody):
 class Approval(ApiBody):
     """Approves a plan; with `version`, only if that is the newest one."""
 
-    version: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] | None = None
+    version: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
 
 
 class Answer(ApiBody):
@@ -149,7 +155,7 @@ class PlanJson(ApiBody):
 class PlanEdit(ApiBody):
     """An edited plan, and the version that was edited."""
 
-    version: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
+    version: Annotated[Integer, Field(ge=1, le=2**31 - 1)]
     plan: PlanJson
 
 

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from app import __version__
 from app.config.settings import Settings
@@ -89,15 +89,20 @@ def site(
     return PasswordGuard(app, password, pages.refusal, {f"/{name}" for name in ASSETS}, ApiKeys(engine, clock))
 
 
-def _refused(error: Exception) -> Response:
-    return refused(cast("HTTPException", error))
+def _refused(request: Request, error: Exception) -> Response:
+    answer = refused(cast("HTTPException", error))
+    if answer.status_code == 405:  # the framework names the methods of one route only
+        found = [route for route in api_router.routes if route.matches(request.scope)[0] is not Match.NONE]
+        methods = {method for route in found for method in getattr(route, "methods", ())}
+        answer.headers["allow"] = ", ".join(sorted(methods))
+    return answer
 
 
-def _invalid(error: Exception) -> Response:
+def _invalid(_: Request, error: Exception) -> Response:
     return invalid(cast("RequestValidationError", error))
 
 
-def _no_database(_: Exception) -> Response:
+def _no_database(_: Request, __: Exception) -> Response:
     return problem(503, "The database does not answer.")
 
 
@@ -108,11 +113,11 @@ async def _plain(request: Request, error: Exception) -> Response:
 ErrorHandler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
 
-def _for_programs(page: ErrorHandler, answer: Callable[[Exception], Response]) -> ErrorHandler:
+def _for_programs(page: ErrorHandler, answer: Callable[[Request, Exception], Response]) -> ErrorHandler:
     """Answers errors of the API as problem+json, and all others as a page."""
 
     async def either(request: Request, error: Exception) -> Response:
-        return answer(error) if is_api(request.url.path) else await page(request, error)
+        return answer(request, error) if is_api(request.url.path) else await page(request, error)
 
     return either
 

@@ -14,7 +14,7 @@ from app.core.job import Budget, JobState
 from app.jobs.daily_budget import DailyBudget
 from app.jobs.job_queries import POSTED_STATES, JobQueries
 from app.jobs.messages import JobMessages
-from app.jobs.queue import AHEAD, LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits
+from app.jobs.queue import AHEAD, LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits, QueuePlace
 from app.jobs.store import JobRow, JobStore
 from app.jobs.triggers import TriggerLog
 from app.llm.base import Usage
@@ -342,6 +342,16 @@ def test_a_job_that_waits_long_enough_comes_before_newer_urgent_ones(server: Ser
     server.clock.passes(timedelta(seconds=2))
     server.admit("later", 3, priority=URGENT)
     assert [server.claim(), server.claim()] == ["old", "later"]
+
+
+def test_a_waiting_job_knows_its_place(server: Server) -> None:
+    server.admit("a", 1)
+    server.clock.passes(timedelta(minutes=5))
+    server.admit("b", 2, priority=URGENT)
+    assert server.queue.place("a") == QueuePlace(2, 2, timedelta(minutes=5), urgent=False)
+    assert server.queue.place("b") == QueuePlace(1, 2, timedelta(), urgent=True)
+    assert server.claim() == "b"
+    assert server.queue.place("b") is None
 
 
 def test_messages_are_kept_once_and_in_order(server: Server) -> None:

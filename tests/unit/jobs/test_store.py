@@ -14,6 +14,7 @@ from app.core.job import Budget, Job
 from app.core.task import Issue, Task
 from app.jobs.process_owner import is_alive, is_gone, this_process
 from app.jobs.progress import StoredProgress
+from app.jobs.queries import JobOverview
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from tests.support.recorded_progress import ListProgress
@@ -193,3 +194,16 @@ def test_a_state_that_is_said_is_kept_and_other_words_are_not(store: JobStore) -
     row = store.get("a1")
     assert row is not None
     assert row.state == "verifying"
+
+
+def test_what_a_model_writes_is_stored_in_parts_where_people_watch(store: JobStore) -> None:
+    progress = StoredProgress(store, "a1", ListProgress(), streams=True)
+    for piece in ("Let ", "me ", "think."):
+        progress.report("text", piece)
+    progress.report("step", "1  Think")
+    rows = [(row.kind, row.text) for row in store.progress_since("a1")]
+    assert "".join(text for kind, text in rows if kind == "text") == "Let me think."
+    assert rows[-1] == ("step", "1  Think")
+    overview = JobOverview(store.engine, lambda: START)
+    assert [row.kind for row in overview.log("a1")] == ["step"]
+    assert len(overview.log("a1", streamed=True)) == len(rows)

@@ -145,6 +145,7 @@ async def test_a_job_is_shown_with_everything_that_is_stored(here: WebClient) ->
     assert [each["who"] for each in (await got(here, "/seed15"))["messages"]] == ["ada"]
     assert (await got(here, "/none", 404))["detail"] == "There is no such job."
     assert (await here.client.delete("/api/jobs/seed13")).status_code == 405
+    assert (await here.client.options("/api/jobs")).headers["allow"] == "GET, POST"
     assert (await here.client.get("/api/nothing")).headers["content-type"] == "application/problem+json"
 
 
@@ -182,6 +183,14 @@ async def test_patch_and_trajectory_are_downloaded(here: WebClient) -> None:
     assert (await send(here, "GET", "/seed13/trajectory")).json() == {"turn": 1}
     shown = (await got(here, "/seed13"))["result"]
     assert (shown["has_patch"], shown["has_trajectory"]) == (True, True)
+
+
+async def test_a_waiting_job_shows_its_place(here: WebClient) -> None:
+    queued = [job["id"] for job in (await got(here, "?state=queued"))["jobs"]]
+    shown = [(await got(here, f"/{job}"))["queue"] for job in sorted(queued)]
+    assert [(each["place"], each["of"], each["urgent"]) for each in shown] == [(1, 2, False), (2, 2, False)]
+    assert shown[0]["waiting_seconds"] > 60
+    assert (await got(here, "/seed22"))["queue"] is None
 
 
 # Starting jobs.

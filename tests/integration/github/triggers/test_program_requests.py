@@ -59,6 +59,23 @@ async def test_an_issue_becomes_the_promised_job(tmp_path: Path, dialect: str) -
         assert claim.job == job
 
 
+async def test_a_label_a_command_and_a_program_make_a_job_urgent(harness: EventHarness) -> None:
+    plain = await ask(harness, number=harness.issue.number)
+    issues = [harness.world.open_issue(harness.repo, harness.owner, f"Bug {number}", "It is.") for number in range(3)]
+    issues[0].labels.append("Priority: High")
+    await harness.labels(issues[0])
+    await harness.says("/agent fix --urgent", issues[1])
+    program = await ask(harness, number=issues[2].number, urgent=True)
+    for each in harness.jobs():
+        harness.stores.job_queries.mark_ready(each.job.id)
+    places = {each.job.id: harness.stores.queue.place(each.job.id) for each in harness.jobs()}
+    assert [place.urgent for job, place in places.items() if place and job != plain] == [True] * 3
+    last = places[plain]
+    assert last is not None
+    assert (last.place, last.urgent) == (4, False)
+    assert program in places
+
+
 async def test_a_text_becomes_an_issue_once_and_then_a_job(harness: EventHarness) -> None:
     before = len(harness.repo.issues)
     harness.fake_github.github.faults.append(Fault("GET /repos/[^/]+/[^/]+/contents/.*", times=6))
