@@ -51,6 +51,7 @@ _WITH_PROMPT: Final = frozenset({"fix", "plan", "retry"})
 _CHOSEN = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
 """Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
 _OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
+_FLAGS: Final = ("--urgent",)
 _REFUSED: Final = ("--draft", "--no-draft")
 _MEANT: Final = {
     "abort": "stop",
@@ -197,8 +198,11 @@ def _option(words: list[_CommandWord], found: dict[str, str]) -> int:
         return 0
     if name in _REFUSED:
         raise _CommandError(f"`{name}` is not supported: agent-fix's pull requests are always drafts.")
+    if name in _FLAGS and not equals:
+        found[name] = "yes"
+        return 1
     if name not in _OPTIONS:
-        if meant := get_close_matches(name, _OPTIONS, n=1, cutoff=0.75):
+        if meant := get_close_matches(name, (*_OPTIONS, *_FLAGS), n=1, cutoff=0.75):
             raise _CommandError(f"There is no option `{_shown(name)}`.", f"{meant[0]} …")
         return 0
     if not equals:
@@ -215,7 +219,8 @@ def _last_option(words: list[_CommandWord], found: dict[str, str]) -> int:
     """How many of the last words form an option, which is added to `found`."""
     if words[-1].text.startswith("--"):
         return _option(words[-1:], found)
-    takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in _REFUSED
+    alone = (*_REFUSED, *_FLAGS)
+    takes_a_value = len(words) > 1 and "=" not in words[-2].text and words[-2].text not in alone
     return _option(words[-2:], found) if takes_a_value else 0
 
 

@@ -34,7 +34,7 @@ def test_an_issue_is_fixed_from_a_program(tmp_path: Path) -> None:
     kinds = [event.kind for event in events]
     assert kinds.index("plan") < kinds.index("step")
     assert {"state", "verification", "command"} <= set(kinds)
-    with pytest.raises(AgentFixError, match="not a git repository"):
+    with pytest.raises(AgentFixError, match="does not exist"):
         app.fix(tmp_path / "nothing", "Title", environment=environment, out=tmp_path / "other")
 
 

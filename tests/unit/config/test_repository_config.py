@@ -52,6 +52,7 @@ e2b_template: my-team/python-312
 protected_paths: [infra/, "*.sql"]
 allowed_actors: [octocat, "renovate-app[bot]"]
 max_open_pull_requests: 3
+urgent_labels: [P1]
 pull_request: early
 ci: auto
 iterate: {ci: false, reviews: true, conflicts: true, max: 2}
@@ -95,6 +96,7 @@ def test_every_key() -> None:
         protected_paths=("infra/", "*.sql"),
         allowed_actors=("octocat", "renovate-app[bot]"),
         max_open_pull_requests=3,
+        urgent_labels=("P1",),
         pull_request="early",
         ci="auto",
         iterate=IterateConfig(ci=False, max=2),
