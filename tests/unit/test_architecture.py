@@ -257,7 +257,8 @@ def imports(*, run_time: bool = True) -> dict[str, frozenset[str]]:
     """Our modules that each of our modules imports."""
     ours = modules()
     trees = {name: at_run_time(tree) if run_time else tree for name, tree in ours.items()}
-    return {name: frozenset(imported_names(tree)) & ours.keys() - {name} for name, tree in trees.items()}
+    found = {name: frozenset(imported_names(tree)) & ours.keys() - {name} for name, tree in trees.items()}
+    return {**found, "app": frozenset()}  # its call for programs is imported when it is used
 
 
 def reached_from(start: str) -> dict[str, str]:
