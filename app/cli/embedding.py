@@ -102,11 +102,11 @@ def fix(
     words = [sys.executable, "-I", "-m", "app", "fix", "--json", f"--repo={Path(repository).absolute()}", "--issue=-"]
     words += [f"--out={place.absolute()}", f"--events={writing}", *(options or FixSettings()).words()]
     values = dict(environment) if environment is not None else process_environment()
-    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as printed:
         text.write(issue.encode())
         text.seek(0)
         process = subprocess.Popen(
-            words, stdin=text, stdout=subprocess.DEVNULL, stderr=said, env=values, pass_fds=(writing,), cwd="/"
+            words, stdin=text, stdout=subprocess.DEVNULL, stderr=printed, env=values, pass_fds=(writing,), cwd="/"
         )
         os.close(writing)
         try:
@@ -119,14 +119,14 @@ def fix(
             if process.poll() is None:
                 process.terminate()
                 process.wait()
-        said.seek(0)
-        return _outcome(code, place, said.read().decode("utf-8", "replace"))
+        printed.seek(0)
+        return _outcome(code, place, printed.read().decode("utf-8", "replace"))
 
 
-def _outcome(code: ExitCode, place: Path, said: str) -> FixOutcome:
+def _outcome(code: ExitCode, place: Path, printed: str) -> FixOutcome:
     stored = place / RESULT
     if not stored.exists():
-        raise AgentFixError(said.strip().removeprefix("agent-fix: ") or "The job ended without a result.", code=code)
+        raise AgentFixError(printed.strip().removeprefix("agent-fix: ") or "The job ended without a result.", code=code)
     found = cast("dict[str, Any]", json.loads(stored.read_text("utf-8")))
     plan, verification = found["plan"], found["verification"]
     return FixOutcome(
