@@ -11,15 +11,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 
 from app.config.settings import Settings
+from app.core.job import new_job_id
+from app.core.plan_text import render_plan_file
 from app.core.text import plain
 from app.jobs.health import TOO_LONG, HealthMetrics
+from app.jobs.job_actions import JobActions
 from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPage, JobPages
+from app.jobs.plan_versions import may_be_approved
 from app.jobs.queries import JobOverview
-from app.jobs.queue import JobQueue
 from app.server.web import charts, formatting
 from app.server.web.job_filter import SORTS, STATES, VERDICTS, ListQuery
 from app.server.web.password import DashboardPassword
@@ -27,8 +30,6 @@ from app.server.web.password import DashboardPassword
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-STOPPED_HERE = "Stopped on the dashboard."
-FORM_BYTES = 4_096
 CALLS_SHOWN = 200
 
 
@@ -60,6 +61,7 @@ def environment() -> Environment:
         formatting.state_name,
         formatting.tokens,
     )
+    made.filters["plan_file"] = render_plan_file
     made.filters |= {found.__name__: found for found in (*filters, *more)}
     return made
 
@@ -68,12 +70,17 @@ class DashboardPages:
     """Answers in HTML."""
 
     def __init__(
-        self, files: JobPages, health: HealthMetrics, queue: JobQueue, password: DashboardPassword, settings: Settings
+        self,
+        files: JobPages,
+        health: HealthMetrics,
+        actions: JobActions,
+        password: DashboardPassword,
+        settings: Settings,
     ) -> None:
         self._files = files
         self._list = JobList(files.overview.engine, files.overview.clock)
         self._health = health
-        self._queue = queue
+        self._actions = actions
         self._password = password
         self._settings = settings
         self._templates = environment()
@@ -95,6 +102,9 @@ class DashboardPages:
             "job.html",
             page=page,
             seal=self._password.seal(page.listed.id),
+            form_id=new_job_id(),
+            versions=await asyncio.to_thread(self._actions.plans.of, job),
+            approvable=may_be_approved(page.listed.state, page.listed.aim),
             links=self._links(page),
             change=(change or b"").decode("utf-8", "replace"),
             model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),
@@ -114,42 +124,26 @@ class DashboardPages:
         named = {"content-disposition": 'attachment; filename="change.patch"'}
         return Response(kept, media_type="text/plain; charset=utf-8", headers=named)
 
-    async def stop(self, request: Request) -> Response:
-        """Handle the page's stop button; the seal proves that the form came from our page."""
-        job = request.path_params["job"]
-        length = request.headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > FORM_BYTES:
-            return self._message(413, "The form is too large", "")
-        form = dict(
-            pair.split("=", 1) for pair in (await request.body()).decode("ascii", "replace").split("&") if "=" in pair
-        )
-        if not self._password.sealed(job, form.get("seal", "")):
-            return self._message(403, "This form has expired", "Open the job's page again and use its button.")
-        if await asyncio.to_thread(self._overview.one, job) is None:
-            return await self.missing(request)
-        await asyncio.to_thread(self._queue.stop, job, STOPPED_HERE)
-        return RedirectResponse(f"/jobs/{formatting.path_of(job)}", 303)
-
     async def no_database(self, _: Request, error: Exception) -> Response:
         log.error("a page could not be rendered: %s", type(error).__name__)
-        return self._message(
+        return self.message(
             503, "The database is not responding", "Try again in a moment. /readyz shows when it is back."
         )
 
     async def missing(self, _: Request, __: Exception | None = None) -> Response:
-        return self._message(404, "Page not found", "Check the job's id. The job may also be in another database.")
+        return self.message(404, "Page not found", "Check the job's id. The job may also be in another database.")
 
     def refusal(self, headers: Headers, status: int, title: str, text: str) -> Response:
         """A page for browsers, a line of text for programs."""
         if "text/html" in headers.get("accept", ""):
-            return self._message(status, title, text)
+            return self.message(status, title, text)
         return PlainTextResponse(f"{title}. {text}\n", status)
 
     def _jobs(self, list_query: ListQuery) -> Response:
         repositories = self._overview.repositories()
         chosen = next((number for number, name in repositories.items() if name == list_query.repository), None)
         if list_query.repository and chosen is None:
-            return self._message(404, "This repository has no jobs", "")
+            return self.message(404, "This repository has no jobs", "")
         job_filter = list_query.job_filter(chosen, None)
         counts = self._list.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
@@ -192,7 +186,7 @@ class DashboardPages:
             effects={effect.key: effect.url for effect in page.effects if effect.url.startswith(server)},
         )
 
-    def _message(self, status: int, title: str, text: str) -> Response:
+    def message(self, status: int, title: str, text: str) -> Response:
         return self._render("message.html", status=status, title=title, text=text)
 
     def _render(self, name: str, *, status: int = 200, **values: Any) -> Response:

@@ -26,6 +26,7 @@ from app.server.web import metrics
 from app.server.web.api import ApiParts
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem
+from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
 from app.server.web.pages import HERE, DashboardPages
 from app.server.web.password import DashboardPassword, PasswordGuard, is_api
@@ -46,7 +47,9 @@ def site(
     """`answers` are the receiver's counts; `ending` says that the process is about to end, so that streams end too."""
     engine, clock = files.overview.engine, files.overview.clock
     password = DashboardPassword(settings.web_token, clock)
-    pages, actions = DashboardPages(files, health, queue, password, settings), JobActions(engine, clock, queue)
+    actions = JobActions(engine, clock, queue)
+    pages = DashboardPages(files, health, actions, password, settings)
+    forms = JobForms(actions, password, pages.message)
     following = LogStreams(files.overview, ending=ending)
 
     async def figures(_: Request) -> Response:
@@ -63,7 +66,7 @@ def site(
         Route("/jobs/{job}/log", pages.log),
         Route("/jobs/{job}/change.patch", pages.change),
         Route("/jobs/{job}/events", following.events),
-        Route("/jobs/{job}/stop", pages.stop, methods=["POST"]),
+        *(Route(f"/jobs/{{job}}/{action}", forms.act, methods=["POST"]) for action in ACTIONS),
         Route("/metrics", figures),
         *(Route(f"/{name}", asset) for name in ASSETS),
     ]

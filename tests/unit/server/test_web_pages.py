@@ -160,7 +160,7 @@ async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: WebClie
     server = "https://github.com/octo-org"
     for link in (f"{server}/web-shop-frontend/issues/113", f"{server}/invoices/pull/77"):
         assert link in page.links
-    assert not page.all("form")
+    assert [form["action"] for form in page.all("form")] == ["/jobs/seed13/retry"]
 
 
 async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient) -> None:

@@ -27,7 +27,7 @@ if (log && log.dataset.events) {
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const shown of document.querySelectorAll("[data-live]")) {
         const next = fresh.getElementById(shown.id);
-        const busy = shown.contains(document.activeElement) || shown.querySelector("form.changed");
+        const busy = shown.contains(document.activeElement) || [...shown.querySelectorAll("textarea, input")].some((each) => each.value !== each.defaultValue);
         if (!next || busy) continue;
         const open = [...shown.querySelectorAll("details")].map((each) => each.open);
         next.querySelectorAll("details").forEach((each, number) => {

@@ -1,0 +1,105 @@
+"""The forms of a job's page: stop, retry, approve, edit the plan, answer, and continue with more money."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.core.plan_text import PlanError, parse_plan_file, render_plan_file
+from app.jobs.job_actions import JobActions, UnknownJob, WrongState
+from app.server.web import formatting
+from app.server.web.api_models import micro
+from app.server.web.password import DashboardPassword
+
+STOPPED_HERE: Final = "Stopped on the dashboard."
+ACTIONS: Final = ("stop", "retry", "plan", "approve", "answer", "continue")
+WHO: Final = "dashboard"
+FORM_BYTES: Final = 256 * 1024
+_ID = re.compile(r"[a-z0-9]{1,40}")
+_AMOUNT = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,2})?")
+
+
+class WrongForm(Exception):  # noqa: N818  # an answer
+    """A field has a value that cannot be used."""
+
+
+class JobForms:
+    """Carries a form out once, however often it is sent; `message` makes a page of a status, a title and a text."""
+
+    def __init__(
+        self, actions: JobActions, password: DashboardPassword, message: Callable[[int, str, str], Response]
+    ) -> None:
+        self._actions = actions
+        self._password = password
+        self._message = message
+
+    async def act(self, request: Request) -> Response:
+        """The seal proves that the form came from our page."""
+        job, action = request.path_params["job"], request.url.path.rpartition("/")[2]
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > FORM_BYTES:
+            return self._message(413, "The form is too large", "")
+        found = parse_qs((await request.body()).decode("ascii", "replace"), keep_blank_values=True)
+        form = {name: values[0] for name, values in found.items()}
+        if not self._password.sealed(job, form.get("seal", "")):
+            return self._message(403, "This form has expired", "Open the job's page again and use its button.")
+        try:
+            target = await asyncio.to_thread(self._carry_out, job, action, form)
+        except (UnknownJob, WrongState, WrongForm, PlanError) as error:
+            return self._refused(error)
+        return RedirectResponse(f"/jobs/{formatting.path_of(target)}", 303)
+
+    def _refused(self, error: UnknownJob | WrongState | WrongForm | PlanError) -> Response:
+        match error:
+            case UnknownJob():
+                hint = "Check the job's id. The job may also be in another database."
+                return self._message(404, "Page not found", hint)
+            case WrongState():
+                return self._message(409, "This cannot be done now", str(error))
+            case PlanError():
+                return self._message(422, "The plan cannot be used", f"{error.message} {error.hint}")
+            case _:
+                return self._message(422, "This cannot be used", str(error))
+
+    def _carry_out(self, job: str, action: str, form: dict[str, str]) -> str:
+        """Returns the id of the job whose page is shown next."""
+        new = form.get("id", "")
+        if action != "stop" and not _ID.fullmatch(new):
+            raise WrongForm("The form has no id.")
+        match action:
+            case "stop":
+                self._actions.cancel(job, STOPPED_HERE)
+            case "retry":
+                self._actions.retry(job, id=new, who=WHO)
+                return new
+            case "plan":
+                self._edit(job, form)
+            case "approve":
+                return self._actions.approve(job, id=new, who=WHO, version=self._edit(job, form))
+            case "answer":
+                if not (text := form.get("text", "").strip()):
+                    raise WrongForm("The answer is empty.")
+                self._actions.answer(job, text, id=new, who=WHO)
+            case "continue":
+                amount = form.get("extra", "").strip()
+                if amount and not _AMOUNT.fullmatch(amount):
+                    raise WrongForm("More money is a number of dollars, like 3 or 2.50.")
+                self._actions.proceed(job, id=new, who=WHO, extra=micro(amount) if amount else None)
+            case _:
+                raise UnknownJob(job)
+        return job
+
+    def _edit(self, job: str, form: dict[str, str]) -> int | None:
+        """Store the form's plan if it was changed; returns the version that the form is about."""
+        known, version = self._actions.plans.of(job), form.get("version", "")
+        if not version.isdecimal() or len(version) > 6 or "text" not in form:
+            return None
+        plan = parse_plan_file(form["text"])
+        shown = next((each for each in known if each.version == int(version)), None)
+        if shown is not None and parse_plan_file(render_plan_file(shown.plan)) == plan:
+            return int(version)
+        return self._actions.edit_plan(job, int(version), plan, who=WHO).version

@@ -1,0 +1,76 @@
+"""The forms of a job's page do what the API does, once, and only if they came from the page."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.jobs.plan_versions import PlanVersions
+from tests.support.seeded_database import PLAN
+from tests.support.web_client import WebClient, web_client
+
+APPROVABLE, ASKS, PAUSED, FAILED = "seed16", "seed15", "seed14", "seed08"
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
+    async with web_client(tmp_path) as ready:
+        PlanVersions(ready.engine, ready.clock).record(APPROVABLE, PLAN)
+        yield ready
+
+
+async def send(here: WebClient, job: str, action: str, **fields: str) -> httpx.Response:
+    page = await here.page(f"/jobs/{job}")
+    hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
+    return await here.client.post(f"/jobs/{job}/{action}", data={**hidden, **fields})
+
+
+def state(here: WebClient, job: str) -> str:
+    listed = here.receiving.files.overview.one(job)
+    assert listed is not None
+    return listed.state
+
+
+async def test_a_plan_is_edited_and_approved_with_its_versions_shown(here: WebClient) -> None:
+    answer = await send(here, APPROVABLE, "plan", version="1", text="summary: Round once.\n")
+    assert answer.status_code == 303
+    page = await here.page(f"/jobs/{APPROVABLE}")
+    assert "version 2 by dashboard" in page
+    assert "summary: Round once." in page
+    assert (await send(here, APPROVABLE, "plan", version="1", text="summary: Late.\n")).status_code == 409
+    assert (await send(here, APPROVABLE, "plan", text="steps: 7")).status_code == 422
+    assert (await send(here, APPROVABLE, "approve", text="summary: Round twice.\n")).status_code == 303
+    assert state(here, APPROVABLE) == "queued"
+    (message,) = [each for each in here.receiving.files.messages.since(APPROVABLE, 0) if each.kind == "approve"]
+    assert "Round twice." in message.text
+
+
+async def test_a_paused_job_continues_with_more_money(here: WebClient) -> None:
+    assert (await send(here, PAUSED, "continue", extra="much")).status_code == 422
+    assert (await send(here, PAUSED, "continue", extra="2.50")).status_code == 303
+    listed = here.receiving.files.overview.one(PAUSED)
+    assert listed is not None
+    assert (listed.state, listed.budget) == ("queued", 7_500_000)
+    assert (await send(here, PAUSED, "continue", id="x", seal="x")).status_code == 403
+
+
+async def test_questions_are_answered_and_a_failed_job_is_retried(here: WebClient) -> None:
+    assert (await send(here, ASKS, "answer", text=" ")).status_code == 422
+    assert (await send(here, ASKS, "answer", text="Half up, please.")).status_code == 303
+    assert state(here, ASKS) == "queued"
+    answer = await send(here, FAILED, "retry")
+    new = answer.headers["location"].removeprefix("/jobs/")
+    assert state(here, new) == "queued"
+
+
+@pytest.mark.parametrize("action", ["stop", "retry", "plan", "approve", "answer", "continue"])
+async def test_no_form_is_carried_out_without_the_password_or_the_seal(here: WebClient, action: str) -> None:
+    before = state(here, APPROVABLE)
+    assert (await here.stranger.post(f"/jobs/{APPROVABLE}/{action}")).status_code == 401
+    assert (await here.client.post(f"/jobs/{APPROVABLE}/{action}", data={"id": "x"})).status_code == 403
+    elsewhere = {"sec-fetch-site": "cross-site"}
+    answer = await here.client.post(f"/jobs/{APPROVABLE}/{action}", data={"id": "x"}, headers=elsewhere)
+    assert answer.status_code == 403
+    assert state(here, APPROVABLE) == before
