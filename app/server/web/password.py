@@ -117,7 +117,9 @@ class PasswordGuard:
             return self._refuse(scope, 503, "The database is not responding", "Try again in a moment.")
         if caller is None:
             refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)
-            refusal.headers["www-authenticate"] = 'Basic realm="agent-fix", charset="UTF-8", Bearer'
+            # Two headers: Chromium does not ask for a password if one header names both.
+            refusal.headers.append("www-authenticate", 'Basic realm="agent-fix", charset="UTF-8"')
+            refusal.headers.append("www-authenticate", "Bearer")
             return refusal
         scope.setdefault("state", {})["caller"] = caller
         if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
