@@ -209,8 +209,6 @@ RIDDLES = (PARTICIPLES - {"arrived", "labelled", "seen"}) | {
     "wholes",
 }
 """Names of variables, parameters, fields and functions that do not say what they hold."""
-STILL_RENAMING = {"agent", "pipeline", "repo", "sandbox"}
-"""Packages in which such names are still left."""
 BROAD = {"Exception", "BaseException"}
 
 
@@ -460,7 +458,6 @@ def test_names_say_what_they_hold() -> None:
     wrong = [
         f"{module}: {name}"
         for module, tree in modules().items()
-        if module.removeprefix("app.").partition(".")[0] not in STILL_RENAMING
         for name in bound_names(tree)
         if name.strip("_").lower() in RIDDLES
     ]

@@ -27,14 +27,14 @@ _ENDED: Final[dict[JobState, str]] = {
 
 def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
     """The section for a new job. `rows` are the issue's jobs, newest first; none before a published one counts."""
-    told: list[str] = []
+    texts: list[str] = []
     for row in rows:
-        if row.state in PUBLISHED or len(told) == MAX_ATTEMPTS:
+        if row.state in PUBLISHED or len(texts) == MAX_ATTEMPTS:
             break
         result = _result(row)
         if result is not None and result.exit_status in _ENDED:
-            told.append(head_and_tail("\n".join(_lines(row, result)), MAX_OF_ONE))
-    return TaskSection(title=TITLE, text="\n\n".join(told)) if told else None
+            texts.append(head_and_tail("\n".join(_lines(row, result)), MAX_OF_ONE))
+    return TaskSection(title=TITLE, text="\n\n".join(texts)) if texts else None
 
 
 def _result(row: JobRow) -> JobResult | None:

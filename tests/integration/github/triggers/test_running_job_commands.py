@@ -174,13 +174,13 @@ async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None
 
 
 async def test_what_was_only_planned_begins_with_its_plan(harness: EventHarness) -> None:
-    await harness.says("/agent plan with decimals")
+    await harness.says("/agent plan use decimals")
     harness.ends("answered", plan=PLAN.model_dump())
     await harness.says("/agent approve")
     _, job = harness.jobs()
     assert (job.job_context.aim, job.job_context.publish_target) == ("fix", "new_branch")
     assert job.job.plan_file == render_plan_file(PLAN)
-    assert (job.job.plan_mode, job.job.task.request) == ("auto", "with decimals")
+    assert (job.job.plan_mode, job.job.task.request) == ("auto", "use decimals")
 
 
 async def test_nothing_to_approve_is_told(harness: EventHarness) -> None:
@@ -270,11 +270,11 @@ async def test_how_it_stands_is_told(harness: EventHarness) -> None:
 
 
 async def test_again_from_scratch_with_the_same_words(harness: EventHarness) -> None:
-    await harness.says("/agent fix with decimals")
+    await harness.says("/agent fix use decimals")
     await harness.says("/agent retry --model other/two")
     first, second = harness.jobs()
     assert first.row.state == "stopped"
-    assert (second.job.task.request, second.job.model) == ("with decimals", "other/two")
+    assert (second.job.task.request, second.job.model) == ("use decimals", "other/two")
     assert len(harness.living()) == 1
 
 

@@ -34,9 +34,9 @@ async def test_a_label_begins_a_job(harness: EventHarness) -> None:
 
 
 async def test_a_comment_begins_a_job_with_the_words_of_who_asked(harness: EventHarness) -> None:
-    comment = await harness.says("/agent fix with decimals --model other/two --budget 2")
+    comment = await harness.says("/agent fix use decimals --model other/two --budget 2")
     job = harness.job.job
-    assert (job.task.request, job.model, job.budget.usd) == ("with decimals", "other/two", 2_000_000)
+    assert (job.task.request, job.model, job.budget.usd) == ("use decimals", "other/two", 2_000_000)
     assert harness.job.job_context.trigger == f"comment:{comment.id}"
     assert harness.reactions() == [("comment", comment.id, "eyes")]
 
