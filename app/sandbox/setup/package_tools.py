@@ -1,4 +1,4 @@
-"""The package managers that agent-fix knows; the lists of them elsewhere derive from this table."""
+"""The package managers that agent-fix knows. Lists of program names derive from this table; manifests do not."""
 
 from typing import Final, Literal, NamedTuple
 
