@@ -30,7 +30,7 @@ _TURN_LIMIT = 4 * LIMIT
 """Characters of all observations of one turn together."""
 _MIN_OBSERVATION = 2_500
 _COMPACTIONS = 2
-"""Compactions without a successful tool call between them; one more would be a loop."""
+"""Compactions for lack of room without a successful tool call between them; one more would be a loop."""
 
 
 @dataclass(slots=True)
@@ -97,8 +97,10 @@ class AgentLoop:
     async def _ask(self, number: int) -> StoredAnswer:
         """The answer, stored before any of it is carried out; a prompt that is too long or expensive is compacted
         first."""
-        if self.history.full() or (self.history.dear() and not self.compactions):
+        if self.history.full():
             self._condense()  # if that is impossible, budget and provider decide
+        elif self.history.dear() and not self.compactions:
+            self._compact()  # not counted: it is for the price, and what does not fit may still be condensed twice
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
             try:
@@ -123,10 +125,16 @@ class AgentLoop:
         return StoredAnswer(answer=answer, seconds=seconds, unread_messages=bool(unread))
 
     def _condense(self) -> bool:
-        """Replace old turns by a digest; False if that does not help or was tried."""
-        if self.compactions >= _COMPACTIONS or not self.history.compact():
+        """Compact for lack of room; False if that does not help or was tried."""
+        if self.compactions >= _COMPACTIONS or not self._compact():
             return False
         self.compactions += 1
+        return True
+
+    def _compact(self) -> bool:
+        """Replace old turns by a digest; False if that would not make the prompt clearly smaller."""
+        if not self.history.compact():
+            return False
         self.progress.report("note", "The conversation was condensed: its earlier part is a digest from now on.")
         return True
 
