@@ -21,6 +21,8 @@ _LIGHTEST = 6.0
 """Characters per token: a provider that counts fewer tokens leaves some out (cached ones) and is not believed."""
 _GROWN_LESS = 0.95
 """A share of a size that was refused; larger prompts are not tried again."""
+_CLEARLY_SMALLER = 0.8
+"""A share of its size to which a compaction must reduce the prompt at least."""
 _MAX_ANSWER_SIZE = 8_192
 _PER_MESSAGE = 24
 _MAX_RECENT = 8
@@ -105,11 +107,12 @@ class ConversationHistory:
     def compact(self) -> bool:
         """Replace old turns by a digest; False if that would not make the prompt clearly smaller."""
         self._carried = 0
-        space = int(min(self._goal() * self._density, self._size * 0.6)) - self._head
-        recent, tail = self._recent(space * 2 // 3)
-        space -= _size(tail) + len(_DIGEST_HEAD) + _PER_MESSAGE
-        if not self.steps or space < _MIN_DIGEST:
+        smallest = len(_DIGEST_HEAD) + _PER_MESSAGE + _MIN_DIGEST
+        space = max(int(min(self._goal() * self._density, self._size * 0.6)) - self._head, smallest)
+        if not self.steps or self._head + space > self._size * _CLEARLY_SMALLER:
             return False
+        recent, tail = self._recent(min(space * 2 // 3, space - smallest))
+        space -= _size(tail) + len(_DIGEST_HEAD) + _PER_MESSAGE
         text = _DIGEST_HEAD + digest(self.steps[: len(self.steps) - recent], space)
         self._messages = [*self.head, Message(role="user", content=text), *tail]
         self._size = self._head + _size(self._messages[len(self.head) :])

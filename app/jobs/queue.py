@@ -47,8 +47,8 @@ _ONE_CLAIM_AT_A_TIME = 0x61676E74
 class QueueLimits:
     """How many jobs are in progress at once, in total and per repository."""
 
-    jobs: int = 4
-    per_repository: int = 2
+    jobs: int
+    per_repository: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,7 @@ class BaseCommitFetcher:
                 self._end(each, "error", failure)
             case RateLimited():
                 self._due[job] = failure.until
+                self._tell_waiting(each, failure)
             case _ if now - each.job.created_at > GIVE_UP_AFTER:
                 self._end(each, "error", failure)
             case _:

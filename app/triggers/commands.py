@@ -41,8 +41,8 @@ Verb = Literal[CommandName, "steer", "revise", "help"]
 VERBS: Final = get_args(CommandName)
 STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "allow", "steer"})
 """Verbs that start a job."""
-ALWAYS_POSSIBLE: Final[frozenset[Verb]] = frozenset({"stop", "status"})
-"""Verbs that also work with a broken configuration, and on a question that is being answered."""
+WITHOUT_CONFIG: Final[frozenset[Verb]] = frozenset({"stop", "status"})
+"""Verbs that need no valid configuration, and that also apply to a question that is being answered."""
 
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")

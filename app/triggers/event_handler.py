@@ -27,12 +27,12 @@ from app.triggers.events import (
 )
 from app.triggers.fact_loader import FactLoader
 from app.triggers.github_clients import GitHubClients
+from app.triggers.job_commands import JobCommands
 from app.triggers.job_creator import JobCreator, StateChanged
 from app.triggers.lesson_commands import LessonCommands
 from app.triggers.notifications import WORK_LABELS
 from app.triggers.reply_poster import ReplyPoster
 from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
-from app.triggers.running_job_commands import RunningJobCommands
 from app.triggers.stores import ServerDefaults, Stores
 
 Local = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
@@ -52,7 +52,7 @@ class EventHandler:
         self._fact_loader = FactLoader(github_clients, stores, defaults.operator)
         self._reply_poster = ReplyPoster(stores)
         self._job_creator = JobCreator(stores, defaults, self._reply_poster)
-        self._running_jobs = RunningJobCommands(stores, self._job_creator, self._reply_poster, defaults.budget)
+        self._running_jobs = JobCommands(stores, self._job_creator, self._reply_poster, defaults.budget)
         self._lesson_commands = LessonCommands(stores, self._reply_poster, kept=defaults.lessons)
         self._change_notifications = ChangeNotifications(stores, self._job_creator, defaults.operator)
         self._operator = defaults.operator

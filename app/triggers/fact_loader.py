@@ -14,7 +14,7 @@ from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
-from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand
+from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
 from app.triggers.early_drafts import job_behind
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerKey, pull_request_state, with_issue, with_job
@@ -152,7 +152,7 @@ class FactLoader:
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
-        job = self._job(repository, number, or_question=command.verb in ALWAYS_POSSIBLE)
+        job = self._job(repository, number, or_question=command.verb in WITHOUT_CONFIG)
         known = {
             "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
             "asked_at": identity.asked_at,

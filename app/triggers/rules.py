@@ -13,7 +13,7 @@ from app.core.task import TaskOrigin
 from app.core.text import visible
 from app.jobs.context import BY_PROGRAM
 from app.jobs.requests import ProgramRequest
-from app.triggers.commands import ALWAYS_POSSIBLE, STARTING, AgentCommand, CommandOptions, parse
+from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
     ChecksFailed,
@@ -225,7 +225,7 @@ def unclear_command(context: RuleContext) -> Decision | None:
 
 
 def broken_config(context: RuleContext) -> Decision | None:
-    if isinstance(context.config, RepoConfig) or context.command.verb in ALWAYS_POSSIBLE:
+    if isinstance(context.config, RepoConfig) or context.command.verb in WITHOUT_CONFIG:
         return None
     return Reply(rule="broken_config", text=context.config.message)
 

@@ -99,7 +99,9 @@ def _endless() -> Play:
 
 
 def _by_our_count() -> Iterator[Case]:
-    yield Case("a window of 2,000 tokens", first(GOOD, always(SUBMIT)), "submitted", 6, price=price(2_000))
+    for window, ends, says in ((2_000, "error", "does not fit"), (4_000, "submitted", "")):
+        work = first(GOOD, always(SUBMIT))
+        yield Case(f"a window of {window:,} tokens", work, ends, 6, says, price=price(window))
     for window in (500, 1_000):
         case = Case(f"a window of {window:,} tokens", always(SUBMIT), "error", 0, "does not fit", price=price(window))
         yield case

@@ -28,9 +28,9 @@ from app.pipeline.attempts import (
 from app.publish.attempts_text import attempts_section, describe_attempts
 from tests.support.agent_harness import UnbudgetedModel
 from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.scripted_job import BASE
+from tests.support.scripted_job import job as a_job
 from tests.support.scripted_model import ScriptedModel
-from tests.unit.pipeline.test_pipeline import BASE
-from tests.unit.pipeline.test_pipeline import job as a_job
 
 
 def outcome(

@@ -65,7 +65,7 @@ def test_a_resume_that_comes_too_late_decides_nothing(engine: Engine) -> None:
 def test_ending_a_job_stops_its_workers_later_writes(engine: Engine) -> None:
     queue = JobQueue(engine, SettableClock())
     queue.admit(made.job("one"), made.job_context(), trigger("a"), ready=True)
-    claim = queue.claim("worker", QueueLimits())
+    claim = queue.claim("worker", QueueLimits(jobs=4, per_repository=2))
     assert claim
     assert queue.end("one", "no_access", "gone")
     assert not queue.heartbeat(claim)

@@ -43,6 +43,17 @@ async def test_the_base_commit_is_brought_and_the_job_is_ready(harness: EventHar
     assert await harness.trigger_loops.fetch_base_commits() == 0
 
 
+async def test_a_rate_limit_while_fetching_is_the_reason_why_the_job_waits(harness: EventHarness) -> None:
+    await harness.labels()
+    harness.fake_github.github.faults.append(Fault("GET /repos/ada/sample", 429, "{}", {"retry-after": "900"}))
+    await harness.trigger_loops.fetch_base_commits()
+    assert not harness.job.ready
+    assert harness.job.row.reason == "The repository's files cannot be fetched at the moment; agent-fix will try again."
+    harness.world.tick(901)
+    await harness.trigger_loops.fetch_base_commits()
+    assert harness.job.ready
+
+
 async def test_what_the_history_tells_is_there_for_finding_places(harness: EventHarness) -> None:
     harness.world.push_as_human(harness.repo, "main", {"app/money.py": "half = 0.50\n"})
     await harness.labels()

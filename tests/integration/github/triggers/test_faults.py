@@ -148,7 +148,7 @@ async def test_removing_the_installation_ends_its_jobs_at_once(harness: EventHar
     """R22: also one that a process works on, which is fenced off and told by its next heartbeat."""
     await harness.labels()
     harness.stores.job_queries.mark_ready(harness.job.job.id)
-    claim = harness.stores.queue.claim("worker", QueueLimits())
+    claim = harness.stores.queue.claim("worker", QueueLimits(jobs=4, per_repository=2))
     assert claim
     before = len(harness.fake_github.github.calls)
     if gone == "removed":

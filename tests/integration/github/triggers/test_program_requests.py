@@ -54,7 +54,7 @@ async def test_an_issue_becomes_the_promised_job(tmp_path: Path, dialect: str) -
         assert found.job_context.publish_target == "new_branch"
         assert harness.reactions() == [("issue", harness.issue.number, "eyes")]
         harness.stores.job_queries.mark_ready(job)
-        claim = harness.stores.queue.claim("w1", QueueLimits())
+        claim = harness.stores.queue.claim("w1", QueueLimits(jobs=4, per_repository=2))
         assert claim is not None
         assert claim.job == job
 

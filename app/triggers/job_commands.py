@@ -25,7 +25,7 @@ MAX_SAID = 20_000
 """Characters of one message to a job."""
 
 
-class RunningJobCommands:
+class JobCommands:
     """Passes commands to active jobs."""
 
     def __init__(self, stores: Stores, job_creator: JobCreator, reply_poster: ReplyPoster, defaults: Budget) -> None:

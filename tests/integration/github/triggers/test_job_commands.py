@@ -97,7 +97,7 @@ async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harne
     pull = harness.our_pull()
     await harness.says("/agent fix it", pull)
     harness.stores.job_queries.mark_ready(harness.job.job.id)
-    claim = harness.stores.queue.claim("w1", QueueLimits())
+    claim = harness.stores.queue.claim("w1", QueueLimits(jobs=4, per_repository=2))
     assert claim is not None
     harness.stores.queue.hand_over(claim, {"exit_status": "pr_updated"})
     harness.hooks.held = True
@@ -241,7 +241,7 @@ async def test_a_stop_ends_what_nobody_works_on(harness: EventHarness) -> None:
 async def test_a_stop_reaches_the_process_that_works_on_it(harness: EventHarness) -> None:
     await harness.labels()
     harness.stores.job_queries.mark_ready(harness.job.job.id)
-    assert harness.stores.queue.claim("worker", QueueLimits())
+    assert harness.stores.queue.claim("worker", QueueLimits(jobs=4, per_repository=2))
     await harness.says("/agent stop")
     assert harness.job.row.stop_requested
     assert not harness.job.row.final
@@ -282,7 +282,7 @@ async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHar
     await harness.labels()
     first = harness.job.job.id
     harness.stores.job_queries.mark_ready(first)
-    claim = harness.stores.queue.claim("worker", QueueLimits())
+    claim = harness.stores.queue.claim("worker", QueueLimits(jobs=4, per_repository=2))
     assert claim
     harness.world.tick()
     comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent retry")
