@@ -29,20 +29,20 @@ def looked_over(*words: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_zizmor_finds_nothing() -> None:
+def test_zizmor_has_no_findings_in_the_action() -> None:
     looked_over(tool("zizmor"), "--offline", "--no-progress", "--persona", "auditor", "action.yml", ".github/workflows")
 
 
-def test_the_action_is_what_its_schema_says() -> None:
+def test_action_file_matches_the_github_schema() -> None:
     looked_over(tool("check-jsonschema"), "--builtin-schema", "vendor.github-actions", "action.yml")
 
 
-def test_our_workflows_are_what_their_schema_says() -> None:
+def test_workflows_match_the_github_schema() -> None:
     workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     looked_over(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *workflows)
 
 
-def test_actionlint_finds_nothing(tmp_path: Path) -> None:
+def test_actionlint_has_no_findings_in_the_action(tmp_path: Path) -> None:
     """It reads actions through the workflows that use them: one that gives every input, and asks for every output."""
     workflow = {
         "name": "all",
@@ -73,19 +73,19 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
         looked_over(tool("actionlint"), "-no-color", ours)
 
 
-def test_no_expression_is_pasted_into_a_script() -> None:
+def test_no_script_contains_an_expression() -> None:
     """What people wrote reaches a shell through its environment, as text."""
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
 
 
-def test_what_is_used_is_pinned_by_its_commit() -> None:
+def test_used_actions_are_pinned_to_commits() -> None:
     used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
     assert used
     assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40}", name)] == []
 
 
-def test_the_modules_that_steps_start_are_programs() -> None:
+def test_modules_started_by_steps_can_be_executed() -> None:
     scripts = " ".join(step.get("run", "") for step in ACTION["runs"]["steps"])
     started = set(re.findall(r'"\$PYTHON" -I -m (\S+)', scripts)) - {"venv", "pip"}
     assert started
@@ -103,7 +103,7 @@ def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
     assert with_keys == {"solve"}
 
 
-def test_the_environment_is_kept_before_anything_foreign_is_executed() -> None:
+def test_environment_is_stored_before_project_code_runs() -> None:
     names = [step["name"] for step in ACTION["runs"]["steps"]]
     assert names.index("Receive") < names.index("Keep the environment") < names.index("Solve")
     build = next(step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Build the environment")
@@ -154,7 +154,7 @@ class Machine:
 SYSCTL = "sudo -n sysctl -q -w kernel.apparmor_restrict_unprivileged_userns=0\n"
 
 
-def test_on_githubs_own_runner_the_switch_is_turned(tmp_path: Path) -> None:
+def test_github_hosted_runner_allows_user_namespaces_by_sysctl(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE="github-hosted")
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,7 @@ def test_on_githubs_own_runner_the_switch_is_turned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["self-hosted", ""])
-def test_on_a_machine_of_ones_own_only_bubblewrap_is_let(where: str, tmp_path: Path) -> None:
+def test_self_hosted_runner_allows_user_namespaces_for_bubblewrap_only(where: str, tmp_path: Path) -> None:
     """The switch would stay turned for everybody, until the machine is restarted."""
     machine = Machine(tmp_path)
     done = machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
@@ -180,14 +180,14 @@ def test_on_a_machine_of_ones_own_only_bubblewrap_is_let(where: str, tmp_path: P
 
 @pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
 @pytest.mark.parametrize("about", [{"switch": None}, {"switch": "0"}, {"namespaces": True}], ids=str)
-def test_where_namespaces_can_be_had_nothing_is_changed(about: dict[str, Any], where: str, tmp_path: Path) -> None:
+def test_machine_with_user_namespaces_is_not_changed(about: dict[str, Any], where: str, tmp_path: Path) -> None:
     machine = Machine(tmp_path, **about)
     assert machine.start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where).returncode == 0
     assert machine.asked == ""
 
 
 @pytest.mark.parametrize("where", ["self-hosted", "github-hosted"])
-def test_where_it_may_not_be_changed_the_step_says_so_and_the_sandbox_decides(where: str, tmp_path: Path) -> None:
+def test_missing_sudo_is_reported_and_the_step_succeeds(where: str, tmp_path: Path) -> None:
     done = Machine(tmp_path, sudo=False).start("Let the sandbox start", SANDBOX="bubblewrap", MACHINE=where)
     assert done.returncode == 0
     assert "the Action could not change that" in done.stdout
@@ -202,7 +202,7 @@ def test_other_sandboxes_need_no_namespaces(sandbox: str, asked: str, tmp_path: 
     assert machine.asked == asked
 
 
-def test_another_system_than_linux_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+def test_non_linux_runner_is_refused_in_the_first_step(tmp_path: Path) -> None:
     first = ACTION["runs"]["steps"][0]
     assert first["if"] == "runner.os != 'Linux'"
     done = Machine(tmp_path).start(first["name"], RUNNER_OS="macOS")
@@ -210,7 +210,7 @@ def test_another_system_than_linux_is_refused_before_anything_is_done(tmp_path: 
     assert re.fullmatch("::error::.*Linux.*this one is macOS.*\n", done.stdout)
 
 
-def test_a_step_that_keeps_something_never_fails_a_job_whose_draft_is_open() -> None:
+def test_artifact_upload_failure_does_not_fail_the_job() -> None:
     """Upload-artifact 4 and newer: "not currently supported on GHES", says its README."""
     keeping = {step["name"]: step for step in ACTION["runs"]["steps"] if step["name"].startswith("Keep ")}
     assert keeping.keys() == {"Keep the environment", "Keep the record"}

@@ -17,7 +17,7 @@ def lasts(limits: DrainLimits, clock: Clock) -> float:
     return clock.seconds
 
 
-def test_a_reset_within_the_hour_is_waited_for() -> None:
+def test_drain_waits_for_a_rate_limit_reset_within_the_hour() -> None:
     clock = Clock()
     limits = DrainLimits(900, at_most=3_700, now=clock)
     limits.wait_for(30)
@@ -28,14 +28,14 @@ def test_a_reset_within_the_hour_is_waited_for() -> None:
     assert lasts(limits, clock) == 3_600 + AFTER_A_RESET
 
 
-def test_what_is_too_far_away_is_not_waited_for() -> None:
+def test_drain_does_not_wait_for_a_reset_beyond_the_limit() -> None:
     clock = Clock()
     limits = DrainLimits(900, at_most=3_700, now=clock)
     limits.wait_for(4_000)
     assert lasts(limits, clock) == 900
 
 
-def test_after_a_cancel_nothing_is_waited_for() -> None:
+def test_drain_does_not_extend_its_wait_after_a_cancel() -> None:
     clock = Clock()
     limits = DrainLimits(150, now=clock)
     limits.wait_for(600)

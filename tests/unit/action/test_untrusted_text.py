@@ -32,7 +32,7 @@ def outputs_as_github_reads_them(text: str) -> dict[str, str]:
     return found
 
 
-def test_an_output_ends_where_it_ends(tmp_path: Path) -> None:
+def test_hostile_output_value_cannot_add_other_outputs(tmp_path: Path) -> None:
     workflow = workflow_from({"RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")})
     write_outputs(workflow, {"exit-status": "error", "pull-request": HOSTILE})
     write_outputs(workflow, {"verdict": ""})
@@ -46,7 +46,7 @@ def shown(markdown: str) -> str:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_summary_shows_words_as_words(state: str) -> None:
+def test_summary_escapes_untrusted_text(state: str) -> None:
     asked = job("j1abcdef")
     issue = asked.task.issue.model_copy(update={"title": HOSTILE})
     asked = asked.model_copy(update={"task": asked.task.model_copy(update={"issue": issue})})
@@ -60,7 +60,7 @@ def test_the_summary_shows_words_as_words(state: str) -> None:
     assert "::error::" not in re.sub(r"<code>.*?</code>", "", page).splitlines()
 
 
-def test_an_error_is_shown_as_words(tmp_path: Path) -> None:
+def test_error_page_escapes_untrusted_text(tmp_path: Path) -> None:
     workflow = workflow_from({"RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(tmp_path / "page")})
     fail(workflow, AgentFixError(HOSTILE, hint=HOSTILE))
     page = shown((tmp_path / "page").read_text("utf-8"))
@@ -68,7 +68,7 @@ def test_an_error_is_shown_as_words(tmp_path: Path) -> None:
     assert not re.search(r'href="[^"]*evil', page)
 
 
-def test_nothing_but_our_own_words_names_an_artifact_or_reaches_a_script() -> None:
+def test_event_text_is_not_used_in_artifact_names_or_scripts() -> None:
     """An event's text has no way into action.yml but for the file that the steps read."""
     text = (ROOT / "action.yml").read_text("utf-8")
     assert "github.event" not in text

@@ -37,13 +37,13 @@ def jobs(path: Path) -> Mapping[str, Any]:
 # What others' tools say
 
 
-def test_zizmor_finds_nothing_as_an_auditor() -> None:
+def test_zizmor_auditor_has_no_findings_in_templates() -> None:
     done = tool("zizmor", "--offline", "--no-config", "--persona=auditor", "--format=plain", *map(str, FILES))
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(path.name in done.stderr for path in FILES), "each file was looked at"
 
 
-def test_zizmor_finds_nothing_in_a_release_and_nothing_is_told_to_be_ignored_of_its_pin(tmp_path: Path) -> None:
+def test_zizmor_has_no_findings_in_pinned_release_templates(tmp_path: Path) -> None:
     release = [sys.executable, "-I", str(ROOT / "deploy" / "release.py")]
     subprocess.run([*release, "pin", "9.8.7", f"octo/agent-fix@{'a' * 40}", str(tmp_path)], check=True)
     made = sorted(tmp_path.glob("*.yml"))
@@ -56,17 +56,17 @@ def test_zizmor_finds_nothing_in_a_release_and_nothing_is_told_to_be_ignored_of_
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_actionlint_finds_nothing() -> None:
+def test_actionlint_has_no_findings_in_templates() -> None:
     done = tool("actionlint", *map(str, FILES))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_schema_of_workflows_is_kept() -> None:
+def test_templates_match_the_github_workflow_schema() -> None:
     done = tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, FILES))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_schema_of_dependabot_is_kept() -> None:
+def test_dependabot_file_matches_its_schema() -> None:
     done = tool("check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -75,7 +75,7 @@ def test_the_schema_of_dependabot_is_kept() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nothing_is_held_that_is_not_needed(path: Path) -> None:
+def test_workflows_grant_no_default_permissions(path: Path) -> None:
     assert read(path)["permissions"] == {}
     for name, job in jobs(path).items():
         assert job["permissions"], name
@@ -84,7 +84,7 @@ def test_nothing_is_held_that_is_not_needed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nobody_can_change_what_is_used(path: Path) -> None:
+def test_used_actions_are_pinned_with_their_version(path: Path) -> None:
     for job in jobs(path).values():
         for step in job.get("steps", ()):
             if "uses" not in step or step["uses"].startswith("agent-fix/agent-fix"):
@@ -95,7 +95,7 @@ def test_nobody_can_change_what_is_used(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_no_text_of_an_event_is_a_part_of_a_script(path: Path) -> None:
+def test_event_text_is_never_part_of_a_script(path: Path) -> None:
     for job in jobs(path).values():
         for step in job.get("steps", ()):
             assert "${{" not in step.get("run", "")
@@ -104,7 +104,7 @@ def test_no_text_of_an_event_is_a_part_of_a_script(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_a_template_checks_nothing_out_and_never_runs_a_forks_code_with_rights(path: Path) -> None:
+def test_templates_neither_check_out_code_nor_run_fork_code(path: Path) -> None:
     workflow = read(path)
     assert "pull_request_target" not in workflow["on"]
     assert "checkout" not in path.read_text("utf-8").replace("checked out", "")
@@ -114,7 +114,7 @@ def test_a_template_checks_nothing_out_and_never_runs_a_forks_code_with_rights(p
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_a_job_holds_what_its_calls_need_and_nothing_else(path: Path) -> None:
+def test_job_permissions_are_those_its_api_calls_need(path: Path) -> None:
     """By the table of calls; the full integration tests give each job's token these permissions and no others."""
     for name, job in jobs(path).items():
         wanted = permissions_of(path.name, name)
@@ -123,7 +123,7 @@ def test_a_job_holds_what_its_calls_need_and_nothing_else(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_nothing_that_was_asked_is_cancelled_or_displaced(path: Path) -> None:
+def test_concurrency_groups_never_cancel_a_request(path: Path) -> None:
     """Groups belong to jobs, which enter them after their `if`; a workflow's own group is entered before it."""
     workflow = read(path)
     assert "concurrency" not in workflow
@@ -138,7 +138,7 @@ def test_nothing_that_was_asked_is_cancelled_or_displaced(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_templates_give_the_action_only_inputs_that_it_has(path: Path) -> None:
+def test_templates_pass_only_known_action_inputs(path: Path) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     for job in jobs(path).values():
         for step in job["steps"]:
@@ -215,7 +215,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize("case", ASKING)
-def test_who_asks_gets_work(case: str, tmp_path: Path) -> None:
+def test_authorised_requests_start_work(case: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act(*ASKING[case])
     assert acted.code == 0, acted.log
     assert set(acted.inputs) == {"work"}
@@ -226,7 +226,7 @@ def test_who_asks_gets_work(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", QUIET)
-def test_what_asks_nothing_starts_nothing(case: str, tmp_path: Path) -> None:
+def test_events_without_a_request_start_nothing(case: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act(*QUIET[case])
     assert acted.code == 0, acted.log
     assert acted.inputs == {}
@@ -236,7 +236,7 @@ def test_what_asks_nothing_starts_nothing(case: str, tmp_path: Path) -> None:
 HOSTILE = "/agent fix $(id) `id` ${{ secrets.ANTHROPIC_API_KEY }}\n::set-output name=work::true\n'; exit 9; '"
 
 
-def test_hostile_words_are_words(tmp_path: Path) -> None:
+def test_hostile_comment_text_is_not_executed(tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("issue_comment", comment(HOSTILE))
     assert acted.code == 0, acted.log
     assert len(acted.inputs) == 1
@@ -248,7 +248,7 @@ def test_hostile_words_are_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["/agent stop", "/Agent stop, it is wrong", "/agent status"])
-def test_stop_and_status_do_not_wait_for_the_work_and_hold_no_key(words: str, tmp_path: Path) -> None:
+def test_stop_and_status_run_at_once_and_without_a_model_key(words: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("issue_comment", comment(words))
     assert acted.code == 0, acted.log
     assert set(acted.inputs) == {"now"}
@@ -259,7 +259,7 @@ def test_stop_and_status_do_not_wait_for_the_work_and_hold_no_key(words: str, tm
 
 
 @pytest.mark.parametrize("event", [comment("/agent stop", association="NONE"), comment("/agent stop", by=BOT)])
-def test_passers_by_and_bots_stop_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
+def test_outsiders_and_bots_cannot_stop_a_job(event: Mapping[str, Any], tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("issue_comment", event)
     assert acted.code == 0, acted.log
     assert acted.inputs == {}
@@ -268,7 +268,7 @@ def test_passers_by_and_bots_stop_nothing(event: Mapping[str, Any], tmp_path: Pa
 # By number
 
 
-def test_an_issue_can_be_named(tmp_path: Path) -> None:
+def test_manual_run_accepts_an_issue_number(tmp_path: Path) -> None:
     event = {"inputs": {"issue": "12"}, "sender": BOT, "repository": REPOSITORY}
     acted = TemplateRepository(tmp_path, "agent-fix.yml").act("workflow_dispatch", event)
     assert acted.code == 0, acted.log
@@ -289,7 +289,7 @@ def finished(conclusion: str, head: Mapping[str, Any] = MINE, pulls: tuple[int, 
 
 
 @pytest.mark.parametrize("conclusion", ["failure", "timed_out", "startup_failure"])
-def test_failing_checks_are_mended(conclusion: str, tmp_path: Path) -> None:
+def test_failed_checks_start_work(conclusion: str, tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix-ci.yml").act("workflow_run", finished(conclusion))
     assert acted.code == 0, acted.log
     assert len(acted.inputs) == 1
@@ -300,13 +300,13 @@ def test_failing_checks_are_mended(conclusion: str, tmp_path: Path) -> None:
     [finished("success"), finished("cancelled"), finished("failure", FORK), finished("failure", pulls=())],
     ids=["success", "cancelled", "fork", "no pull request"],
 )
-def test_other_ends_of_a_workflow_start_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
+def test_other_workflow_conclusions_start_nothing(event: Mapping[str, Any], tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path, "agent-fix-ci.yml").act("workflow_run", event)
     assert acted.code == 0, acted.log
     assert acted.inputs == {}
 
 
-def test_only_branches_of_agent_fix_are_looked_at() -> None:
+def test_ci_template_watches_agent_fix_branches_only() -> None:
     assert read(ROOT / "workflows" / "agent-fix-ci.yml")["on"]["workflow_run"]["branches"] == ["agent-fix/**"]
 
 
@@ -320,7 +320,7 @@ def swept(**inputs: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("taken", "begun"), [("[12, 7]", ["issue=12", "issue=7"]), ("[]", []), ("", [])], ids=["two", "none", "no word"]
 )
-def test_a_sweep_starts_the_work_in_runs_of_its_own(taken: str, begun: list[str], tmp_path: Path) -> None:
+def test_sweep_starts_separate_workflow_runs(taken: str, begun: list[str], tmp_path: Path) -> None:
     event = swept(max="2", query="label:bug sort:reactions")
     acted = TemplateRepository(tmp_path, "agent-fix-sweep.yml", taken=taken).act("workflow_dispatch", event)
     assert acted.code == 0, acted.log
@@ -330,7 +330,7 @@ def test_a_sweep_starts_the_work_in_runs_of_its_own(taken: str, begun: list[str]
     assert acted.asked == tuple(f"workflow run agent-fix.yml --field {each}" for each in begun)
 
 
-def test_a_night_takes_a_few_and_forks_none(tmp_path: Path) -> None:
+def test_sweep_is_bounded_and_does_not_run_in_forks(tmp_path: Path) -> None:
     acted = TemplateRepository(tmp_path / "own", "agent-fix-sweep.yml", taken="[3]").act("schedule", swept())
     assert acted.inputs["sweep"]["sweep"] == "3", acted.log
     forked = {**swept(), "repository": {**REPOSITORY, "fork": True}}
@@ -339,7 +339,7 @@ def test_a_night_takes_a_few_and_forks_none(tmp_path: Path) -> None:
     assert acted.inputs == {}
 
 
-def test_what_a_sweep_starts_is_there() -> None:
+def test_workflow_started_by_the_sweep_exists() -> None:
     begin = jobs(ROOT / "workflows" / "agent-fix-sweep.yml")["sweep"]["steps"][-1]["run"]
     name = re.findall(r"workflow run (\S+)", begin)[0]
     assert list(read(ROOT / "workflows" / name)["on"]["workflow_dispatch"]["inputs"]) == ["issue"]

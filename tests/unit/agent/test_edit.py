@@ -188,7 +188,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", APPLIED)
-def test_applies(name: str) -> None:
+def test_edit_applies(name: str) -> None:
     text, old, new, expected, how = APPLIED[name]
     edited = replace(text, old, new)
     assert edited.how == how
@@ -197,31 +197,31 @@ def test_applies(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refuses(name: str) -> None:
+def test_edit_is_refused_with_a_reason(name: str) -> None:
     text, old, new, reason = REFUSED[name]
     with pytest.raises(EditError, match=reason):
         replace(text, old, new)
 
 
-def test_says_which_lines_are_new() -> None:
+def test_edit_reports_the_new_lines() -> None:
     edited = replace("a\nb\nc\nd\n", "b\nc\n", "x\ny\nz\n")
     assert (edited.first, edited.last) == (2, 4)
     assert numbered(edited.text, edited.first, edited.last) == "2\tx\n3\ty\n4\tz"
 
 
-def test_says_where_lines_are_gone() -> None:
+def test_edit_reports_where_lines_were_deleted() -> None:
     edited = replace("a\nb\nc\n", "b\n", "")
     assert edited.last < edited.first == 2
 
 
-def test_shows_the_nearest_lines_with_numbers() -> None:
+def test_refused_edit_shows_the_nearest_lines_with_numbers() -> None:
     text = "".join(f"line_{n} = {n}\n" for n in range(50)) + "def compute_interest(rate, years):\n    pass\n"
     with pytest.raises(EditError) as error:
         replace(text, "def compute_interest(rate, year):\n    pass\n", "x")
     assert "51\tdef compute_interest(rate, years):" in str(error.value)
 
 
-def test_a_line_left_alone_keeps_its_bytes() -> None:
+def test_unchanged_lines_keep_their_bytes() -> None:
     text = "keep \u201cthis\u201d  \nchange 'that'\n"
     edited = replace(text, "keep \"this\"\nchange 'that'\n", 'keep "this"\nchanged\n')
     assert edited.text == "keep \u201cthis\u201d  \nchanged\n"
@@ -248,7 +248,9 @@ def _loosely(line: str) -> str:
 @pytest.mark.parametrize("disturbance", DISTURBANCES)
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
 @given(lines=FILE, data=st.data())
-def test_never_at_a_wrong_place(lines: list[str], data: st.DataObject, ends: str, disturbance: str) -> None:
+def test_edit_changes_only_the_lines_it_matched(
+    lines: list[str], data: st.DataObject, ends: str, disturbance: str
+) -> None:
     """Whatever was overlooked, only one run of lines changed, and it reads like what was asked for."""
     begin = data.draw(st.integers(0, len(lines) - 1))
     end = data.draw(st.integers(begin + 1, len(lines)))
@@ -270,7 +272,7 @@ def test_never_at_a_wrong_place(lines: list[str], data: st.DataObject, ends: str
 
 
 @given(text=st.text(alphabet="ab\n", max_size=30), old=st.text(alphabet="ab\n", max_size=4).filter(str.strip))
-def test_an_exact_match_counts_only_if_it_is_the_only_one(text: str, old: str) -> None:
+def test_exact_match_must_be_unique(text: str, old: str) -> None:
     places = [index for index in range(len(text)) if text.startswith(old, index)]
     if len(places) == 1:
         assert replace(text, old, "X").text == text[: places[0]] + "X" + text[places[0] + len(old) :]
@@ -282,7 +284,7 @@ def test_an_exact_match_counts_only_if_it_is_the_only_one(text: str, old: str) -
 @pytest.mark.parametrize("size", range(1, 6))
 @pytest.mark.parametrize("begin", range(0, 40, 2))
 @pytest.mark.parametrize("shift", ["", "    "])
-def test_every_passage_of_a_real_file_is_found_at_its_place(begin: int, size: int, shift: str) -> None:
+def test_every_passage_of_a_file_is_found_where_it_is(begin: int, size: int, shift: str) -> None:
     lines = [f"{'    ' * (n % 3)}call_{n}(argument={n})" for n in range(45)]
     passage = "\n".join(shift + line for line in lines[begin : begin + size]) + "\n"
     edited = replace("\n".join(lines) + "\n", passage, shift + "done()\n")
@@ -290,7 +292,7 @@ def test_every_passage_of_a_real_file_is_found_at_its_place(begin: int, size: in
 
 
 @given(text=st.text(max_size=200), old=st.text(max_size=40), new=st.text(max_size=40))
-def test_total(text: str, old: str, new: str) -> None:
+def test_any_text_gives_an_edit_or_an_error(text: str, old: str, new: str) -> None:
     """Any texts give an edit or a reason."""
     with suppress(EditError):
         assert replace(text, old, new).text != text

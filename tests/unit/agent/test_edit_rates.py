@@ -31,7 +31,7 @@ def total(group: str) -> Counter[Fate]:
     return sum((fates for name, fates in judged().items() if KINDS[name].group == group), Counter())
 
 
-def test_there_are_enough_cases_of_every_kind() -> None:
+def test_generated_edits_cover_every_kind() -> None:
     assert sum(sum(fates.values()) for fates in judged().values()) == CASES
     assert all(sum(fates.values()) >= CASES // len(KINDS) - 1 for fates in judged().values())
 
@@ -43,9 +43,9 @@ def test_edits_apply(group: str, least: float) -> None:
     assert fates["applied"] >= least * sum(fates.values()), {n: f for n, f in judged().items() if f["refused"]}
 
 
-def test_none_is_made_at_a_wrong_place() -> None:
+def test_no_edit_is_applied_at_a_wrong_place() -> None:
     assert {name: fates for name, fates in judged().items() if fates["wrong"]} == {}
 
 
-def test_what_has_no_place_is_refused() -> None:
+def test_edits_without_a_matching_place_are_refused() -> None:
     assert total(HOPELESS)["applied"] == 0

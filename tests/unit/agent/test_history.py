@@ -34,7 +34,7 @@ def history(count: int, text: str = "output", info: ModelInfo = INFO) -> Convers
     return made
 
 
-def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
+def test_each_request_begins_with_the_bytes_of_the_previous_one() -> None:
     made, before = history(0), b""
     for number in range(1, 30):
         made.add(step(number))
@@ -43,7 +43,7 @@ def test_every_request_begins_with_the_bytes_of_the_one_before() -> None:
         before = messages
 
 
-def test_the_same_steps_give_the_same_bytes_after_storage() -> None:
+def test_stored_steps_give_the_same_request_bytes() -> None:
     made = history(5)
     again = ConversationHistory(head("the brief"), specs(), INFO)
     for asked, turn in made.steps:
@@ -51,7 +51,7 @@ def test_the_same_steps_give_the_same_bytes_after_storage() -> None:
     assert again.request() == made.request()
 
 
-def test_every_call_has_its_answer() -> None:
+def test_every_tool_call_has_its_result() -> None:
     check_protocol(history(12).request())
 
 
@@ -85,14 +85,14 @@ def test_the_reserve_fits_the_model() -> None:
     assert history(0, info=ModelInfo("m", 200_000, 64_000)).reserve == 8_192
 
 
-def test_full_when_prompt_and_reserve_pass_the_window() -> None:
+def test_history_is_full_when_prompt_and_reserve_exceed_the_window() -> None:
     made = history(0)
     while not made.full():
         made.add(step(len(made.steps) + 1, "x" * 2_000))
     assert INFO.context_window - 2_000 - 1_000 < made.tokens() < INFO.context_window
 
 
-def test_the_providers_count_is_believed() -> None:
+def test_provider_token_count_is_used() -> None:
     made = history(3)
     made.add(step(4, usage=Usage(prompt_tokens=19_000)))
     assert made.full()
@@ -147,7 +147,7 @@ def until_dear(info: ModelInfo, most: int = 200) -> int:
     return len(made.steps)
 
 
-def test_the_prompt_is_compacted_once_carrying_it_costs_more() -> None:
+def test_prompt_is_compacted_once_resending_it_costs_more() -> None:
     """At a tenth of the price for cached tokens; windows have no part in it."""
     made = history(until_dear(WIDE), "word " * 700, WIDE)
     assert not made.full()
@@ -170,18 +170,18 @@ def test_a_short_job_is_never_compacted_for_its_price() -> None:
         ((3_000_000, 3_000_000, 0), False),  # there is no cache
     ],
 )
-def test_prices_decide_when(prices: tuple[int, int, int], *, later: bool) -> None:
+def test_prices_decide_when_to_compact(prices: tuple[int, int, int], *, later: bool) -> None:
     fresh, cached, written = prices
     other = replace(WIDE, input_price=fresh, cached_price=cached, cache_write_price=written)
     assert (until_dear(other) > until_dear(WIDE)) is later
 
 
-def test_without_a_price_the_usual_proportion_counts() -> None:
+def test_unknown_prices_use_the_usual_proportion() -> None:
     assert until_dear(replace(WIDE, input_price=0, cached_price=0)) == until_dear(WIDE)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_what_is_small_already_cannot_be_compacted(count: int) -> None:
+def test_short_history_cannot_be_compacted(count: int) -> None:
     assert not history(count).compact()
 
 
@@ -192,7 +192,7 @@ def test_a_brief_that_fills_the_window_cannot_be_compacted() -> None:
     assert not made.compact()
 
 
-def test_the_digest_names_failing_tests_places_and_changed_files() -> None:
+def test_digest_lists_failing_tests_code_locations_and_changed_files() -> None:
     output = (
         "app/money.py:31: AssertionError\nFAILED tests/test_money.py::test_add - assert 1\nERROR tests/x.py::test_y"
     )
@@ -214,16 +214,16 @@ def test_the_digest_names_failing_tests_places_and_changed_files() -> None:
         "tests/t.py::test_a FAILED [ 50%]",
     ],
 )
-def test_the_digest_knows_failures_of_many_runners(line: str) -> None:
+def test_digest_finds_failures_of_many_test_runners(line: str) -> None:
     assert "Failing tests last seen" in digest([step(1, line)], 4_000)
 
 
-def test_the_digest_knows_what_came_of_commands_behind_pipes() -> None:
+def test_digest_takes_results_of_piped_commands_from_the_output() -> None:
     output = "exit 0, 3.0 s\n....\n===== 3 failed, 12 passed in 0.4s =====\n(the whole output: /tmp/output/1-1.txt)"
     assert "1. bash pytest -q → exit 1, 2.0 s: 3 failed, 12 passed in 0.4s" in digest([step(1, output)], 4_000)
 
 
-def test_old_failures_are_told_with_what_came_since() -> None:
+def test_digest_lists_old_failures_with_newer_results() -> None:
     steps = [step(1, "FAILED tests/t.py::test_a[x = 1] - assert"), step(2), step(3, "12 passed in 0.4s"), step(4)]
     text = digest(steps, 4_000)
     assert (
@@ -246,20 +246,20 @@ def test_the_digest_keeps_the_code_of_the_last_edits() -> None:
     assert "old = 1" not in text
 
 
-def test_many_turns_are_told_with_fewer_words_each_before_any_is_left_out() -> None:
+def test_digest_shortens_turns_before_it_drops_any() -> None:
     text = digest([step(number, command="x" * 200) for number in range(20)], 3_000)
     assert "left out" not in text
     assert f"0. bash {'x' * 60}… → exit 1" in text
 
 
-def test_a_digest_keeps_to_its_room_and_says_what_it_left_out() -> None:
+def test_digest_keeps_its_size_limit_and_counts_dropped_lines() -> None:
     text = digest([step(number, command="x" * 200) for number in range(300)], 3_000)
     assert len(text) <= 3_000
     assert "lines are left out)" in text
     assert "299. bash" in text
 
 
-def test_what_is_needed_later_survives_two_compactions() -> None:
+def test_task_plan_messages_and_failures_survive_two_compactions() -> None:
     """The task, the plan in the brief, people's words, places, errors, failing tests and what verification said."""
     made = ConversationHistory(head("the brief, with its plan"), specs(), INFO)
     failing = (
@@ -288,7 +288,7 @@ def test_what_is_needed_later_survives_two_compactions() -> None:
         assert kept in text
 
 
-def test_a_digest_says_how_much_of_the_facts_is_missing() -> None:
+def test_digest_counts_dropped_facts() -> None:
     failing = "\n".join(f"FAILED tests/test_{'x' * 60}.py::test_{n} - x" for n in range(40))
     text = digest([step(1, failing)], 1_500)
     assert len(text) <= 1_500
@@ -299,7 +299,7 @@ def test_a_digest_says_how_much_of_the_facts_is_missing() -> None:
     ("counted", "believed"),
     [(-5, False), (0, False), (3, False), (19_000, True), (20_001, False), (10**30, False)],
 )
-def test_counts_that_cannot_be_are_not_believed(counted: int, believed: bool) -> None:
+def test_impossible_token_counts_are_ignored(counted: int, believed: bool) -> None:
     made = history(3, "x" * 700)
     estimate = made.tokens()
     made.add(step(4, "", usage=Usage(prompt_tokens=counted)))
@@ -307,7 +307,7 @@ def test_counts_that_cannot_be_are_not_believed(counted: int, believed: bool) ->
     assert believed or made.tokens() < estimate + 400
 
 
-def test_what_was_refused_is_not_sent_again() -> None:
+def test_refused_request_is_compacted_before_it_is_sent_again() -> None:
     made = history(9, "x" * 3_000)
     assert not made.full()
     made.refused()
@@ -322,7 +322,7 @@ def priced(cached: int) -> ModelInfo:
 
 
 @pytest.mark.parametrize(("cached", "earlier"), [(1_000_000, True), (100_000, False)])
-def test_a_long_conversation_is_condensed_where_carrying_it_costs_more(cached: int, earlier: bool) -> None:
+def test_long_history_is_compacted_when_resending_it_costs_more(cached: int, earlier: bool) -> None:
     """Sooner where a cache saves nothing; never while it is short, whatever the price."""
     made = history(0, info=priced(cached))
     while not made.dear():
@@ -335,7 +335,7 @@ def test_a_long_conversation_is_condensed_where_carrying_it_costs_more(cached: i
     assert not made.dear()
 
 
-def test_condensing_for_its_price_is_rare() -> None:
+def test_compaction_for_price_is_rare() -> None:
     made, condensed = history(0, info=priced(100_000)), []
     for number in range(1, 301):
         made.add(step(number, "x" * 2_000))
@@ -345,7 +345,7 @@ def test_condensing_for_its_price_is_rare() -> None:
     assert min(after - before for before, after in pairwise([0, *condensed])) >= 12
 
 
-def test_the_number_of_turns_alone_condenses_nothing() -> None:
+def test_number_of_turns_alone_does_not_trigger_compaction() -> None:
     made = history(2_000, "ok", info=ModelInfo("m", 10**7, 8_000))
     before = len(made.request().messages)
     assert before == 2 + 2 * 2_000

@@ -15,11 +15,11 @@ from app.agent.keyword_search import MAX_FILES, SHOWN_FILES, FoundLine, best_fil
         ("größe ändern", ("größe", "ändern")),
     ],
 )
-def test_words_lose_endings_and_names_are_taken_apart(query: str, words: tuple[str, ...]) -> None:
+def test_query_words_are_stemmed_and_identifiers_split(query: str, words: tuple[str, ...]) -> None:
     assert words_of(query) == words
 
 
-def test_files_need_two_of_the_words_and_tests_come_later() -> None:
+def test_files_need_two_query_words_and_tests_rank_last() -> None:
     having = {
         "round": ["tests/test_cart.py", "src/cart.py", "src/money.py", "src/other.py"],
         "cent": ["tests/test_cart.py", "src/cart.py"],
@@ -32,12 +32,12 @@ def test_files_need_two_of_the_words_and_tests_come_later() -> None:
     assert best_files(having, rare) == ["src/cart.py", "src/money.py", "tests/test_cart.py"]
 
 
-def test_a_word_in_the_path_counts_once_more() -> None:
+def test_path_matches_raise_the_rank() -> None:
     having = {"cart": ["src/a.py", "src/cart.py"], "total": ["src/a.py", "src/cart.py"]}
     assert best_files(having, word_rarity(having, 10)) == ["src/cart.py", "src/a.py"]
 
 
-def test_few_files_with_their_best_lines_in_order() -> None:
+def test_few_files_are_shown_with_their_best_lines_in_order() -> None:
     rare = {"round": 1.0, "cent": 2.0}
     lines = [FoundLine("a.py", number, "round it") for number in range(1, 9)]
     lines += [FoundLine("a.py", 9, "def round_cents():"), FoundLine("b.py", 1, "round")]
@@ -47,6 +47,6 @@ def test_few_files_with_their_best_lines_in_order() -> None:
     assert len({line.path for line in shown}) == SHOWN_FILES
 
 
-def test_there_is_an_end_to_it() -> None:
+def test_number_of_files_is_limited() -> None:
     having = {word: [f"{number}.py" for number in range(500)] for word in ("one", "two")}
     assert len(best_files(having, word_rarity(having, 500))) == MAX_FILES

@@ -94,7 +94,7 @@ TRANSCRIPTS: dict[str, tuple[list[Turn], str, str, int]] = {
 
 
 @pytest.mark.parametrize("name", TRANSCRIPTS)
-async def test_every_transcript_ends_by_rule(name: str, tmp_path: Path) -> None:
+async def test_every_transcript_ends_with_the_expected_status(name: str, tmp_path: Path) -> None:
     answers, status, reason, turns = TRANSCRIPTS[name]
     harness = AgentHarness(tmp_path, answers, budget=Budget(steps=10))
     if name == "the same three four times":
@@ -106,13 +106,13 @@ async def test_every_transcript_ends_by_rule(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answers", "claim"), [([TALK] * 3, "I think the work is done"), ([SUBMIT] * 2, "fixed")])
-async def test_a_no_change_statement_is_a_claim_not_a_reason(answers: list[Turn], claim: str, tmp_path: Path) -> None:
+async def test_no_change_statement_is_recorded_as_a_claim(answers: list[Turn], claim: str, tmp_path: Path) -> None:
     ending = await AgentHarness(tmp_path, answers, budget=Budget(steps=10)).work()
     assert claim in ending.claim
     assert claim not in ending.reason
 
 
-async def test_an_accepted_submission_is_what_was_reviewed(tmp_path: Path) -> None:
+async def test_accepted_submission_is_the_reviewed_one(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [FIX, SUBMIT])
     ending = await harness.work()
     assert [ending.submission] == harness.submissions
@@ -121,7 +121,7 @@ async def test_an_accepted_submission_is_what_was_reviewed(tmp_path: Path) -> No
     assert b"a + b" in (harness.sandbox.workspace / "app.py").read_bytes()
 
 
-async def test_a_rejection_is_told_and_work_goes_on(tmp_path: Path) -> None:
+async def test_rejection_is_reported_to_the_model_and_work_continues(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [FIX, SUBMIT, edits(1), SUBMIT], reviews=[REJECTED, ReviewResult(accepted=True)])
     ending = await harness.work()
     assert ending.exit_status == "submitted"
@@ -129,7 +129,7 @@ async def test_a_rejection_is_told_and_work_goes_on(tmp_path: Path) -> None:
     assert len(harness.submissions) == 2
 
 
-async def test_the_same_rejected_work_is_not_verified_again(tmp_path: Path) -> None:
+async def test_unchanged_rejected_work_is_not_verified_again(tmp_path: Path) -> None:
     harness = AgentHarness(
         tmp_path, [FIX, SUBMIT, LOOK, SUBMIT, edits(1), SUBMIT], reviews=[REJECTED, ReviewResult(accepted=True)]
     )
@@ -139,7 +139,7 @@ async def test_the_same_rejected_work_is_not_verified_again(tmp_path: Path) -> N
     assert len(harness.submissions) == 2
 
 
-async def test_submissions_that_never_pass_end(tmp_path: Path) -> None:
+async def test_repeatedly_rejected_submissions_end_the_loop(tmp_path: Path) -> None:
     answers = [turn for n in range(8) for turn in (edits(n), SUBMIT)]
     harness = AgentHarness(tmp_path, answers, reviews=[REJECTED] * 8)
     ending = await harness.work()
@@ -147,7 +147,7 @@ async def test_submissions_that_never_pass_end(tmp_path: Path) -> None:
     assert ending.submission == harness.submissions[-1]
 
 
-async def test_the_reproduction_that_had_to_be_asked_for_is_marked(tmp_path: Path) -> None:
+async def test_reproduction_given_on_request_is_marked(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [FIX, BARE_SUBMIT, SUBMIT])
     await harness.work()
     assert "there is no reproduction" in harness.seen(2)
@@ -169,7 +169,7 @@ async def test_an_answer_needs_no_change(tmp_path: Path) -> None:
     )
 
 
-async def test_a_submission_among_other_calls_is_not_reviewed(tmp_path: Path) -> None:
+async def test_submission_beside_other_calls_is_not_reviewed(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, TRANSCRIPTS["submission among other calls"][0])
     await harness.work()
     assert "exit 0" in harness.seen(2, 0)
@@ -177,7 +177,7 @@ async def test_a_submission_among_other_calls_is_not_reviewed(tmp_path: Path) ->
     assert len(harness.submissions) == 1
 
 
-async def test_nothing_of_a_cut_off_answer_is_carried_out(tmp_path: Path) -> None:
+async def test_no_call_of_a_truncated_answer_is_executed(tmp_path: Path) -> None:
     cut = act(bash("touch carried-out"), finish="length")
     harness = AgentHarness(tmp_path, [cut, FIX, SUBMIT])
     await harness.work()
@@ -186,20 +186,20 @@ async def test_nothing_of_a_cut_off_answer_is_carried_out(tmp_path: Path) -> Non
     assert not harness.model.requests[1].messages[2].tool_calls
 
 
-async def test_at_most_sixteen_calls_of_a_turn_are_carried_out(tmp_path: Path) -> None:
+async def test_at_most_sixteen_calls_of_a_turn_are_executed(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [act(*[bash(f"touch f{n}") for n in range(40)]), FIX, SUBMIT])
     await harness.work()
     assert len(list(harness.sandbox.workspace.glob("f*"))) == 16
     assert "24 more calls" in harness.notes(1)
 
 
-async def test_a_loop_is_warned_of_before_it_ends_the_work(tmp_path: Path) -> None:
+async def test_repetition_is_warned_about_before_it_ends_the_job(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [LOOK, LOOK, LOOK, FIX, SUBMIT])
     assert (await harness.work()).exit_status == "submitted"
     assert "Once more ends the job" in harness.notes(3)
 
 
-async def test_the_same_command_after_a_change_is_no_circle(tmp_path: Path) -> None:
+async def test_same_command_after_a_change_is_not_repetition(tmp_path: Path) -> None:
     look = act(bash("cat app.py new_*.txt"))
     answers = [turn for n in range(6) for turn in (edits(n), look)]
     harness = AgentHarness(tmp_path, [*answers, SUBMIT])
@@ -213,14 +213,14 @@ async def test_failing_edits_get_a_hint(tmp_path: Path) -> None:
     assert "3 edits in a row did not apply" in harness.notes(3)
 
 
-async def test_four_fifths_of_the_turns_are_said_once(tmp_path: Path) -> None:
+async def test_warning_at_four_fifths_of_the_turns_is_given_once(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [different(n) for n in range(10)], budget=Budget(steps=10))
     await harness.work()
     told = [number for number in range(1, 11) if "Four fifths of the turns" in harness.notes(number)]
     assert told == [8]
 
 
-async def test_four_fifths_of_the_money_are_said_once(tmp_path: Path) -> None:
+async def test_warning_at_four_fifths_of_the_budget_is_given_once(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [*[different(n) for n in range(6)], FIX, SUBMIT], budget=Budget(usd=5 * COST))
     await harness.work()
     told = [number for number in range(1, 9) if "Four fifths of the money" in harness.notes(number)]
@@ -239,7 +239,7 @@ async def test_errors_the_agent_cannot_fix_are_raised_and_the_job_can_resume(err
     assert (await harness.work()).exit_status == "submitted"
 
 
-async def test_working_minutes_are_counted_without_a_clock_of_the_wall(tmp_path: Path) -> None:
+async def test_working_minutes_are_counted_without_wall_clock_time(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [different(n) for n in range(20)], budget=Budget(minutes=1))
     ticks = iter(range(0, 10_000, 7))
     harness.clock = lambda: float(next(ticks))
@@ -249,7 +249,7 @@ async def test_working_minutes_are_counted_without_a_clock_of_the_wall(tmp_path:
     assert ending.turns < 5
 
 
-async def test_a_limit_that_was_raised_lets_the_job_go_on(tmp_path: Path) -> None:
+async def test_raised_limit_lets_the_job_continue(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [different(1), different(2), FIX, SUBMIT], budget=Budget(steps=2))
     assert (await harness.work()).exit_status == "limit_reached"
     harness.budget = Budget(steps=10)
@@ -263,7 +263,7 @@ async def test_a_limit_that_was_raised_lets_the_job_go_on(tmp_path: Path) -> Non
     "step",
     [f"turn.{n}.{part}" for n in (1, 2, 3, 4) for part in ("answer", "act")] + ["verify.1"],
 )
-async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
+async def test_crash_at_any_step_keeps_the_result_and_pays_no_answer_twice(
     step: str, moment: CrashMoment, tmp_path: Path
 ) -> None:
     append = act(bash("echo more >> README && echo scratch > junk.txt"))
@@ -289,9 +289,7 @@ async def test_a_crash_anywhere_changes_nothing_and_buys_nothing_twice(
 
 
 @pytest.mark.parametrize("step", ["turn.2.answer", "turn.2.act", "turn.3.answer", "verify.1", "turn.3.act"])
-async def test_on_another_machine_the_tree_is_made_again_before_anything_is_done_with_it(
-    step: str, tmp_path: Path
-) -> None:
+async def test_working_tree_is_restored_first_on_another_machine(step: str, tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [edits(1), FIX, SUBMIT])
     harness.journal.die_at, harness.journal.moment = step, "before"
     with pytest.raises(Died):
@@ -306,7 +304,7 @@ async def test_on_another_machine_the_tree_is_made_again_before_anything_is_done
     assert ["new_1.txt" in names for names in harness.reviewed] == [True], "what was verified is not verified again"
 
 
-async def test_a_half_changed_tree_is_put_back_before_the_turn_is_done_again(tmp_path: Path) -> None:
+async def test_half_changed_tree_is_restored_before_the_turn_is_repeated(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [edits(1), FIX, SUBMIT])
     harness.journal.die_at = "turn.2.act"
     with pytest.raises(Died):
@@ -354,7 +352,7 @@ async def test_a_compaction_is_the_same_after_a_crash(tmp_path: Path) -> None:
     assert harness.model.requests[-1] == whole.model.requests[-1]
 
 
-async def test_a_lost_sandbox_is_raised_and_the_turn_is_done_again_on_the_tree_before_it(tmp_path: Path) -> None:
+async def test_turn_of_a_lost_sandbox_is_repeated_on_the_tree_before_it(tmp_path: Path) -> None:
     append = act(bash("echo one >> README"), bash("echo two >> README"))
     harness = AgentHarness(tmp_path, [append, FIX, SUBMIT])
     harness.sandbox.lost_at = 2
@@ -376,7 +374,7 @@ async def test_compaction_keeps_the_job_going_in_a_small_window(tmp_path: Path) 
     assert all(harness.model.count(request) + 1_000 <= small.context_window for request in harness.model.requests)
 
 
-async def test_the_suites_result_is_told_once_after_the_turn_in_which_it_became_known(tmp_path: Path) -> None:
+async def test_suite_result_is_reported_once_after_the_turn_it_arrived_in(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path)
 
     def known_meanwhile(_: object) -> ModelAnswer:
@@ -405,7 +403,7 @@ async def test_a_compaction_keeps_the_suites_result(tmp_path: Path) -> None:
     assert ["4 passed before any change" in content for content in digests] == [True]
 
 
-async def test_refused_paths_are_told_once(tmp_path: Path) -> None:
+async def test_refused_paths_are_reported_once(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [FIX, edits(1), SUBMIT])
     harness.tree.refusals = (RefusedFile(path=".git/hooks/x", reason="git's own"),)
     await harness.work()
@@ -413,13 +411,13 @@ async def test_refused_paths_are_told_once(tmp_path: Path) -> None:
     assert harness.notes(2) == ""
 
 
-async def test_many_calls_share_the_room_of_a_turn(tmp_path: Path) -> None:
+async def test_calls_of_one_turn_share_the_output_limit(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [act(*[bash("seq 1 9000")] * 16), FIX, SUBMIT])
     await harness.work()
     assert sum(len(seen.text) for seen in harness.steps[0].turn.observations) < 16 * 3_500
 
 
-async def test_usage_of_the_provider_decides_when_the_window_is_full(tmp_path: Path) -> None:
+async def test_provider_usage_decides_when_the_window_is_full(tmp_path: Path) -> None:
     """A provider that counts far more tokens than the text suggests is believed."""
     heavy = bulky(3).model_copy(update={"usage": Usage(prompt_tokens=127_000)})
     harness = AgentHarness(tmp_path, [bulky(1), bulky(2), heavy, FIX, SUBMIT])
@@ -429,7 +427,7 @@ async def test_usage_of_the_provider_decides_when_the_window_is_full(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_any_mixture_of_answers_ends_within_the_budget(seed: int, tmp_path: Path) -> None:
+async def test_any_sequence_of_answers_ends_within_the_budget(seed: int, tmp_path: Path) -> None:
     kinds: list[Turn] = [LOOK, EMPTY, CUT, FILTERED, TALK, BAD_JSON, NO_SUCH_TOOL, WRONG_EDIT, BARE_SUBMIT, SUBMIT]
     kinds += [different(1), different(2), edits(1), edits(2), FIX]
     answers = random.Random(seed).choices(kinds, k=25)

@@ -32,26 +32,26 @@ def shown(output: str, limit: int = LIMIT) -> str:
         ),
     ],
 )
-def test_the_first_line_says_how_it_ended(done: CompletedCommand, line: str) -> None:
+def test_first_line_shows_exit_code_and_time(done: CompletedCommand, line: str) -> None:
     assert headline(done, 120.0) == line
 
 
-def test_short_output_is_whole() -> None:
+def test_short_output_is_not_cut() -> None:
     seen = observe(b"one\ntwo\n", limit=LIMIT, kept_in=KEPT)
     assert (seen.text, seen.whole) == ("one\ntwo", None)
 
 
-def test_no_output_is_said() -> None:
+def test_empty_output_is_reported() -> None:
     assert shown(" \n\n") == "(no output)"
 
 
-def test_a_small_overshoot_stays_whole() -> None:
+def test_output_slightly_over_the_limit_is_not_cut() -> None:
     text = "\n".join(f"{n:04} {'x' * 40}" for n in range(250))
     assert LIMIT < len(text) < LIMIT * OVERSHOOT
     assert shown(text) == text
 
 
-def test_head_and_tail_at_line_borders_with_true_counts() -> None:
+def test_long_output_is_cut_at_lines_with_exact_counts() -> None:
     lines = [f"{n} {'y' * (n % 70)}" for n in range(5_000)]
     text = "\n".join(lines)
     seen = observe(text.encode(), limit=LIMIT, kept_in=KEPT)
@@ -68,17 +68,17 @@ def test_head_and_tail_at_line_borders_with_true_counts() -> None:
 
 
 @given(st.lists(st.text(alphabet="ab \t\n", max_size=3_000), max_size=20), st.integers(1_000, 10_000))
-def test_never_longer_than_the_limit_and_its_overshoot(parts: list[str], limit: int) -> None:
+def test_observation_never_exceeds_limit_and_overshoot(parts: list[str], limit: int) -> None:
     assert len(shown("".join(parts), limit)) <= limit * OVERSHOOT + 300
 
 
 @given(st.text(max_size=4_000))
-def test_a_cut_says_so(text: str) -> None:
+def test_cut_text_names_the_file_with_the_whole_output(text: str) -> None:
     assert cut(text, 500, KEPT) == text or KEPT in cut(text, 500, KEPT)
 
 
 @given(st.binary(max_size=2_000))
-def test_total(output: bytes) -> None:
+def test_any_bytes_become_printable_text(output: bytes) -> None:
     """Any bytes become printable text."""
     text = observe(output, limit=1_000, kept_in=KEPT).text
     assert text
@@ -96,7 +96,7 @@ def test_huge_lines_are_cut_with_their_length() -> None:
     assert KEPT in text
 
 
-def test_one_endless_line_keeps_to_the_limit() -> None:
+def test_single_huge_line_keeps_the_limit() -> None:
     assert len(shown("z" * 1_000_000)) < 3_000
 
 
@@ -113,12 +113,12 @@ def test_one_endless_line_keeps_to_the_limit() -> None:
         ([f"Requirement already satisfied: p{n} in /env" for n in range(9)], "(… 9 lines of package progress)"),
     ],
 )
-def test_what_says_little_is_said_in_a_line(lines: list[str], said: str) -> None:
+def test_uninformative_lines_are_summarised_in_one(lines: list[str], said: str) -> None:
     text = shown("\n".join(["begin", *lines, "end"]))
     assert text == f"begin\n{said}\nend\n(the whole output: {KEPT})"
 
 
-def test_failures_among_passing_tests_stay() -> None:
+def test_failures_among_passing_tests_are_kept() -> None:
     passing = [f"t.py::test_{n} PASSED" for n in range(10)]
     text = shown("\n".join([*passing, "t.py::test_x FAILED", *passing]))
     assert text.split("\n")[:3] == [
@@ -128,17 +128,17 @@ def test_failures_among_passing_tests_stay() -> None:
     ]
 
 
-def test_few_repetitions_stay() -> None:
+def test_few_repeated_lines_are_kept() -> None:
     assert shown("a\na\na\nb") == "a\na\na\nb"
 
 
-def test_lost_bytes_are_said() -> None:
+def test_dropped_bytes_are_reported() -> None:
     text = observe(b"head\ntail", limit=LIMIT, kept_in=KEPT, dropped=5_000_000).text
     assert "5,000,000 bytes more than are kept" in text
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_of_real_outputs_what_counts_is_left(name: str) -> None:
+def test_real_outputs_keep_their_informative_lines(name: str) -> None:
     output = OUTPUTS[name]
     seen = observe(output.text.encode(), limit=LIMIT, kept_in=KEPT)
     lines = seen.text.split("\n")
@@ -150,11 +150,11 @@ def test_of_real_outputs_what_counts_is_left(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)
-def test_what_may_count_is_left_alone(name: str) -> None:
+def test_possibly_informative_lines_are_not_filtered(name: str) -> None:
     assert shown(LEFT_ALONE[name]) == LEFT_ALONE[name].rstrip("\n")
 
 
-def test_a_flood_is_not_looked_into() -> None:
+def test_very_long_output_is_cut_but_not_filtered() -> None:
     text = shown("\n".join(f"t.py::test_{n} PASSED" for n in range(70_000)))
     assert "t.py::test_0 PASSED" in text
     assert "t.py::test_69999 PASSED" in text

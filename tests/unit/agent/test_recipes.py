@@ -30,12 +30,12 @@ VALUES = {
 }
 
 
-def test_the_six_that_were_asked_for_are_there() -> None:
+def test_six_recipes_are_built_in() -> None:
     assert set(built_in()) == {"claude-code", "codex", "kilo", "mini-swe-agent", "opencode", "openhands"}
 
 
 @pytest.mark.parametrize("recipe", built_in().values(), ids=lambda recipe: recipe.name)
-def test_a_built_in_recipe_is_whole(recipe: AgentRecipe) -> None:
+def test_built_in_recipe_is_complete_and_holds_no_key(recipe: AgentRecipe) -> None:
     """It names its model's only address, holds no key, and what it installs has exact versions."""
     texts = [*recipe.command, *recipe.environment.values(), *recipe.files.values()]
     everything = "\n".join(fill_placeholders(text, VALUES) for text in texts)
@@ -47,7 +47,7 @@ def test_a_built_in_recipe_is_whole(recipe: AgentRecipe) -> None:
 
 
 @pytest.mark.parametrize("recipe", built_in().values(), ids=lambda recipe: recipe.name)
-def test_files_of_a_recipe_can_be_read_by_what_they_are(recipe: AgentRecipe) -> None:
+def test_recipe_files_parse_as_their_type(recipe: AgentRecipe) -> None:
 
     for path, text in recipe.files.items():
         content = fill_placeholders(text, VALUES | {"task": "t"})
@@ -59,7 +59,7 @@ def test_files_of_a_recipe_can_be_read_by_what_they_are(recipe: AgentRecipe) -> 
             compile(content, path, "exec")
 
 
-def test_what_is_filled_in_is_never_read_again() -> None:
+def test_placeholder_values_are_not_expanded_again() -> None:
     assert fill_placeholders("say $task", VALUES) == "say a $5 'task' with \"quotes\""
     assert fill_placeholders("a $$ sign", VALUES) == "a $ sign"
 
@@ -81,7 +81,7 @@ def test_what_is_filled_in_is_never_read_again() -> None:
         ("name = ", "small.toml"),
     ],
 )
-def test_a_broken_recipe_names_its_file_and_what_is_wrong(change: str, complaint: str) -> None:
+def test_broken_recipe_error_names_file_and_problem(change: str, complaint: str) -> None:
     key = change.partition(" ")[0]
     kept = [line for line in SMALL.splitlines() if not line.startswith(f"{key} ")]
     with pytest.raises(ConfigError, match=r"small\.toml") as error:
@@ -89,7 +89,7 @@ def test_a_broken_recipe_names_its_file_and_what_is_wrong(change: str, complaint
     assert complaint in error.value.message
 
 
-def test_operators_add_their_own(tmp_path: Path) -> None:
+def test_operators_can_add_and_override_recipes(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "kilo.toml").write_text(SMALL.replace('"small"', '"kilo"'))
     known = recipes(tmp_path)
@@ -111,7 +111,7 @@ def test_installing_goes_below_one_directory() -> None:
     assert pip[1].startswith("/opt/agent/bin/python -I -m pip install")
 
 
-def test_another_version_takes_what_goes_with_it_along() -> None:
+def test_another_version_also_changes_companion_packages() -> None:
     newer = {name: recipe.at("99.1") for name, recipe in built_in().items()}
     assert newer["kilo"].packages == ("@kilocode/cli@99.1", "@kilocode/cli-linux-x64@99.1")
     assert newer["openhands"].packages[:2] == ("openhands-sdk==99.1", "openhands-tools==99.1")

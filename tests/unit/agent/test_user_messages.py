@@ -34,7 +34,7 @@ def prompts(harness: AgentHarness) -> list[str]:
     return ["\n".join(message.content for message in request.messages) for request in harness.model.requests]
 
 
-async def test_words_are_notes_of_the_turn_in_which_they_came(tmp_path: Path) -> None:
+async def test_messages_are_added_to_the_turn_they_arrive_in(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [LOOK, FIX, SUBMIT])
     harness.report("Use sum().", who="the\nmaintainer")
     await harness.work()
@@ -46,7 +46,7 @@ async def test_words_are_notes_of_the_turn_in_which_they_came(tmp_path: Path) ->
         check_protocol(request)
 
 
-async def test_words_that_came_before_a_submission_are_read_first_and_nothing_is_verified(tmp_path: Path) -> None:
+async def test_message_before_a_submission_is_read_before_verification(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path)
     harness.plays(FIX, meanwhile(harness, SUBMIT, "And the README."), MORE, SUBMIT)
     ending = await harness.work()
@@ -57,7 +57,7 @@ async def test_words_that_came_before_a_submission_are_read_first_and_nothing_is
     assert prompts(harness)[2].endswith("who may ask: And the README.")
 
 
-async def test_words_that_came_during_verification_keep_it_from_being_the_end(tmp_path: Path) -> None:
+async def test_message_during_verification_keeps_the_job_running(tmp_path: Path) -> None:
     harness = MessagingHarness(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[ReviewResult(accepted=True)] * 2)
     harness.during_review = ["One more thing."]
     ending = await harness.work()
@@ -80,7 +80,7 @@ class MessagingHarness(AgentHarness):
         return review
 
 
-async def test_a_rejection_stays_one_and_its_facts_are_told_beside_the_words(tmp_path: Path) -> None:
+async def test_rejection_is_reported_together_with_new_messages(tmp_path: Path) -> None:
     rejected = ReviewResult(accepted=False, text="test_add fails on the head")
     harness = MessagingHarness(tmp_path, [FIX, SUBMIT, MORE, SUBMIT], reviews=[rejected, ReviewResult(accepted=True)])
     harness.during_review = ["Hurry."]
@@ -90,13 +90,13 @@ async def test_a_rejection_stays_one_and_its_facts_are_told_beside_the_words(tmp
     assert "Hurry." in prompts(harness)[2]
 
 
-async def test_nothing_to_change_is_not_the_end_when_words_were_not_read(tmp_path: Path) -> None:
+async def test_unread_message_keeps_a_no_change_job_running(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path)
     harness.plays(LOOK, SUBMIT, meanwhile(harness, SUBMIT, "There is: a - b."), FIX, SUBMIT)
     assert (await harness.work()).exit_status == "submitted"
 
 
-async def test_an_agent_that_fell_silent_has_another_chance_when_it_is_spoken_to(tmp_path: Path) -> None:
+async def test_message_gives_a_stalled_agent_another_turn(tmp_path: Path) -> None:
     talk = say("I think that is all.")
     harness = AgentHarness(tmp_path)
     harness.plays(FIX, talk, talk, meanwhile(harness, talk, "Then submit."), SUBMIT)
@@ -109,7 +109,7 @@ async def test_user_messages_do_not_extend_the_budget(tmp_path: Path) -> None:
     assert (await harness.work()).exit_status == "limit_reached"
 
 
-async def test_many_words_are_taken_in_over_several_turns_and_none_is_lost(tmp_path: Path) -> None:
+async def test_many_messages_are_read_over_several_turns(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [LOOK, FIX, SUBMIT, SUBMIT])
     for number in range(2 * MAX_MESSAGES + 1):
         harness.report(f"word {number}.")
@@ -119,13 +119,13 @@ async def test_many_words_are_taken_in_over_several_turns_and_none_is_lost(tmp_p
     assert [step.turn.fate for step in harness.steps] == [None, None, "messages_first", "accepted"]
 
 
-def test_long_words_are_cut_and_say_by_how_much() -> None:
+def test_long_message_is_cut_with_a_count() -> None:
     text = format_messages([UserMessage(seq=1, author="octocat", text="x" * (MAX_MESSAGE_CHARACTERS + 1_234))])
     assert len(text) < MAX_MESSAGE_CHARACTERS + 100
     assert text.endswith("(… 1,234 more characters are left out)")
 
 
-async def test_words_survive_a_compaction_whole(tmp_path: Path) -> None:
+async def test_messages_survive_a_compaction_unchanged(tmp_path: Path) -> None:
     small = ModelInfo(name="small", context_window=8_000, max_output=1_000)
     chatter = [act(bash(f"seq {n}000 {n}600")) for n in range(1, 9)]
     harness = AgentHarness(tmp_path, [*chatter, FIX, SUBMIT], info=small, budget=Budget(steps=20))
@@ -140,7 +140,7 @@ async def test_words_survive_a_compaction_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "step", [f"turn.{n}.{part}" for n in (1, 2, 3, 4, 5) for part in ("answer", "act")] + ["verify.1", "verify.2"]
 )
-async def test_a_crash_anywhere_neither_loses_nor_repeats_a_message(
+async def test_crash_at_any_step_neither_loses_nor_repeats_a_message(
     step: str, moment: CrashMoment, tmp_path: Path
 ) -> None:
     whole, harness = (
@@ -164,7 +164,7 @@ async def test_a_crash_anywhere_neither_loses_nor_repeats_a_message(
     assert harness.model.requests[-1] == whole.model.requests[-1]
 
 
-async def test_what_is_said_while_nobody_works_is_heard_by_the_next_process(tmp_path: Path) -> None:
+async def test_message_between_two_processes_is_read_by_the_next_one(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [LOOK, FIX, SUBMIT, SUBMIT], reviews=[ReviewResult(accepted=True)] * 2)
     harness.journal.die_at, harness.journal.moment = "turn.3.answer", "after"
     with pytest.raises(Died):

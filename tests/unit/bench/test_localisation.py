@@ -28,7 +28,9 @@ def measured(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) 
     return json.loads((tmp_path / "out.json").read_text()), capsys.readouterr().out
 
 
-def test_all_gold_files_count_and_what_is_missing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_gold_files_count_and_left_out_instances_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = {"shop/cart.py": CART, "shop/tax.go": "package shop\nfunc TaxOf(cents int) int { return cents }\n"}
     repository = make_repository(tmp_path / "mirrors" / "o+shop" / "repo", files)
     base = commit_files(repository, {"shop/money.rb": "class Money\n  def half\n  end\nend\n"}, "Round money")
@@ -65,7 +67,7 @@ def test_paths_can_be_masked_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "masked" not in result
 
 
-def test_no_instance_at_all_is_no_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_manifest_does_not_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest(tmp_path / "manifest")
     assert measured(tmp_path, capsys)[0]["all_gold_at"]["1"] == 0.0
 

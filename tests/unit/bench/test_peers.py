@@ -50,13 +50,13 @@ def said(act: Bash | View | Edit | Finish, tools: list[dict[str, Any]]) -> tuple
     return name, json.loads(arguments)
 
 
-def test_a_command_is_the_same_for_all() -> None:
+def test_command_is_the_same_for_all_harnesses() -> None:
     for tools, name in ((OURS, "bash"), (SHELL_ONLY, "bash"), (EDITOR, "terminal")):
         called, arguments = said(Bash("ls | wc"), tools)
         assert (called, arguments["command"]) == (name, "ls | wc")
 
 
-def test_a_view_is_the_tool_that_was_made_for_it_or_a_command() -> None:
+def test_view_uses_a_view_tool_or_a_command() -> None:
     act = View("a.txt", 3, 9)
     assert said(act, OURS) == ("view", {"path": "a.txt", "start": 3, "end": 9})
     assert said(act, SHELL_ONLY) == ("bash", {"command": "nl -ba a.txt | sed -n '3,9p'"})
@@ -67,18 +67,18 @@ def test_a_view_is_the_tool_that_was_made_for_it_or_a_command() -> None:
     assert said(View("a.txt"), SHELL_ONLY)[1] == {"command": "cat -n a.txt"}
 
 
-def test_the_end_is_told_as_each_wants_it() -> None:
+def test_finish_uses_the_way_of_each_harness() -> None:
     assert said(FINISH, OURS) == ("submit", {"summary": "All done.", "reproduction": "pytest -q"})
     assert said(FINISH, SHELL_ONLY) == ("bash", {"command": SUBMIT})
     assert said(FINISH, EDITOR) == ("finish", {"message": "All done."})
 
 
-def test_what_a_schema_insists_on_is_filled_in() -> None:
+def test_required_tool_arguments_are_filled_in() -> None:
     assert said(Bash("ls"), EDITOR)[1] == {"command": "ls", "security_risk": "LOW"}
     assert said(View("a.txt"), EDITOR)[1]["summary"] == "Go on."
 
 
-def test_ours_admits_every_call(files: Files) -> None:
+def test_native_harness_accepts_every_scripted_call(files: Files) -> None:
     for act in (Bash("ls"), View("a.txt"), View("a.txt", 1, 2), files.edit("a.txt", 0, ["one"], ["1"]), FINISH):
         name, arguments = call(Move("", act), OfferedTools.of({"tools": OURS}), ROOT)
         (admitted,) = parse_calls([ToolCall(id="1", name=name, arguments=arguments)], 1)
@@ -105,7 +105,7 @@ def test_an_edit_fits_once_and_does_the_same_in_a_shell(
     assert (files.root / "a.txt").read_text() == TEXT
 
 
-def test_a_script_goes_on_by_taking_its_edits_back(files: Files) -> None:
+def test_long_script_reverts_its_edits_and_continues(files: Files) -> None:
     edits = [
         {"path": "a.txt", "at": "one", "replace": "one", "by": "1"},
         {"path": "a.txt", "after": "1", "insert": "x\n"},
@@ -125,7 +125,7 @@ def test_an_edit_that_names_no_single_line_is_an_error(files: Files) -> None:
         files.find("a.txt", "two")
 
 
-def test_the_recorded_script_is_long_enough_and_says_one_thing_a_step() -> None:
+def test_recorded_script_has_99_steps_of_one_action() -> None:
     script = load()
     assert len(script.steps) == 99
     assert all(len(step.keys() & {"bash", "view", "edit"}) == 1 and step["say"] for step in script.steps)
@@ -146,7 +146,7 @@ def play(*commands: str) -> CountedScript:
     )
 
 
-def test_only_requests_with_tools_take_a_step() -> None:
+def test_only_requests_with_tools_consume_a_step() -> None:
     played = play("one", "two")
     assert played.answer(body("Answer with one JSON object."), 10).text.startswith("{")
     assert played.answer(body("Sum this up."), 10).text == SUMMARY
@@ -159,7 +159,7 @@ def test_only_requests_with_tools_take_a_step() -> None:
     assert played.done
 
 
-def test_a_request_that_is_sent_again_gets_the_same_answer() -> None:
+def test_repeated_request_gets_the_same_answer() -> None:
     played = play("one", "two")
     asked = body("a", tools=SHELL_ONLY)
     assert played.answer(asked, 10) == played.answer(dict(asked), 10)
@@ -174,7 +174,7 @@ def test_after_the_last_answer_the_script_is_empty() -> None:
         played.answer(body("more", tools=SHELL_ONLY), 1)
 
 
-def test_what_a_cache_would_have_is_counted() -> None:
+def test_cacheable_tokens_are_counted() -> None:
     played = play("one", "two", "three")
     long = "some words of a long text " * 100
     played.answer(body(long, tools=SHELL_ONLY), 1)
@@ -188,7 +188,7 @@ def test_what_a_cache_would_have_is_counted() -> None:
     assert (second.gap, second.cpu) == (1, 5)
 
 
-def test_streams_and_whole_answers_say_the_same_and_count_what_is_cached() -> None:
+def test_streamed_and_whole_answers_agree_and_count_cached_tokens() -> None:
     with CountingEndpoint() as stage:
         url = stage.begin("ours/20", play("one", "two"))
         whole = json.loads(post(url, body("a", tools=SHELL_ONLY)))
@@ -199,7 +199,7 @@ def test_streams_and_whole_answers_say_the_same_and_count_what_is_cached() -> No
     assert last["usage"]["prompt_tokens_details"]["cached_tokens"] == whole["usage"]["prompt_tokens"]
 
 
-def test_what_goes_wrong_is_kept() -> None:
+def test_problems_are_recorded() -> None:
     with CountingEndpoint() as stage:
         played = play("one")
         url = stage.begin("mini/20", played)
@@ -250,7 +250,7 @@ def slots(made: Figures) -> dict[str, Any]:
     return {name: getattr(made, name) for name in Figures.__slots__}
 
 
-def test_aims_are_judged_against_mini_of_as_many_steps() -> None:
+def test_targets_are_compared_with_mini_swe_agent_at_the_same_steps() -> None:
     rows = [
         row("agent-fix", 400, 100, kept=0.95),
         row("mini-swe-agent", 1_000, 100),
@@ -263,7 +263,7 @@ def test_aims_are_judged_against_mini_of_as_many_steps() -> None:
     ]
 
 
-def test_it_is_said_where_we_lose_and_who_could_not_be_measured() -> None:
+def test_report_names_losses_and_unmeasured_harnesses() -> None:
     rows = [row("agent-fix", 400, 100, ms=30), row("mini-swe-agent", 1_000, 90)]
     (lost,) = losses(rows)
     assert "40 steps, we lose to mini-swe-agent: uncached tokens 100 to 90" in lost
@@ -274,7 +274,7 @@ def test_it_is_said_where_we_lose_and_who_could_not_be_measured() -> None:
     assert len({len(line) for line in shown.split("\n\n")[0].splitlines()}) == 1
 
 
-def test_a_python_that_nobody_has_is_said_to_be_missing() -> None:
+def test_missing_python_version_is_reported() -> None:
     assert interpreter((3, 11))
     with pytest.raises(NotInstalledError, match=r"needs Python 9\.1 or newer"):
         interpreter((9, 1))

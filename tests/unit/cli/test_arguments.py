@@ -23,7 +23,7 @@ from app.cli import COMMANDS, OVERVIEW, main, parser
         (["fix", "--issue", "a", "--attempts", "two"], "Argument --attempts: invalid int value: 'two'."),
     ],
 )
-def test_a_wrong_argument_is_refused_with_what_was_probably_meant(
+def test_wrong_argument_is_refused_with_a_suggestion(
     words: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -35,27 +35,27 @@ def test_a_wrong_argument_is_refused_with_what_was_probably_meant(
     assert shown.out == ""
 
 
-def test_alone_it_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_show_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     assert capsys.readouterr().out.strip() == OVERVIEW.strip()
     offered = {name for name in COMMANDS if name != "action"}  # for the Action only
     assert {line.split()[1] for line in OVERVIEW.splitlines() if line.startswith("  agent-fix ")} == offered
 
 
-def test_every_command_of_the_parser_can_be_carried_out() -> None:
+def test_every_command_of_the_parser_has_an_implementation() -> None:
     choices = next(each.choices for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
     assert set(choices) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_names_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_lists_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert "doctor" in script
     assert "max-minutes" in script
 
 
-def test_bash_completes_with_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_accepts_the_completion_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["completion", "bash"])
     script = tmp_path / "completion.sh"
     script.write_text(capsys.readouterr().out)

@@ -31,13 +31,13 @@ def code_blocks() -> list[str]:
     return re.findall(r"```\n(.*?)```", read_issue(DEMO / "issue.md").body, re.DOTALL)
 
 
-def test_its_own_tests_are_green() -> None:
+def test_sample_tests_pass() -> None:
     done = python("-m", "unittest")
     assert done.returncode == 0, done.stderr
     assert int(re.findall(r"Ran (\d+) tests", done.stderr)[0]) >= 25
 
 
-def test_the_issue_is_as_a_user_would_see_it(tmp_path: Path) -> None:
+def test_sample_issue_reads_as_a_user_would_write_it(tmp_path: Path) -> None:
     issue = read_issue(DEMO / "issue.md")
     assert issue.hidden_characters == 0
     subscriptions, output = code_blocks()
@@ -47,7 +47,7 @@ def test_the_issue_is_as_a_user_would_see_it(tmp_path: Path) -> None:
     assert python(*command.split()).stdout == output
 
 
-def test_the_issue_does_not_name_the_cause() -> None:
+def test_sample_issue_does_not_name_the_cause() -> None:
     body = read_issue(DEMO / "issue.md").body
     names = {path.stem for path in (SAMPLE / "duebook").glob("*.py")} - {"__init__", "__main__"}
     names |= set(re.findall(r"def (\w+)", "".join(path.read_text() for path in (SAMPLE / "duebook").glob("*.py"))))
@@ -56,7 +56,7 @@ def test_the_issue_does_not_name_the_cause() -> None:
     assert next(csv.DictReader(io.StringIO(code_blocks()[0])))["customer"] in body
 
 
-def test_it_is_small_but_real() -> None:
+def test_sample_has_a_realistic_size() -> None:
     code = sorted((SAMPLE / "duebook").glob("*.py"))
     lines = sum(len(path.read_text().splitlines()) for path in [*code, *(SAMPLE / "tests").glob("*.py")])
     assert len(code) >= 7
@@ -66,6 +66,6 @@ def test_it_is_small_but_real() -> None:
 @pytest.mark.parametrize(
     "path", sorted(path for path in SAMPLE.rglob("*") if path.is_file()), ids=lambda path: path.name
 )
-def test_nothing_in_it_is_generated_or_hidden(path: Path) -> None:
+def test_sample_has_no_generated_or_hidden_files(path: Path) -> None:
     assert path.suffix in {".py", ".md", ".toml", ""} or "__pycache__" in path.parts, path
     assert path.is_symlink() is False

@@ -18,7 +18,7 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
     assert missing_extra(ModuleNotFoundError(name="tomlkit")) is None
 
 
-def test_the_table_is_that_of_the_project() -> None:
+def test_table_of_extras_matches_pyproject() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     listed = {
         (IMPORTED_AS.get(name, name), extra)

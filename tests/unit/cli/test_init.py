@@ -48,7 +48,7 @@ def test_workflow_and_configuration_are_written(repository: Path, capsys: pytest
         assert step in shown
 
 
-def test_what_is_there_is_kept(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_files_are_kept(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / SOURCE).parent.mkdir()
     (repository / SOURCE).write_text("model: openai/mine\n")
     assert run(repository, "--model", "openai/gpt-4o", "--json") == 0

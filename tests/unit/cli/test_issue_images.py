@@ -48,7 +48,7 @@ def test_files_beside_the_issue_are_read(issue: Path) -> None:
         "a%00.png",
     ],
 )
-def test_nothing_else_is(issue: Path, address: str) -> None:
+def test_files_elsewhere_are_not_read(issue: Path, address: str) -> None:
     (issue.parent / "link.png").symlink_to("../private.png")
     (issue.parent / "linked").symlink_to("..")
     image_collection = beside(issue, address)
@@ -58,7 +58,7 @@ def test_nothing_else_is(issue: Path, address: str) -> None:
     )
 
 
-def test_what_a_page_would_not_show_is_not_looked_for(issue: Path) -> None:
+def test_other_url_schemes_are_ignored(issue: Path) -> None:
     image_collection = beside(issue, "file:///etc/hostname", "javascript:x")
     assert (image_collection.contents, image_collection.notes) == ([], ())
 
@@ -80,7 +80,7 @@ def test_a_link_that_stays_inside_is_followed(issue: Path) -> None:
         ("bomb.png", "at most 8,000 pixels"),
     ],
 )
-def test_what_is_no_image_is_told(issue: Path, address: str, why: str) -> None:
+def test_non_images_are_reported(issue: Path, address: str, why: str) -> None:
     folder = issue.parent
     os.mkfifo(folder / "pipe.png")
     (folder / "loop.png").symlink_to("loop.png")
@@ -94,7 +94,7 @@ def test_what_is_no_image_is_told(issue: Path, address: str, why: str) -> None:
     assert f"Image 1 of the issue is shown to no model: {why}" in image_collection.notes[0]
 
 
-def test_of_three_hundred_five_are_looked_at(issue: Path) -> None:
+def test_five_of_three_hundred_images_are_read(issue: Path) -> None:
     for number in range(300):
         (issue.parent / f"{number}.png").write_bytes(png(number + 1))
     image_collection = beside(issue, "../first.png", *(f"{number}.png" for number in range(300)))
@@ -105,6 +105,6 @@ def test_of_three_hundred_five_are_looked_at(issue: Path) -> None:
     )
 
 
-def test_an_issue_on_standard_input_has_nothing_beside_it(issue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_issue_from_standard_input_has_no_files(issue: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(issue.parent)
     assert beside(Path("-"), "two.gif").contents == []

@@ -21,7 +21,7 @@ def lessons(place: Path, *words: str, repository: str = "one") -> int:
     return main(["lessons", "--repo", str(place / repository), "--state", str(place / "state"), *words])
 
 
-def test_told_listed_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lessons_can_be_added_listed_and_deleted(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lessons(place) == 0
     assert "There are no lessons for this repository yet." in capsys.readouterr().out
     assert lessons(place, "remember", "Amounts are", "integer cents.") == 0
@@ -37,7 +37,7 @@ def test_told_listed_forgotten(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_another_repository_has_its_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_repository_has_its_own_lessons(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lessons(place, "remember", "Amounts are integer cents.")
     (place / "one" / "below").mkdir()
     assert lessons(place, "list", "--json", repository="one/below") == 0
@@ -47,7 +47,7 @@ def test_another_repository_has_its_own(place: Path, capsys: pytest.CaptureFixtu
     assert lessons(place, "forget", "1", repository="two") == 2
 
 
-def test_what_cannot_be_done_is_said_with_what_can(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_requests_are_refused_with_alternatives(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lessons(place, "forget", "4") == 2
     assert "Lesson 4 does not exist here." in capsys.readouterr().err
     assert lessons(place, "remember", "x" * 301) == 2
@@ -60,6 +60,6 @@ def test_what_cannot_be_done_is_said_with_what_can(place: Path, capsys: pytest.C
     assert "Existing lessons: 1, 2, 3," in capsys.readouterr().err
 
 
-def test_a_place_that_is_no_repository_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_that_is_not_a_repository_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lessons", "--repo", str(tmp_path), "--state", str(tmp_path / "state")]) == 30
     assert "is not a git repository" in capsys.readouterr().err

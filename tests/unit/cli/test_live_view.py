@@ -71,7 +71,7 @@ def planned(view: LiveView, ticks: Callable[[], float]) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_plan_stages_waits_and_spending_are_in_sight(columns: int) -> None:
+def test_live_view_shows_plan_stages_waits_and_costs(columns: int) -> None:
     screen, view, ticks = watched(columns)
     planned(view, ticks)
     ticks.seconds = 75.0
@@ -104,7 +104,7 @@ def test_a_command_is_shown_with_its_output_and_then_on_one_line() -> None:
     assert "│" not in "\n".join(screen.lines), "the live part is gone"
 
 
-def test_what_the_model_says_is_shown_once_it_is_whole() -> None:
+def test_model_text_is_shown_once_it_is_complete() -> None:
     screen, view, _ = watched(80)
     for piece in ("Half cents ", "are lost."):
         view.report("text", piece)
@@ -114,7 +114,7 @@ def test_what_the_model_says_is_shown_once_it_is_whole() -> None:
     view.finish()
 
 
-def test_a_low_terminal_keeps_the_spending_in_sight() -> None:
+def test_small_terminal_still_shows_the_costs() -> None:
     screen, view, ticks = watched(80, rows=8)
     planned(view, ticks)
     view.refresh()
@@ -123,7 +123,7 @@ def test_a_low_terminal_keeps_the_spending_in_sight() -> None:
     view.finish()
 
 
-def test_nobody_steers_the_screen_and_without_colours_there_are_none() -> None:
+def test_untrusted_text_cannot_control_the_terminal() -> None:
     hostile = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m[red]red[/red]\x1b[0m"
     screen, view, _ = watched(80, colours=False)
     view.report("step", "turn 1")

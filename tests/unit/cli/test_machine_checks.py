@@ -14,11 +14,11 @@ from app.config.settings import settings_from
     ("version", "state"),
     [("git version 2.39.5", "ok"), ("git version 2.33.0", "not ok"), ("git version 3.0", "ok"), ("?", "not ok")],
 )
-def test_git(version: str, state: str) -> None:
+def test_git_version_is_checked(version: str, state: str) -> None:
     assert check_git(version).state == state
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_uncreatable_state_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = check_disk(tmp_path / "file" / "state")
     assert found.state == "not ok"
@@ -47,11 +47,11 @@ def test_the_clock_is_compared_with_that_of_a_server(date: str | None, state: st
         server.shutdown()
 
 
-def test_nobody_answers() -> None:
+def test_unreachable_server_leaves_the_clock_unknown() -> None:
     assert check_clock("http://127.0.0.1:1").state == "cannot tell"
 
 
-async def test_models(tmp_path: Path) -> None:
+async def test_unusable_models_are_reported_with_a_suggestion(tmp_path: Path) -> None:
     settings = settings_from({"OPENAI_API_KEY": "k", "OPENAI_API_BASE": "http://127.0.0.1:1"}, tmp_path)
     assert (await check_model(settings, "", ask=False)).state == "cannot tell"
     found = await check_model(settings, "openai/gpt-4o", ask=False)

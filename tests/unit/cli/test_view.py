@@ -39,7 +39,7 @@ def recorded(folder: Path, text: str = "Half cents are lost.") -> None:
 
 
 @pytest.mark.parametrize("name", ["job.json", "trajectory.jsonl", ""])
-def test_a_page_beside_the_results(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_is_written_beside_the_results(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path)
     assert main(["view", str(tmp_path / name), "--no-open", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -51,7 +51,7 @@ def test_a_page_beside_the_results(tmp_path: Path, name: str, capsys: pytest.Cap
         assert each in text
 
 
-def test_nothing_on_the_page_acts_or_comes_from_elsewhere(tmp_path: Path) -> None:
+def test_page_has_no_scripts_or_external_resources(tmp_path: Path) -> None:
     recorded(tmp_path, HOSTILE)
     assert main(["view", str(tmp_path), "--no-open", "--out", str(tmp_path / "p.html")]) == 0
     text = (tmp_path / "p.html").read_text()
@@ -63,7 +63,7 @@ def test_nothing_on_the_page_acts_or_comes_from_elsewhere(tmp_path: Path) -> Non
     assert not re.findall(r"<[^>]*(?:src|href)=", text)
 
 
-def test_what_is_no_record_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_record_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.json").write_text("{")
     assert main(["view", str(tmp_path), "--no-open"]) == 2
     assert "cannot be shown" in capsys.readouterr().err

@@ -31,7 +31,7 @@ CARELESS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
+def test_steps_get_only_their_own_keys_from_a_careless_workflow(step: Step) -> None:
     own = step_environment(step, {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN})
     values = " ".join(own.values())
     assert (TOKEN in values) == (step in {"receive", "publish"})
@@ -41,7 +41,7 @@ def test_a_careless_workflow_does_not_undo_the_split(step: Step) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_an_apps_key_is_the_publishing_sides_alone(step: Step) -> None:
+def test_app_key_reaches_only_the_publishing_steps(step: Step) -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nc2VjcmV0\n-----END RSA PRIVATE KEY-----\n"
     own = step_environment(step, {**CARELESS, "AGENT_FIX_PRIVATE_KEY": key, "AGENT_FIX_APP_ID": "7", "MY_KEY": key})
     assert ("c2VjcmV0" in " ".join(own.values())) == (step in {"receive", "publish"})
@@ -49,7 +49,7 @@ def test_an_apps_key_is_the_publishing_sides_alone(step: Step) -> None:
 
 
 @pytest.mark.parametrize("alone", ["AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"])
-def test_an_apps_number_and_key_belong_together(monkeypatch: pytest.MonkeyPatch, alone: str) -> None:
+def test_app_id_and_key_must_be_set_together(monkeypatch: pytest.MonkeyPatch, alone: str) -> None:
     for name in ("AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN, alone: "7"}.items():
@@ -60,7 +60,7 @@ def test_an_apps_number_and_key_belong_together(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_prices_are_the_solving_step_s_and_the_choice_of_models_everybody_s(step: Step) -> None:
+def test_solve_step_gets_prices_and_all_steps_get_the_model_choice(step: Step) -> None:
     ours = {"AGENT_FIX_PRICES": "/w/prices.yml", "AGENT_FIX_MODEL_PLAN": "openai/o3"}
     own = step_environment(step, {**CARELESS, **ours})
     assert ("AGENT_FIX_PRICES" in own) == (step == "solve")
@@ -68,14 +68,14 @@ def test_prices_are_the_solving_step_s_and_the_choice_of_models_everybody_s(step
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_to_start_again_changes_nothing_more(step: Step) -> None:
+def test_step_environment_is_idempotent(step: Step) -> None:
     own = step_environment(
         step, {**CARELESS, "AGENT_FIX_MODEL_KEYS": f"OPENAI_API_KEY={KEY}\nOPENAI_API_BASE=http://x"}
     )
     assert step_environment(step, own) == own
 
 
-def test_the_models_keys_have_their_own_names_in_the_solving_step_only() -> None:
+def test_model_keys_are_unpacked_in_the_solve_step_only() -> None:
     given = {"PATH": "/bin", "RUNNER_TEMP": "/t", "AGENT_FIX_MODEL_KEYS": "A_KEY=one=two\n\n  B_KEY = three\nEMPTY=\n"}
     with pytest.raises(SettingsError, match="1 setting") as raised:
         step_environment("solve", given)
@@ -90,12 +90,12 @@ def test_the_models_keys_have_their_own_names_in_the_solving_step_only() -> None
 @pytest.mark.parametrize(
     "name", ["PATH", "LD_PRELOAD", "PYTHONPATH", "GITHUB_TOKEN", "AGENT_FIX_STATE_DIR", "HTTPS_PROXY"]
 )
-def test_keys_do_not_change_the_step_itself(name: str) -> None:
+def test_model_keys_cannot_override_step_settings(name: str) -> None:
     with pytest.raises(SettingsError):
         step_environment("solve", {"RUNNER_TEMP": "/t", "AGENT_FIX_MODEL_KEYS": f"{name}=x"})
 
 
-def test_github_tells_where_it_is() -> None:
+def test_github_addresses_come_from_the_runner_environment() -> None:
     workflow = workflow_from({**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN, "AGENT_FIX_ISSUE": " 12 "})
     assert (workflow.owner, workflow.name, workflow.issue, workflow.run) == ("ada", "sample", 12, "77-2")
     assert workflow.page == "https://ghes.example/ada/sample/actions/runs/77"
@@ -106,18 +106,18 @@ def test_github_tells_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("issue", ["-1", "0", "1; id", "٣", "x" * 90])
-def test_an_issue_is_a_number(issue: str) -> None:
+def test_issue_input_must_be_a_number(issue: str) -> None:
     with pytest.raises(SettingsError):
         workflow_from({**CARELESS, "AGENT_FIX_ISSUE": issue})
 
 
-def test_no_lessons_are_kept_where_nothing_stays() -> None:
+def test_lessons_are_off_in_the_action() -> None:
     settings = workflow_from({**CARELESS, "AGENT_FIX_LESSONS": "fts"}).settings
     assert settings.lessons == "off"
     assert settings.for_role("worker")["AGENT_FIX_LESSONS"] == "off", "nor by the process that works on the job"
 
 
-def test_without_a_runner_it_says_so() -> None:
+def test_missing_runner_environment_is_reported() -> None:
     with pytest.raises(SettingsError) as raised:
         step_environment("receive", {"PATH": "/bin"})
     assert "RUNNER_TEMP" in raised.value.hint

@@ -21,7 +21,7 @@ lock: [runner, budget.usd, max_open_pull_requests]
 """
 
 
-def test_a_repository_without_a_file_has_the_operators_values() -> None:
+def test_repository_without_a_file_gets_the_operator_defaults() -> None:
     config = parse_defaults(OPERATOR).under(RepoConfig())
     assert (config.runner, config.max_open_pull_requests, config.ci) == ("codex", 2, "auto")
     assert (config.budget.usd, config.budget.steps, config.budget.minutes) == (2, 40, None)
@@ -29,7 +29,7 @@ def test_a_repository_without_a_file_has_the_operators_values() -> None:
     assert config.overruled == ()
 
 
-def test_a_repository_decides_what_is_not_locked_and_only_adds_protected_paths() -> None:
+def test_repository_sets_unlocked_keys_and_only_adds_protected_paths() -> None:
     own = parse_config(
         b"runner: native\nbudget: {usd: 50, steps: 7}\nci: manual\ngates: []\nprotected_paths: [docs/]\ntest: make\n"
     )
@@ -40,7 +40,7 @@ def test_a_repository_decides_what_is_not_locked_and_only_adds_protected_paths()
     assert config.overruled == ("runner", "budget.usd")
 
 
-def test_a_locked_key_that_the_operator_does_not_set_has_its_own_default() -> None:
+def test_locked_key_without_a_value_keeps_the_built_in_default() -> None:
     config = parse_defaults("lock: [allowed_actors, budget]\n").under(parse_config(b"budget: {usd: 9}\nplan: none"))
     assert (config.budget.usd, config.plan, config.overruled) == (None, "none", ("budget.usd",))
 
@@ -59,7 +59,7 @@ def test_without_defaults_nothing_changes() -> None:
         (CommandOptions(model="a/b", kind="bug"), ""),
     ],
 )
-def test_a_command_cannot_change_what_is_locked(options: CommandOptions, locked: str) -> None:
+def test_command_options_cannot_change_locked_keys(options: CommandOptions, locked: str) -> None:
     assert options.locked_by(parse_defaults(OPERATOR)) == locked
     assert options.locked_by(NO_DEFAULTS) == ""
 
@@ -73,7 +73,7 @@ def test_a_command_cannot_change_what_is_locked(options: CommandOptions, locked:
         ("/nowhere/defaults.yml", "/nowhere/defaults.yml cannot be read: No such file or directory"),
     ],
 )
-def test_a_wrong_file_is_named_by_line_and_key(text: str, said: str) -> None:
+def test_errors_in_the_defaults_name_line_and_key(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_defaults(text)
     assert caught.value.message.startswith(said)
@@ -82,7 +82,7 @@ def test_a_wrong_file_is_named_by_line_and_key(text: str, said: str) -> None:
     assert said in refused.value.hint
 
 
-def test_the_file_and_the_two_variables_that_come_first(tmp_path: Path) -> None:
+def test_environment_variables_override_the_defaults_file(tmp_path: Path) -> None:
     (tmp_path / "defaults.yml").write_text(OPERATOR)
     environment = {"AGENT_FIX_DEFAULTS": str(tmp_path / "defaults.yml"), "AGENT_FIX_FALLBACKS": "a/b, c/d"}
     found = settings_from({**environment, "AGENT_FIX_RUNNER": "kilo"}, tmp_path).defaults

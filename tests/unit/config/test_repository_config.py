@@ -67,7 +67,7 @@ instructions: |
 """
 
 
-def test_every_key() -> None:
+def test_every_key_is_read() -> None:
     config = parse_config(EVERY_KEY.encode())
     assert config == RepoConfig(
         model=ModelChoice(code="openai/gpt-5"),
@@ -112,7 +112,7 @@ def test_every_key() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "---\n", "test:\nbudget:\n", "{}"])
-def test_everything_is_optional(text: str) -> None:
+def test_every_key_is_optional(text: str) -> None:
     assert parse_config(text.encode()) == RepoConfig()
 
 
@@ -130,7 +130,7 @@ def test_setup_is_one_command_or_several(text: str, setup: tuple[str, ...] | Non
 
 
 @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "12:30", "0x10", "2026-11-21", "1_000"])
-def test_words_that_old_yaml_takes_for_something_else_are_text(word: str) -> None:
+def test_yaml_1_1_booleans_are_read_as_text(word: str) -> None:
     assert parse_config(f"test: {word}".encode()).test == word
 
 
@@ -271,7 +271,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("text", "line", "key", "words"), BROKEN, ids=lambda value: str(value)[:40])
-def test_a_broken_file_is_named_by_line_and_key(text: bytes, line: int, key: str, words: str | bytes) -> None:
+def test_errors_name_file_line_and_key(text: bytes, line: int, key: str, words: str | bytes) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(text)
     message = caught.value.message.splitlines()[0]
@@ -280,7 +280,7 @@ def test_a_broken_file_is_named_by_line_and_key(text: bytes, line: int, key: str
     assert caught.value.code == ExitCode.CONFIG
 
 
-def test_all_faults_at_once_first_line_first() -> None:
+def test_all_errors_are_listed_in_line_order() -> None:
     text = b"plan: maybe\nnetwork:\n  - localhost\n  - '*'\ntest: 5\nplan: auto\nwhat: x\n"
     with pytest.raises(ConfigError) as caught:
         parse_config(text, source="other.yml")
@@ -294,7 +294,7 @@ def test_all_faults_at_once_first_line_first() -> None:
     ]
 
 
-def test_a_flood_of_faults_is_bounded() -> None:
+def test_number_of_listed_errors_is_limited() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(b"".join(b"x%d: 1\n" % number for number in range(5_000)))
     lines = caught.value.message.splitlines()
@@ -306,13 +306,13 @@ def test_a_flood_of_faults_is_bounded() -> None:
     "filler", [b"[", b"{", b"- ", b"? ", b"a: ", b"&a ", b"!", b"'", b"%", b"[a,", b'"\\\n', b"|\n "]
 )
 @pytest.mark.timeout(20)
-def test_hostile_repetition_ends(filler: bytes) -> None:
+def test_parsing_hostile_repetition_terminates(filler: bytes) -> None:
     text = filler * (MAX_BYTES // len(filler))
     with pytest.raises(ConfigError):
         parse_config(text)
 
 
-def test_names_are_shown_without_what_hides_in_them() -> None:
+def test_error_messages_drop_control_characters_from_key_names() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(b'"a\\u202eb\\e[31m\\n::stop": 1')
     assert "\u202e" not in caught.value.message
@@ -320,7 +320,7 @@ def test_names_are_shown_without_what_hides_in_them() -> None:
     assert all(line.startswith(".github/agent-fix.yml:1: ") for line in caught.value.message.splitlines())
 
 
-def test_budget_over_the_default() -> None:
+def test_budget_keys_override_the_default() -> None:
     default = Budget(usd=5_000_000, minutes=60, steps=100)
     assert BudgetConfig().over(default) == default
     assert BudgetConfig(usd=0.1, steps=7).over(default) == Budget(usd=100_000, minutes=60, steps=7)
@@ -331,13 +331,13 @@ def test_budget_over_the_default() -> None:
     ("minutes", "chosen", "seconds"),
     [(60, None, 300), (12, None, 180), (60, 20, 1_200), (10, 20, 600), (60, 0.5, 30)],
 )
-def test_a_run_of_the_suite_takes_five_minutes_or_what_was_chosen_and_never_more_than_the_job(
+def test_suite_timeout_is_five_minutes_or_as_chosen_within_the_job_limit(
     minutes: float, chosen: float | None, seconds: float
 ) -> None:
     assert Budget(minutes=minutes, suite_minutes=chosen).suite_seconds == seconds
 
 
-def test_branch_and_title() -> None:
+def test_branch_and_title_templates_are_validated() -> None:
     plain = RepoConfig()
     assert plain.branch_for(slug="a-b", number=7) == "agent-fix/issue-7-a-b"
     assert plain.branch_for(slug="a-b") == "agent-fix/a-b"
@@ -349,7 +349,7 @@ def test_branch_and_title() -> None:
     assert own.title_for("Crash") == "Crash"
 
 
-def test_the_schema_for_editors_is_the_code_s() -> None:
+def test_published_schema_matches_the_code() -> None:
     written = json.loads(SCHEMA.read_text())
     assert written == json_schema(), "write it again, as CONTRIBUTING.md says"
 
@@ -367,7 +367,7 @@ def test_every_key_has_a_description() -> None:
         assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
-def test_the_page_shows_every_key_and_a_file_that_works() -> None:
+def test_reference_page_shows_every_key_and_a_valid_file() -> None:
     page = (SCHEMA.parent / "configuration.md").read_text()
     example = page.split("```yaml\n")[1].split("```")[0]
     assert parse_config(example.encode()).budget.usd == 2.5
@@ -382,7 +382,7 @@ def test_the_page_shows_every_key_and_a_file_that_works() -> None:
     assert caught.value.message in page
 
 
-def test_every_example_on_the_page_works() -> None:
+def test_every_example_in_the_documentation_is_valid() -> None:
     page = (SCHEMA.parent / "configuration.md").read_text()
     examples = [parse_config(part.split("```")[0].encode()) for part in page.split("```yaml\n")[1:]]
     assert [gate.name for config in examples for gate in config.gates] == [

@@ -54,7 +54,7 @@ def problems_of(*roles: Role, **changes: str) -> str:
     return error.value.hint
 
 
-def test_a_complete_environment_is_taken_as_it_is() -> None:
+def test_complete_environment_is_read() -> None:
     found = settings_from(server(JOBS="4", BUDGET="2.50", ALLOWED_APPS="1, 22", LOG="json", SANDBOX="e2b"), PLACE)
     assert found.check(*ROLES) == ()
     assert (found.app_id, found.private_key, found.webhook_secrets) == (77, private_key(), (SECRET,))
@@ -64,7 +64,7 @@ def test_a_complete_environment_is_taken_as_it_is() -> None:
     assert found.proxy == "http://proxy:3128"
 
 
-def test_everything_that_is_missing_is_told_at_once() -> None:
+def test_all_missing_settings_are_reported_at_once() -> None:
     with pytest.raises(SettingsError) as error:
         settings_from({"HOME": "/home/u"}).check(*ROLES)
     assert error.value.message == "4 settings are missing or invalid."
@@ -94,7 +94,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
         ("APP_ID", "my-app"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused_by_name_with_what_to_do(name: str, value: str) -> None:
+def test_invalid_setting_is_refused_with_name_and_remedy(name: str, value: str) -> None:
     (told,) = problems_of(*ROLES, **{name: value}).splitlines()
     assert told.startswith(f"- AGENT_FIX_{name} ")
     assert any(word in told for word in ("Set it to", "List the numeric ids", "prints a good one"))
@@ -113,7 +113,7 @@ def test_webhook_secrets_are_one_or_two(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", " ", ",", "hunter2", f"{SECRET},", f"{SECRET},hunter2", ",".join("abc" * 16)])
-def test_other_webhook_secrets_are_refused_and_not_shown(value: str) -> None:
+def test_invalid_webhook_secrets_are_refused_without_showing_them(value: str) -> None:
     with pytest.raises(AgentFixError) as error:
         webhook_secrets(value)
     assert "hunter2" not in str(error.value) + error.value.hint
@@ -121,7 +121,7 @@ def test_other_webhook_secrets_are_refused_and_not_shown(value: str) -> None:
         assert "hunter2" not in problems_of("receiver", WEBHOOK_SECRET=value)
 
 
-def test_the_key_may_be_text_text_in_one_line_or_a_file(tmp_path: Path) -> None:
+def test_private_key_may_be_text_one_line_text_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "app.pem"
     file.write_text(private_key().replace("\n", "\r\n"))
     file.chmod(0o600)
@@ -131,7 +131,7 @@ def test_the_key_may_be_text_text_in_one_line_or_a_file(tmp_path: Path) -> None:
         assert found.private_key == private_key()
 
 
-def test_a_key_file_that_others_can_read_is_worth_a_warning(tmp_path: Path) -> None:
+def test_key_file_readable_by_others_gives_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "app.pem"
     file.write_text(private_key())
     for mode, who in ((0o640, "its group"), (0o644, "everybody")):
@@ -141,7 +141,7 @@ def test_a_key_file_that_others_can_read_is_worth_a_warning(tmp_path: Path) -> N
         assert "chmod 600" in warning
 
 
-def test_what_is_no_key_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_invalid_private_key_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "binary.pem").write_bytes(b"\xff\xfe\0")
     (tmp_path / "public.pem").write_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
     cut = private_key()[: len(private_key()) // 2]
@@ -160,14 +160,14 @@ def test_what_is_no_key_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert private_key()[100:140] not in told
 
 
-def test_an_enterprise_server_is_known_by_either_address() -> None:
+def test_enterprise_server_is_recognised_by_either_address() -> None:
     by_server = settings_from({**server(), "AGENT_FIX_GITHUB_URL": "https://ghe.example.org/"}, PLACE)
     by_api = settings_from({**server(), "AGENT_FIX_GITHUB_API_URL": "https://ghe.example.org/api/v3"}, PLACE)
     for found in (by_server, by_api):
         assert (found.github_url, found.github_api_url) == ("https://ghe.example.org", "https://ghe.example.org/api/v3")
 
 
-def test_a_tenant_of_ghe_com_has_its_api_on_a_host_of_its_own() -> None:
+def test_ghe_com_tenant_uses_its_api_subdomain() -> None:
     """GitHub's documentation: the API of GHE.com is at https://api.SUBDOMAIN.ghe.com, never below /api/v3."""
     for name, value in (("URL", "https://octo.ghe.com/"), ("API_URL", "https://api.octo.ghe.com")):
         found = settings_from({**server(), f"AGENT_FIX_GITHUB_{name}": value}, PLACE)
@@ -176,7 +176,7 @@ def test_a_tenant_of_ghe_com_has_its_api_on_a_host_of_its_own() -> None:
     assert other.github_api_url == "https://ghe.com.example.org/api/v3"
 
 
-def test_both_addresses_are_taken_as_they_are() -> None:
+def test_explicit_github_and_api_addresses_are_used_unchanged() -> None:
     both = settings_from(server(GITHUB_URL="http://127.0.0.1:1", GITHUB_API_URL="http://127.0.0.1:2"), PLACE)
     assert (both.github_url, both.github_api_url) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
 
@@ -192,7 +192,7 @@ ORDINARY = {"PATH", "HOME", "LANG", "TZ", "HTTPS_PROXY", "no_proxy", "SSL_CERT_F
         ("publisher", {"APP_ID", "PRIVATE_KEY"}, {"WEBHOOK_SECRET", "WEB_TOKEN"}),
     ],
 )
-def test_each_role_holds_its_own_and_no_more(role: Role, holds: set[str], never: set[str]) -> None:
+def test_each_role_gets_only_its_own_settings(role: Role, holds: set[str], never: set[str]) -> None:
     environment = settings_from(server(), PLACE).for_role(role)
     names = {name.removeprefix("AGENT_FIX_") for name in environment if name.startswith("AGENT_FIX_")}
     assert holds | {"DATABASE_URL", "STATE_DIR"} <= names
@@ -203,7 +203,7 @@ def test_each_role_holds_its_own_and_no_more(role: Role, holds: set[str], never:
     assert environment.keys() & model_keys == (model_keys if role == "worker" else set())
 
 
-def test_a_secret_under_another_name_stays_behind_too() -> None:
+def test_secrets_under_other_names_are_withheld_too() -> None:
     smuggled = {"MY_PEM": private_key().replace("\n", "\\n"), "HOOK": f"x{SECRET}x", "OPENAI_API_BASE": "http://m/v1"}
     environment = settings_from({**server(), **smuggled}, PLACE).for_role("worker")
     assert not environment.keys() & {"MY_PEM", "HOOK"}
@@ -219,7 +219,7 @@ def test_a_role_needs_nothing_that_it_does_not_get(role: Role) -> None:
     assert again.for_role(role) == environment
 
 
-def test_every_secret_is_known_to_the_log(tmp_path: Path) -> None:
+def test_every_secret_is_redacted_in_the_log(tmp_path: Path) -> None:
     found = settings_from(server(WEBHOOK_SECRET=f"{SECRET},{'Rotating-Secret-2'}"), PLACE)
     redactor = Redactor(found.secrets)
     body = private_key().splitlines()[5]
@@ -234,7 +234,9 @@ def test_every_secret_is_known_to_the_log(tmp_path: Path) -> None:
     assert Redactor(settings_from(server(PRIVATE_KEY=str(file)), PLACE).secrets).found(body)
 
 
-def test_the_app_file_gives_what_the_environment_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_file_supplies_settings_missing_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = {"AGENT_FIX_APP_ID": "5", "AGENT_FIX_PRIVATE_KEY": private_key(), "AGENT_FIX_WEBHOOK_SECRET": SECRET}
     file = write_app_file(tmp_path, kept)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -248,7 +250,7 @@ def test_the_app_file_gives_what_the_environment_lacks(tmp_path: Path, monkeypat
     assert read_settings(tmp_path).webhook_secret == ""
 
 
-def test_the_app_file_is_replaced_in_one_step_and_holds_one_line_each(tmp_path: Path) -> None:
+def test_app_file_is_replaced_atomically_with_one_line_per_setting(tmp_path: Path) -> None:
     write_app_file(tmp_path, {"A": "1\n2", "B": "x=y"})
     (tmp_path / "app.new").write_text("left by a crash")
     file = write_app_file(tmp_path, {"A": "1\r\nB=2"})
@@ -267,7 +269,7 @@ def test_the_state_directory_is_the_argument_or_the_users(tmp_path: Path) -> Non
     assert Settings(state=tmp_path).check("worker") == ()
 
 
-def test_every_variable_is_told_of_with_who_gets_it() -> None:
+def test_every_variable_is_documented_with_its_roles() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "environment.md").read_text()
     rows = [line for line in page.splitlines() if line[:1] == "|"]
     for name in set().union(*ALLOWED_VARIABLES.values()) - {"AGENT_FIX_FAILPOINT"}:  # of the chaos tests
@@ -276,7 +278,7 @@ def test_every_variable_is_told_of_with_who_gets_it() -> None:
         assert set(row.split("|")[3].strip().split(", ")) == ({"all"} if who == set(ROLES) else who), row
 
 
-def test_an_e2b_key_alone_changes_nothing_and_that_is_said() -> None:
+def test_e2b_key_alone_does_not_select_e2b_but_warns() -> None:
     with_key = {**server(), "E2B_API_KEY": "e2b_key"}
     assert settings_from(with_key, PLACE).sandbox == "bubblewrap"
     (warning,) = settings_from(with_key, PLACE).check("worker")
@@ -287,7 +289,7 @@ def test_an_e2b_key_alone_changes_nothing_and_that_is_said() -> None:
     assert caught.value.problems == ("E2B_API_KEY is not set, and AGENT_FIX_SANDBOX is e2b. Set it to a key.",)
 
 
-def test_a_template_of_e2b_has_a_name() -> None:
+def test_e2b_template_name_is_validated() -> None:
     assert settings_from({**server(), "AGENT_FIX_E2B_TEMPLATE": "my-team/own:1"}, PLACE).e2b_template == "my-team/own:1"
     with pytest.raises(SettingsError, match="1 setting") as caught:
         settings_from({**server(), "AGENT_FIX_E2B_TEMPLATE": "a b"}, PLACE).check("worker")

@@ -156,18 +156,18 @@ def otherwise(part: str, **ends: Outcome) -> object:
         ("additions_stay_red", otherwise("additions", new="passed")),
     ],
 )
-async def test_a_twin_that_ends_otherwise_fails_its_control_only(name: ControlName, ends: object) -> None:
+async def test_deviating_twin_fails_only_its_own_control(name: ControlName, ends: object) -> None:
     found = await examine(runs(ends=ends))
     assert {each.name for each in found.controls if each.outcome == "failed"} == {name}
     assert "t.py::" in control(found, name).detail
 
 
-async def test_a_twin_that_is_not_to_be_believed_fails() -> None:
+async def test_untrusted_twin_fails_its_control() -> None:
     found = await examine(runs(untrusted={"s-noise": "A copy that must fail passed."}))
     assert control(found, "noise_stays_red").detail == "A copy that must fail passed."
 
 
-async def test_of_new_behaviour_absence_is_the_point() -> None:
+async def test_tests_of_new_behaviour_may_pass_once_the_interface_exists() -> None:
     """What asks for an interface that the issue names may pass as soon as that is there; the others may not."""
     ends = otherwise("additions", new="passed")
     found = await examine(runs(ends=ends), new=frozenset({"t.py::new"}))
@@ -177,7 +177,7 @@ async def test_of_new_behaviour_absence_is_the_point() -> None:
     assert "new behaviour" in control(all_new, "additions_stay_red").detail
 
 
-async def test_new_behaviour_is_more_than_a_name() -> None:
+async def test_tests_of_new_behaviour_may_not_all_pass_with_an_empty_interface() -> None:
     """Where all tests of it pass as soon as an empty one is there, nothing was shown."""
     one = await examine(runs(ends=otherwise("hollow", new="passed")), new=RED)
     assert control(one, "additions_stay_red").outcome == "held", "one that asks for more is enough"
@@ -187,7 +187,7 @@ async def test_new_behaviour_is_more_than_a_name() -> None:
     assert control(mixed, "additions_stay_red").detail == "t.py::new passed there."
 
 
-async def test_where_there_is_no_twin_that_is_said() -> None:
+async def test_missing_twins_are_reported_as_not_applicable() -> None:
     found = await examine(runs(), FixedTwins(noise=None, reprint=None, additions=None))
     twins: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
     assert {control(found, name).outcome for name in twins} == {"not_applicable"}
@@ -212,7 +212,7 @@ async def test_a_patch_of_comments_changes_no_sources() -> None:
         ((), True, {}, "not_applicable"),
     ],
 )
-async def test_a_green_that_executes_nothing_of_the_patch_shows_nothing(
+async def test_passing_tests_that_execute_no_patched_line_fail_the_control(
     executed: tuple[tuple[str, tuple[int, ...]], ...],
     measured: bool,
     lines: Mapping[str, set[int]],
@@ -222,7 +222,7 @@ async def test_a_green_that_executes_nothing_of_the_patch_shows_nothing(
     assert control(found, "changed_line_executed").outcome == outcome
 
 
-async def test_a_runner_that_is_not_to_be_trusted_is_named() -> None:
+async def test_untrusted_runner_is_reported() -> None:
     found = await examine(runs(untrusted={"s-head": "An altered copy passed."}))
     assert control(found, "failing_copies_fail") == Control(
         name="failing_copies_fail", outcome="failed", detail="An altered copy passed."
@@ -230,12 +230,12 @@ async def test_a_runner_that_is_not_to_be_trusted_is_named() -> None:
     assert "noise_stays_red" not in {each.name for each in found.controls}, "nothing more is executed"
 
 
-async def test_exit_code_and_results_have_to_agree() -> None:
+async def test_exit_code_and_results_must_agree() -> None:
     found = await examine(runs(exit_code=3))
     assert "the exit code was 3, but 0 of 3 tests failed" in control(found, "exit_code_agrees").detail
 
 
-async def test_one_other_end_among_the_repetitions_is_enough() -> None:
+async def test_one_deviating_repetition_fails_the_control() -> None:
     def flaky(name: str, before: int) -> Results:
         return {**honest(name, before), **({"t.py::shows": "failed"} if (name, before) == ("s-head", 3) else {})}
 
@@ -244,7 +244,7 @@ async def test_one_other_end_among_the_repetitions_is_enough() -> None:
     assert found.results["t.py::shows"] == "failed", "what failed once has not passed"
 
 
-async def test_a_base_that_is_now_red_and_now_green_fails_as_well() -> None:
+async def test_flaky_base_fails_the_control() -> None:
     run = runs(ends=otherwise("base", shows="passed"))
     side = Runs(SUITE, no_sandbox, 60, run)
     selection = TestSelection(ids=IDS)
@@ -254,7 +254,7 @@ async def test_a_base_that_is_now_red_and_now_green_fails_as_well() -> None:
     assert control(found, "repeats_agree").outcome == "failed"
 
 
-async def test_without_a_sandbox_nobody_knows_whether_conditions_were_the_same() -> None:
+async def test_same_conditions_control_needs_a_sandbox() -> None:
     assert control(await examine(runs(), isolated=False), "same_conditions").outcome == "not_run"
 
 
@@ -268,7 +268,7 @@ def replays(
 
 
 @pytest.mark.parametrize("phase", ["loaded", "first", "plain", "deep", "many", "kept"])
-async def test_what_fails_without_the_framework_as_it_does_on_the_base_is_not_believed(phase: str) -> None:
+async def test_replay_failure_equal_to_the_base_fails_the_control(phase: str) -> None:
     found = control(
         await examine(runs(), replay=replays({phase: WRONG}, {"plain": WRONG, phase: WRONG})), "replay_agrees"
     )
@@ -277,7 +277,7 @@ async def test_what_fails_without_the_framework_as_it_does_on_the_base_is_not_be
 
 
 @pytest.mark.parametrize("phase", ["thread", "collected", "shifted", "loop", "pause"])
-async def test_what_fails_under_other_conditions_is_a_control_of_its_own(phase: str) -> None:
+async def test_failure_under_other_conditions_fails_conditions_agree_only(phase: str) -> None:
     found = await examine(runs(), replay=replays({phase: WRONG}, {"plain": WRONG, phase: WRONG}))
     assert control(found, "conditions_agree").outcome == "failed"
     assert control(found, "replay_agrees").outcome == "held"
@@ -293,21 +293,21 @@ async def test_what_fails_under_other_conditions_is_a_control_of_its_own(phase: 
         pytest.param(IDS[2], {"shifted": WRONG}, {"shifted": WRONG}, id="is green on the base, but not so"),
     ],
 )
-async def test_what_a_test_needs_on_the_base_too_is_no_reproach(
+async def test_replay_failure_also_on_the_base_for_another_reason_is_accepted(
     test: str, head: Mapping[str, Ended], base: Mapping[str, Ended]
 ) -> None:
     found = await examine(runs(), replay=replays(head, base, test))
     assert {each.outcome for each in found.controls} == {"held"}
 
 
-async def test_the_base_is_only_asked_where_something_fails() -> None:
+async def test_base_is_replayed_only_after_a_failure() -> None:
     replay = ScriptedReplays()
     await examine(runs(), replay=replay)
     assert replay.names == ["s-replay"]
 
 
 @pytest.mark.parametrize(("both", "outcome"), [(False, "failed"), (True, "not_run")])
-async def test_a_process_that_ends_early_says_nothing(both: bool, outcome: str) -> None:
+async def test_unfinished_replay_is_not_counted_as_agreement(both: bool, outcome: str) -> None:
     ended = frozenset({"s-replay", "s-replay-base"} if both else {"s-replay"})
     found = await examine(runs(), replay=replays({}, {}, unfinished=ended))
     assert control(found, "replay_agrees").outcome == outcome
@@ -316,7 +316,7 @@ async def test_a_process_that_ends_early_says_nothing(both: bool, outcome: str) 
 @pytest.mark.parametrize(
     ("old", "outcome"), [("x = 1\n", "failed"), ("class A(int):\n    def __eq__(self, o): ...\n", "held")]
 )
-async def test_a_class_that_changes_a_built_in_type_may_be_the_bases(old: str, outcome: str) -> None:
+async def test_built_in_type_altered_on_the_base_too_is_accepted(old: str, outcome: str) -> None:
     tree = MemoryTree({"a.py": old.encode()})
     odd = OddResult(IDS[0], "A", (("__eq__", "/workspace/a.py", 2),))
     patch = patch_of(b"class A(int):\n    def __eq__(self, o): ...\n\n\nx = 2\n")
@@ -324,7 +324,7 @@ async def test_a_class_that_changes_a_built_in_type_may_be_the_bases(old: str, o
     assert control(found, "results_are_plain").outcome == outcome
 
 
-async def test_tests_that_take_long_are_not_called_again() -> None:
+async def test_slow_tests_are_not_replayed() -> None:
     replay = ScriptedReplays()
     found = await examine(runs(seconds=90), replay=replay)
     assert (control(found, "replay_agrees").outcome, replay.names) == ("not_run", [])

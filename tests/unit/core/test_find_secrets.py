@@ -116,7 +116,7 @@ ASSIGNED = (
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_provider_formats_wherever_they_stand(name: str) -> None:
+def test_provider_secrets_are_found_in_any_surrounding_text(name: str) -> None:
     kind, make = PROVIDERS[name]
     rng = random.Random(name)
     for number, around in enumerate(AROUND):
@@ -124,11 +124,11 @@ def test_provider_formats_wherever_they_stand(name: str) -> None:
         assert kind in {finding.kind for finding in find_secrets(text) if finding.line == number + 1}, around
 
 
-def test_the_corpus_is_as_large_as_promised() -> None:
+def test_number_of_test_secrets_is_as_documented() -> None:
     assert len(PROVIDERS) * len(AROUND) >= 300
 
 
-def test_generated_values_given_to_telling_names() -> None:
+def test_random_values_assigned_to_secret_names_are_found() -> None:
     rng = random.Random(11)
     cases = [
         around.format(drawn(rng, alphabet, length))
@@ -176,11 +176,11 @@ def test_generated_values_given_to_telling_names() -> None:
         "token = MLKEM768X25519PrivateKey.from_bytes",
     ],
 )
-def test_what_only_looks_like_a_secret(text: str) -> None:
+def test_lookalikes_are_not_reported(text: str) -> None:
     assert find_secrets(text) == ()
 
 
-def test_ordinary_code_is_left_in_peace() -> None:
+def test_ordinary_code_has_almost_no_findings() -> None:
     root = Path(sysconfig.get_path("stdlib"))
     files = [*sorted(root.glob("*.py")), *sorted(root.glob("*/*.py"))][:400]
     chunks = []
@@ -192,7 +192,7 @@ def test_ordinary_code_is_left_in_peace() -> None:
     assert len(flagged) <= len(chunks) // 100
 
 
-def test_findings_say_what_and_where_and_never_the_value() -> None:
+def test_findings_name_kind_and_line_but_not_the_value() -> None:
     rng = random.Random(3)
     first, second = "AKIA" + drawn(rng, BASE32, 16), "ghp_" + drawn(rng, ALPHANUMERIC, 36)
     text = f"one\n{first} {second}\nthree\n{second}\n"
@@ -208,5 +208,5 @@ def test_findings_say_what_and_where_and_never_the_value() -> None:
     "text", ["password=" * 20_000, "token" * 50_000, "eyJ" * 80_000, "a:" * 100_000, "://" * 80_000]
 )
 @pytest.mark.timeout(20)
-def test_hostile_repetition_ends(text: str) -> None:
+def test_search_of_hostile_repetition_terminates(text: str) -> None:
     assert len(find_secrets(text)) <= 1

@@ -17,7 +17,7 @@ def test_kind_and_size_are_read_from_the_bytes(media_type: str, size: tuple[int,
 
 
 @pytest.mark.parametrize("kind", [b"VP8 ", b"VP8L", b"VP8X"])
-def test_webp_in_its_three_forms(kind: bytes) -> None:
+def test_all_three_webp_forms_are_read(kind: bytes) -> None:
     assert image_size(webp(kind, 1_234, 567)) == ImageSize("image/webp", 1_234, 567)
 
 
@@ -45,12 +45,12 @@ def test_webp_in_its_three_forms(kind: bytes) -> None:
         (png() + bytes(MAX_IMAGE_BYTES), "at most 3,750,000 bytes are"),
     ],
 )
-def test_all_else_is_refused_with_the_reason(content: bytes, why: str) -> None:
+def test_other_content_is_refused_with_the_reason(content: bytes, why: str) -> None:
     with pytest.raises(ImageRejected, match=why):
         image_size(content)
 
 
-def test_what_was_left_out_is_told_by_number_and_reason() -> None:
+def test_omitted_images_are_listed_by_number_and_reason() -> None:
     image_collection = ImageCollection()
     image_collection.add(1, png())
     for number in range(2, 301):
@@ -80,13 +80,13 @@ def test_images_are_found_as_the_page_shows_them() -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["<![foo[ x ]]>", "<![ >", "<![if x]>", "<!>", "<!doctype [ >", "</ >"])
-def test_nonsense_in_html_neither_fails_nor_hides_what_comes_after(nonsense: str) -> None:
+def test_malformed_html_does_not_hide_later_images(nonsense: str) -> None:
     assert html_images(f"<div>{nonsense}<img src='1.png'>") == ("1.png",)
     assert image_addresses(visible(f"<div>\n{nonsense}\n<img src='1.png'>").text) == ("1.png",)
 
 
 @pytest.mark.parametrize("nonsense", ["<![", "<!", "<!--", "<![CDATA[", "<?x", "<img src='", "&#xD800;", "<script>"])
-def test_what_is_never_closed_ends_with_its_page(nonsense: str) -> None:
+def test_unclosed_html_ends_with_the_text(nonsense: str) -> None:
     assert html_images(f"<img src='1.png'><div>{nonsense}") == ("1.png",)
 
 
@@ -106,5 +106,5 @@ def test_what_is_never_closed_ends_with_its_page(nonsense: str) -> None:
         "<svg><image href='1.png'/></svg>",
     ],
 )
-def test_what_is_no_image_on_the_page_is_none(issue: str) -> None:
+def test_images_in_code_or_comments_are_ignored(issue: str) -> None:
     assert image_addresses(visible(issue).text) == ()

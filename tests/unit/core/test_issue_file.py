@@ -42,7 +42,7 @@ def test_first_line_is_the_title(tmp_path: Path, content: bytes, title: str, bod
     assert read(tmp_path, content) == Issue(title=title, body=body)
 
 
-def test_no_number_is_guessed(tmp_path: Path) -> None:
+def test_issue_number_is_not_guessed(tmp_path: Path) -> None:
     assert read(tmp_path, b"Fix #12\n\nSee #12").number is None
 
 
@@ -51,18 +51,18 @@ def test_hidden_text_is_counted(tmp_path: Path) -> None:
     assert issue == Issue(title="Title", body="Body x", hidden_characters=14)
 
 
-def test_a_long_first_line_is_kept_whole_in_the_body(tmp_path: Path) -> None:
+def test_long_first_line_is_repeated_in_the_body(tmp_path: Path) -> None:
     issue = read(tmp_path, b"word " * 100 + b"\n\nBody")
     assert len(issue.title) <= 256
     assert issue.title.endswith("…")
     assert issue.body == ("word " * 100).strip() + "\n\nBody"
 
 
-def test_standard_input() -> None:
+def test_issue_is_read_from_standard_input() -> None:
     assert read_issue(Path("-"), stdin=io.BytesIO(b"Title\nBody")) == Issue(title="Title", body="Body")
 
 
-def test_a_pipe_is_as_good_as_a_file() -> None:
+def test_issue_is_read_from_a_pipe() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb"), os.fdopen(writer, "wb") as end:
         end.write(b"Title")
@@ -87,7 +87,7 @@ def test_a_pipe_is_as_good_as_a_file() -> None:
         (b"x" * (MAX_BYTES + 1), ExitCode.ISSUE_TOO_LARGE, "262,145 bytes"),
     ],
 )
-def test_unusable_content(tmp_path: Path, content: bytes, code: ExitCode, words: str) -> None:
+def test_unusable_content_is_refused(tmp_path: Path, content: bytes, code: ExitCode, words: str) -> None:
     path = tmp_path / "issue.md"
     path.write_bytes(content)
     error = failure(path)
@@ -96,11 +96,11 @@ def test_unusable_content(tmp_path: Path, content: bytes, code: ExitCode, words:
     assert str(path) in error.message
 
 
-def test_the_largest_issue_is_read(tmp_path: Path) -> None:
+def test_largest_allowed_issue_is_read(tmp_path: Path) -> None:
     assert len(read(tmp_path, b"Title\n" + b"x" * (MAX_BYTES - 6)).body) == MAX_BYTES - 6
 
 
-def test_unreadable_files(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     assert failure(tmp_path / "missing.md").message.endswith("does not exist")
     assert failure(tmp_path).message.endswith("is a directory")
     loop = tmp_path / "loop"
@@ -113,13 +113,13 @@ def test_unreadable_files(tmp_path: Path) -> None:
     assert {error.code for error in errors} == {ExitCode.ISSUE_UNREADABLE}
 
 
-def test_too_large_standard_input() -> None:
+def test_too_large_standard_input_is_refused() -> None:
     with pytest.raises(IssueError, match="standard input is more than 262,144 bytes") as caught:
         read_issue(Path("-"), stdin=io.BytesIO(b"x" * 1_000_000))
     assert caught.value.code == ExitCode.ISSUE_TOO_LARGE
 
 
-def test_labels_may_stand_above_the_title(tmp_path: Path) -> None:
+def test_labels_may_be_given_in_front_matter(tmp_path: Path) -> None:
     content = b"---\r\nlabels: [bug, 'type: shop']\r\nstate: OPEN\r\n---\r\n# Sum\r\n\r\nIt is 5.\r\n"
     issue = read(tmp_path, content)
     assert (issue.labels, issue.title, issue.body) == (("bug", "type: shop"), "Sum", "It is 5.")
@@ -129,6 +129,6 @@ def test_labels_may_stand_above_the_title(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"---\nSum\n", b"---\n\nSum\n\n---\nmore\n", b"---\na: [\n---\nSum\n", b"Sum\n---\n"]
 )
-def test_other_lines_of_dashes_are_the_issues_own(tmp_path: Path, content: bytes) -> None:
+def test_other_lines_of_dashes_are_part_of_the_issue(tmp_path: Path, content: bytes) -> None:
     assert read(tmp_path, content).labels == ()
     assert "Sum" in str(read(tmp_path, content))

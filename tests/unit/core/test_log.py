@@ -35,7 +35,7 @@ def records(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_json_lines() -> None:
+def test_json_records_have_level_logger_message_and_fields() -> None:
     stream = logged()
     logging.getLogger("jobs").warning("took %d s", 3, extra={"job": "j-1", "steps": 4, "resumed": False, "cap": None})
     (record,) = records(stream)
@@ -51,14 +51,14 @@ def test_json_lines() -> None:
     }
 
 
-def test_lines_for_people() -> None:
+def test_text_records_are_readable_lines() -> None:
     stream = logged("human")
     logging.getLogger("jobs").info("ready\nsteady", extra={"job": "j-1", "title": 'a "b" c'})
     assert stream.getvalue()[8:] == ' info jobs: ready\\nsteady job=j-1 title="a \\"b\\" c"\n'
 
 
 @pytest.mark.parametrize("form", ["human", "json"])
-def test_no_secret_gets_out(form: Format) -> None:
+def test_secrets_are_redacted(form: Format) -> None:
     stream = logged(form)
     log = logging.getLogger("publish")
     log.info("token %s", SECRET)
@@ -89,7 +89,7 @@ def test_a_record_cannot_forge_another_or_reach_the_terminal(form: Format) -> No
     assert not any(hidden in written for hidden in "\r\x1b\x07\u202e\u2028")
 
 
-def test_bodies_are_only_measured() -> None:
+def test_message_bodies_are_logged_as_lengths() -> None:
     stream = logged()
     logging.getLogger("model").info("asked", extra={"prompt": "private " * 100, "messages": ["private"]})
     (record,) = records(stream)
@@ -97,7 +97,7 @@ def test_bodies_are_only_measured() -> None:
     assert record["prompt"] == "<800 characters>"
 
 
-def test_long_texts_are_cut_and_say_so() -> None:
+def test_long_texts_are_cut_with_a_count() -> None:
     stream = logged()
     logging.getLogger("jobs").info("y" * 5_000)
     (record,) = records(stream)
@@ -105,7 +105,7 @@ def test_long_texts_are_cut_and_say_so() -> None:
     assert len(str(record["message"])) < 2_100
 
 
-def test_libraries_are_heard_from_warning_on() -> None:
+def test_libraries_log_from_warning_level() -> None:
     stream = logged(level=logging.DEBUG)
     logging.getLogger("httpx").debug("POST with headers and body")
     logging.getLogger("LiteLLM").warning("careful")

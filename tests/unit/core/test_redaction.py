@@ -106,32 +106,32 @@ RANDOM = sorted(name for name, secret in SECRETS.items() if len(secret) >= 36)
 
 
 @pytest.mark.parametrize("disguise", DISGUISES)
-def test_whole_secrets_in_disguise(disguise: str) -> None:
+def test_encoded_secrets_are_found(disguise: str) -> None:
     missed = [name for name, secret in SECRETS.items() if not Redactor([secret]).found(DISGUISES[disguise](secret))]
     assert missed == []
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_parts_of_random_secrets(part: str) -> None:
+def test_parts_of_random_secrets_are_found(part: str) -> None:
     missed = [name for name in RANDOM if not Redactor([SECRETS[name]]).found(f"see {PARTS[part](SECRETS[name])} end")]
     assert missed == []
 
 
-def test_the_corpus_is_as_large_as_promised() -> None:
+def test_number_of_encoded_secrets_is_as_documented() -> None:
     assert len(DISGUISES) >= 14
     assert len(SECRETS) * len(DISGUISES) + len(RANDOM) * len(PARTS) >= 300
 
 
 @given(st.integers(0, 2**32), st.integers(16, 120), st.sampled_from([ALPHANUMERIC, HEX, URL_SAFE]))
 @settings(max_examples=60, deadline=None)
-def test_any_generated_secret_in_any_disguise(seed: int, length: int, alphabet: str) -> None:
+def test_any_random_secret_in_any_encoding_is_found(seed: int, length: int, alphabet: str) -> None:
     rng = random.Random(seed)
     secret = drawn(rng, alphabet, length)
     name = rng.choice(sorted(DISGUISES))
     assert Redactor([secret]).found(DISGUISES[name](secret)), name
 
 
-def test_nothing_else_is_found() -> None:
+def test_ordinary_text_and_other_secrets_are_not_found() -> None:
     redactor = Redactor(SECRETS.values())
     root = Path(sysconfig.get_path("stdlib"))
     code = [file.read_text("utf-8", "replace")[:20_000] for file in sorted(root.glob("*.py"))[:40]]
@@ -152,13 +152,13 @@ def test_words_inside_a_key_are_not_secret() -> None:
     assert not redactor.found("see productiongatewayinternal")
 
 
-def test_words_are_not_guarded() -> None:
+def test_short_and_ordinary_values_are_not_treated_as_secrets() -> None:
     redactor = Redactor(["", "  ", "short", "anything", "postgresql://localhost:5432/agentfix"])
     assert not redactor.found("anything short in postgresql://localhost:5432/agentfix")
     assert redactor.redact("anything") == "anything"
 
 
-def test_of_a_url_the_password_is_guarded() -> None:
+def test_password_of_a_url_is_found() -> None:
     password = drawn(RNG, ALPHANUMERIC, 18)
     redactor = Redactor([f"postgresql://agent:{password}@db.example.org/agentfix"])
     assert redactor.found(f"connecting with {password}")
@@ -166,7 +166,7 @@ def test_of_a_url_the_password_is_guarded() -> None:
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_redacting_masks_and_keeps_the_rest(name: str) -> None:
+def test_redaction_masks_secrets_and_keeps_the_rest(name: str) -> None:
     secret = SECRETS[name]
     redactor = Redactor(SECRETS.values())
     assert redactor.redact(f"before {secret} after") == f"before {MASK} after"
@@ -179,7 +179,7 @@ def test_redacting_masks_and_keeps_the_rest(name: str) -> None:
         assert not redactor.found(shown)
 
 
-def test_what_cannot_be_masked_in_place_is_masked_whole() -> None:
+def test_compressed_secret_is_masked_as_a_whole() -> None:
     secret = SECRETS["ghp"]
     hidden = b64(gzip.compress(secret.encode()))
     shown = Redactor([secret]).redact(f"see {hidden}")
@@ -187,7 +187,7 @@ def test_what_cannot_be_masked_in_place_is_masked_whole() -> None:
     assert "encoded secret" in shown
 
 
-def test_values_cannot_be_shown_or_stored() -> None:
+def test_redactor_values_cannot_be_printed_or_pickled() -> None:
     redactor = Redactor([SECRETS["ghp"], SECRETS["rsa"]])
     assert repr(redactor) == "Redactor(2 values)"
     with pytest.raises(TypeError, match="not stored"):
@@ -195,7 +195,7 @@ def test_values_cannot_be_shown_or_stored() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_hostile_texts_end() -> None:
+def test_search_of_hostile_text_terminates() -> None:
     redactor = Redactor([SECRETS["ghp"]])
     bomb = b64(gzip.compress(b"\0" * 50_000_000))
     for text in (
@@ -209,7 +209,7 @@ def test_hostile_texts_end() -> None:
         assert not redactor.found(text)
 
 
-def test_short_pieces_do_not_count() -> None:
+def test_short_fragments_are_not_found() -> None:
     secret = drawn(random.Random(5), ALPHANUMERIC, 40)
     redactor = Redactor([secret])
     assert not any(redactor.found(secret[start : start + 6]) for start in range(34))

@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     tempfile.tempdir = before
 
 
-def test_it_is_gone_with_its_work(place: Path) -> None:
+def test_scratch_directory_is_removed_after_use(place: Path) -> None:
     def work() -> None:
         with scratch("work") as directory:
             (directory / "deep" / "er").mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_it_is_gone_with_its_work(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_swept_and_what_a_living_one_holds_is_not(place: Path) -> None:
+def test_sweep_removes_directories_of_dead_processes_only(place: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(place)]
     living, dying = (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
@@ -62,7 +62,7 @@ def test_what_a_killed_process_left_is_swept_and_what_a_living_one_holds_is_not(
     assert list(place.iterdir()) == []
 
 
-def test_nothing_of_others_is_touched(place: Path) -> None:
+def test_sweep_leaves_foreign_files_alone(place: Path) -> None:
     target = place / "precious"
     target.mkdir()
     (place / f"{PREFIX}link").symlink_to(target)

@@ -48,7 +48,7 @@ TITLES: list[tuple[str, TaskKind]] = [
 
 
 @pytest.mark.parametrize(("title", "kind"), TITLES)
-def test_titles(title: str, kind: TaskKind) -> None:
+def test_title_decides_the_kind(title: str, kind: TaskKind) -> None:
     assert kind_of(TaskSignals(title)).kind == kind
 
 
@@ -68,7 +68,7 @@ LABELS: list[tuple[tuple[str, ...], TaskKind]] = [
 
 
 @pytest.mark.parametrize(("labels", "kind"), LABELS)
-def test_labels(labels: tuple[str, ...], kind: TaskKind) -> None:
+def test_label_decides_the_kind(labels: tuple[str, ...], kind: TaskKind) -> None:
     """A label that names a place, not a sort of work, decides nothing."""
     assert kind_of(TaskSignals("The report", labels=labels)).kind == kind
 
@@ -76,27 +76,27 @@ def test_labels(labels: tuple[str, ...], kind: TaskKind) -> None:
 @pytest.mark.parametrize(
     ("work", "kind"), [("merge", "conflict"), ("checks", "ci"), ("pull request", "review"), ("issue", "feature")]
 )
-def test_where_the_work_is_comes_before_what_it_says(work: WorkType, kind: TaskKind) -> None:
+def test_kind_of_work_precedes_labels_and_title(work: WorkType, kind: TaskKind) -> None:
     assert kind_of(TaskSignals("feat: x", labels=("bug",) if work != "issue" else (), work=work)).kind == kind
 
 
-def test_what_was_asked_for_comes_first_except_on_a_merge() -> None:
+def test_requested_kind_wins_except_for_a_merge() -> None:
     assert kind_of(TaskSignals("x", work="checks", requested_kind="tests")).kind == "tests"
     assert kind_of(TaskSignals("x", work="merge", requested_kind="tests")).kind == "conflict"
 
 
-def test_words_of_the_request_come_before_the_title() -> None:
+def test_request_text_precedes_the_title() -> None:
     assert kind_of(TaskSignals("Sum is wrong", request="Add a test for it")).kind == "tests"
 
 
-def test_the_reason_is_the_end_of_a_sentence_and_bears_no_markup_of_others() -> None:
+def test_reason_completes_a_sentence_and_contains_no_foreign_markup() -> None:
     assert kind_of(TaskSignals("x", labels=("type: `bug",))).kind == "bug"
     assert kind_of(TaskSignals("feat: x")).reason == "its title begins with `feat:`"
     assert kind_of(TaskSignals("Sum")).reason == ""
     assert all(not example.kinded.reason.endswith(".") for example in examples())
 
 
-def test_where_red_can_be_expected() -> None:
+def test_failing_test_is_expected_for_some_kinds_only() -> None:
     task = Task.model_validate(
         {"repository": "r", "issue": {"title": "t", "body": ""}, "base": "0", "base_ref": "main", "slug": "t"}
     )
@@ -118,7 +118,7 @@ def test_where_red_can_be_expected() -> None:
         ("tests", "so", "a" * 40, "because so. The fix that they are for: `aaaaaaaaaa`."),
     ],
 )
-def test_people_are_told_what_it_was_taken_for(kind: TaskKind, reason: str, fix: str, said: str) -> None:
+def test_status_note_names_the_chosen_kind(kind: TaskKind, reason: str, fix: str, said: str) -> None:
     issue = Issue(title="t", body="")
     task = Task(repository="r", issue=issue, base="0", base_ref="main", slug="t", kind=kind, kind_reason=reason)
     note = note_of(task.model_copy(update={"fixed_by": fix}))

@@ -68,7 +68,7 @@ def test_every_letter_number_and_punctuation_mark_survives() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_people_can_write_in_their_script(script: str) -> None:
+def test_all_scripts_are_kept(script: str) -> None:
     text = unicodedata.normalize("NFC", SCRIPTS[script])
     assert visible(text) == VisibleText(text, 0)
     assert plain(text) == text
@@ -94,7 +94,7 @@ def test_emoji_lose_joiners_and_selectors_and_keep_their_pictures() -> None:
         "\ue000",
     ],
 )
-def test_hidden_characters_are_taken_out_and_counted(hidden: str) -> None:
+def test_hidden_characters_are_removed_and_counted(hidden: str) -> None:
     assert visible(f"a{hidden}b") == VisibleText("ab", len(hidden))
 
 
@@ -125,7 +125,7 @@ def test_hidden_characters_are_taken_out_and_counted(hidden: str) -> None:
         ("<!\u200b-- evil -->", ""),
     ],
 )
-def test_hidden_markup_is_taken_out_and_counted(written: str, shown: str) -> None:
+def test_hidden_markup_is_removed_and_counted(written: str, shown: str) -> None:
     assert visible(written) == VisibleText(shown, len(written) - len(shown))
 
 
@@ -145,17 +145,17 @@ def test_hidden_markup_is_taken_out_and_counted(written: str, shown: str) -> Non
         "| a | b |\n|---|---|\n| 1 | 2 |",
     ],
 )
-def test_what_the_page_shows_stays(written: str) -> None:
+def test_visible_text_is_kept(written: str) -> None:
     assert visible(written) == VisibleText(written, 0)
 
 
-def test_line_ends_become_one_kind() -> None:
+def test_line_ends_are_normalised() -> None:
     assert visible("a\r\nb\rc\u2028d\u0085e").text == "a\nb\nc\nd\ne"
 
 
 @given(st.text(st.sampled_from(list("<!->`~ \n\"'=abc[]()#&;:/?\\*|\u200b"))))
 @settings(max_examples=400)
-def test_only_ever_takes_away(text: str) -> None:
+def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
     shown, removed = visible(text)
     assert len(shown) == len(text) - removed
     remaining = iter(text)
@@ -177,7 +177,7 @@ def test_only_ever_takes_away(text: str) -> None:
     ids=lambda text: str(text)[:5],
 )
 @pytest.mark.timeout(20)
-def test_hostile_repetition_ends(text: str) -> None:
+def test_cleaning_hostile_repetition_terminates(text: str) -> None:
     assert visible(text).removed >= 0
 
 

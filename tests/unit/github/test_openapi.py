@@ -31,7 +31,7 @@ def described() -> None:
         pytest.skip(f"NOT TESTED against GitHub's description of its API: {found}")
 
 
-def test_every_call_is_described() -> None:
+def test_every_call_is_in_the_github_description() -> None:
     found = operations()
     assert not isinstance(found, str)
     rows = {call.title for call in CALLS if call.method != "GIT" and not call.text and call.source != UNDOCUMENTED}
@@ -54,7 +54,7 @@ def test_every_call_is_described() -> None:
         (REQUEST_REVIEWERS, {}, {"team_reviewers": ["core"]}),
     ],
 )
-def test_what_github_takes_passes(call: Call, query: dict[str, str], body: dict[str, Any] | None) -> None:
+def test_valid_requests_pass(call: Call, query: dict[str, str], body: dict[str, Any] | None) -> None:
     assert list(wrong_request(call, query, body)) == []
 
 
@@ -72,14 +72,14 @@ def test_what_github_takes_passes(call: Call, query: dict[str, str], body: dict[
         (GET_ISSUE, {}, {"number": 1}, "takes no body"),
     ],
 )
-def test_what_github_does_not_take_is_noticed(
+def test_invalid_requests_are_reported(
     call: Call, query: dict[str, str], body: dict[str, Any] | None, words: str
 ) -> None:
     found = list(wrong_request(call, query, body))
     assert any(words in each for each in found), found
 
 
-def test_an_answer_that_github_does_not_give_is_noticed() -> None:
+def test_invalid_answers_are_reported() -> None:
     assert list(wrong_answer(GET_ISSUE, 404, {"message": "Not Found"})) == []
     assert "without a message" in "".join(wrong_answer(GET_ISSUE, 404, {}))
     assert "published are" in "".join(wrong_answer(GET_ISSUE, 202, {}))
@@ -87,7 +87,7 @@ def test_an_answer_that_github_does_not_give_is_noticed() -> None:
     assert "number" in "".join(wrong_answer(GET_ISSUE, 200, {"number": "one"}))
 
 
-def test_no_model_is_given_a_field_that_it_does_not_have() -> None:
+def test_models_get_only_fields_they_define() -> None:
     from githubkit_schemas.latest import models
 
     with pytest.raises(AssertionError, match="Issue has no assignee"):
