@@ -113,6 +113,9 @@ def _list(api: ServerApi, arguments: argparse.Namespace) -> None:
         print(plain(line))
 
 
+_NEEDED = {"worker": "for a worker", "pull_requests": "until a pull request is merged or closed"}
+
+
 def _show(api: ServerApi, arguments: argparse.Namespace) -> None:
     if arguments.patch:
         sys.stdout.flush()
@@ -134,7 +137,9 @@ def _show(api: ServerApi, arguments: argparse.Namespace) -> None:
         "branch": job["branch"] or "-",
         "model": job["model"] or "-",
         "state": job["state"] + (f": {job['reason']}" if job["reason"] else ""),
-        "queue": f"place {waiting['place']} of {waiting['of']}" if waiting else "",
+        "queue": f"place {waiting['place']} of {waiting['of']} that wait {_NEEDED[waiting['waiting_for']]}"
+        if waiting
+        else "",
         "verdict": job["verdict"] or "-",
         "pull": job["pull_request"] or "-",
         "cost": f"${job['cost']} of ${job['limits']['usd']} in {job['usage']['calls']} model calls",

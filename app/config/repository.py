@@ -212,7 +212,7 @@ class RepoConfig(Record):
         default=(), description="If set, only these people may start a job; they need write access too."
     )
     max_open_pull_requests: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        default=None, description="Maximum number of the bot's open pull requests."
+        default=None, description="Maximum number of the bot's open pull requests; further issues wait."
     )
     urgent_labels: Labels = Field(
         default=("P0", "priority: high"), description="Labels of issues whose jobs come before others."

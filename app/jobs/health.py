@@ -125,6 +125,7 @@ def _waiting_jobs(db: Connection, now: datetime) -> list[WaitingJob]:
     job = (jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.owner, jobs.c.updated_at)
     place = (job_contexts.c.repository, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.lease_until)
     query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
+    query = query.where(job_contexts.c.waiting_for != "pull_requests")
     return [_waiting_job(row, now) for row in db.execute(query).mappings()]
 
 

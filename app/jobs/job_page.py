@@ -56,6 +56,11 @@ class JobPage:
         return self.listed.state in FINAL
 
     @property
+    def waits(self) -> bool:
+        """True if the job may be waiting for its turn."""
+        return self.listed.state == "queued" and self.listed.owner is None
+
+    @property
     def may_be_stopped(self) -> bool:
         return self.job_context is not None and not self.final and not self.listed.stop_requested
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -21,6 +21,15 @@ POSTED_STATES = timedelta(minutes=10)
 ACTIVE = job_contexts.c.active_key > ""
 """Not just `IS NOT NULL`, which SQLite reads the whole table for."""
 BOTH = jobs.join(job_contexts, job_contexts.c.job == jobs.c.id)
+AHEAD = timedelta(minutes=30)
+"""How much earlier a job seems to have been requested for each step of its priority. So a job that waits long enough
+comes before every newer one, whatever their priorities."""
+IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
+"""The order in which waiting jobs are claimed."""
+WAITS_FOR_PULL_REQUESTS: Final = sa.and_(
+    job_contexts.c.waiting_for == "pull_requests", jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False)
+)
+"""True for a job that waits until fewer of its repository's pull requests are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ class JobWithContext:
     """The state that was last posted to GitHub."""
     posted_at: float = 0.0
     waiting_for: WaitingFor = ""
-    """What a paused job is waiting for."""
+    """What a paused or queued job is waiting for."""
 
     @property
     def job(self) -> Job:
@@ -70,13 +79,9 @@ class JobQueries:
 
     def active_jobs(self, installation: int | None = None, repository: int | None = None) -> tuple[JobWithContext, ...]:
         """The unfinished jobs of a repository or an installation, or of the whole server."""
-        found = self._all(ACTIVE)
+        found = self._all(ACTIVE, *(() if repository is None else (job_contexts.c.repository == repository,)))
         places = ((each, each.job_context.issue_ref) for each in found)
-        return tuple(
-            each
-            for each, place in places
-            if installation in {None, place.installation} and repository in {None, place.repository}
-        )
+        return tuple(each for each, place in places if installation in {None, place.installation})
 
     def follow_up_count(self, repository: int, number: int) -> int:
         """How often the bot has followed up on this pull request without being asked."""
@@ -91,7 +96,16 @@ class JobQueries:
 
     def without_base_commit(self) -> tuple[JobWithContext, ...]:
         """Jobs whose base commit has not been fetched yet."""
-        return self._all(job_contexts.c.ready.is_(False), jobs.c.state.in_(WORKED_ON))
+        waits = job_contexts.c.waiting_for == "pull_requests"
+        return self._all(job_contexts.c.ready.is_(False), jobs.c.state.in_(WORKED_ON), sa.not_(waits))
+
+    def waiting_for_pull_requests(self, repository: int | None = None) -> tuple[tuple[str, JobContext], ...]:
+        """The jobs, in turn, that wait until fewer pull requests are open, in one repository or in all."""
+        where = () if repository is None else (job_contexts.c.repository == repository,)
+        query = sa.select(job_contexts.c.job, job_contexts.c.context).select_from(BOTH)
+        with self._engine.connect() as db:
+            rows = db.execute(query.where(WAITS_FOR_PULL_REQUESTS, *where).order_by(*IN_TURN)).all()
+        return tuple((row.job, JobContext.model_validate(row.context)) for row in rows)
 
     def handed_over_jobs(self) -> tuple[JobWithContext, ...]:
         """Jobs whose work is done and whose effects are being published."""

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection, Engine
 from app.core.job import STREAMED, JobState, ProgressKind
 from app.core.money import MicroUSD
 from app.jobs.outbox_tables import effects, receipts
-from app.jobs.store import ProgressRow
+from app.jobs.store import ProgressRow, WaitingFor
 from app.jobs.tables import job_contexts, jobs, progress
 from app.llm.sql_ledger import calls
 
@@ -44,6 +44,7 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     _NUMBER.label("number"),
     job_contexts.c.context["login"].as_string().label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
+    job_contexts.c.waiting_for,
     jobs.c.verdict,
     jobs.c.result["url"].as_string().label("url"),
     COST.label("cost"),
@@ -72,6 +73,7 @@ class JobSummary:
     verdict: str
     url: str
     cost: MicroUSD
+    waiting_for: WaitingFor = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,7 @@ def job_summary(row: sa.RowMapping) -> JobSummary:
         verdict=row["verdict"],
         url=row["url"] or "",
         cost=int(row["cost"]),
+        waiting_for=row["waiting_for"] or "",
     )
 
 

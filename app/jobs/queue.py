@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -22,16 +22,14 @@ from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import MicroUSD
 from app.jobs.context import JobContext
 from app.jobs.daily_budget import DailyBudget, DayCaps
-from app.jobs.job_queries import ACTIVE, BOTH, WORKED_ON
+from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, WAITS_FOR_PULL_REQUESTS, WORKED_ON
 from app.jobs.process_owner import is_gone
+from app.jobs.store import WaitingFor
 from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
-AHEAD = timedelta(minutes=30)
-"""How much earlier a job seems to have been requested for each step of its priority. So a job that waits long enough
-comes before every newer one, whatever their priorities."""
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
 LOOK_FOR_MONEY = timedelta(minutes=1)
@@ -63,12 +61,16 @@ class JobClaim:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A waiting job's place, from 1, and for how long it waits since it was admitted."""
+    """A waiting job's place, from 1, and for how long it waits since it was admitted.
+
+    A job that waits for `pull_requests` has its place among those of its repository.
+    """
 
     place: int
     of: int
     waiting: timedelta
     urgent: bool
+    waiting_for: WaitingFor = ""
 
 
 class JobQueue:
@@ -80,9 +82,18 @@ class JobQueue:
         self._caps = caps or DayCaps()
 
     def admit(
-        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int = ORDINARY, ready: bool = False
+        self,
+        job: Job,
+        job_context: JobContext,
+        trigger: TriggerRow,
+        *,
+        priority: int = ORDINARY,
+        ready: bool = False,
+        waits: str = "",
     ) -> str:
         """Store a new job together with its trigger and return its id.
+
+        With `waits`, which people read, the job waits until pull requests are merged or closed.
 
         Returns an empty text if the trigger was already decided, or if the job was requested by a program
         (`app.jobs.requests`) and has ended meanwhile. If the issue already has an active job, returns that job's id:
@@ -90,12 +101,14 @@ class JobQueue:
         """
         for _ in range(8):
             try:
-                return self._admit(job, job_context, trigger, priority=priority, ready=ready)
+                return self._admit(job, job_context, trigger, priority=priority, ready=ready, waits=waits)
             except IntegrityError:  # another job was admitted at the same moment; the next try sees it
                 continue
         raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
 
-    def _admit(self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int, ready: bool) -> str:
+    def _admit(
+        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int, ready: bool, waits: str
+    ) -> str:
         now = self._clock()
         place = job_context.issue_ref
         with writing(self.engine) as db:
@@ -108,14 +121,19 @@ class JobQueue:
             if not insert_trigger(db, trigger, f"job {job.id}", job.id):
                 return ""
             failpoint("job.admitting")
-            row = {"key": active_key(job_context), "state": "queued", "job": job.model_dump(mode="json")}
+            row = {
+                "key": active_key(job_context),
+                "state": "queued",
+                "job": job.model_dump(mode="json"),
+                "reason": waits,
+            }
             if requested is None:
                 db.execute(jobs.insert().values(id=job.id, **row, created_at=now, updated_at=now))
             else:
-                db.execute(jobs.update().where(jobs.c.id == job.id).values(**row, reason="", updated_at=now))
+                db.execute(jobs.update().where(jobs.c.id == job.id).values(**row, updated_at=now))
             there = {"repository": place.repository, "number": place.number, "active_key": active_key(job_context)}
             how = {"context": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
-            how["actor"] = paid_by(job, job_context)
+            how |= {"actor": paid_by(job, job_context), "waiting_for": "pull_requests" if waits else ""}
             db.execute(job_contexts.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
         failpoint("job.admitted")
         return job.id
@@ -260,16 +278,37 @@ class JobQueue:
             return frozenset(db.execute(query).scalars())
 
     def place(self, job_id: str) -> QueuePlace | None:
-        """The job's place among those that wait for a worker; None if it does not wait for one."""
+        """The job's place among those that wait for the same; None if it does not wait for its turn."""
         now = self._clock()
+        mine = sa.select(job_contexts.c.repository, job_contexts.c.waiting_for).where(job_contexts.c.job == job_id)
         query = sa.select(jobs.c.id, job_contexts.c.priority, job_contexts.c.created_at).select_from(BOTH)
         with self.engine.connect() as db:
-            rows = db.execute(query.where(waits_for_worker(now)).order_by(*IN_TURN)).all()
+            found = db.execute(mine).first()
+            if found is None:
+                return None
+            here = (WAITS_FOR_PULL_REQUESTS, job_contexts.c.repository == found.repository)
+            same = here if found.waiting_for == "pull_requests" else (waits_for_worker(now),)
+            rows = db.execute(query.where(*same).order_by(*IN_TURN)).all()
         for place, row in enumerate(rows, 1):
             if row.id == job_id:
-                waiting = max(now.timestamp() - row.created_at, 0.0)
-                return QueuePlace(place, len(rows), timedelta(seconds=waiting), urgent=row.priority <= URGENT)
+                waiting = timedelta(seconds=max(now.timestamp() - row.created_at, 0.0))
+                return QueuePlace(place, len(rows), waiting, row.priority <= URGENT, found.waiting_for)
         return None
+
+    def end_wait(self, job_id: str, base: str) -> bool:
+        """Let a job go on that waited for pull requests, from this commit of its base branch unless that is empty."""
+        now = self._clock()
+        with writing(self.engine) as db:
+            mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.waiting_for != "")
+            if db.execute(mine.values(waiting_for="")).rowcount != 1:
+                return False
+            kept = Job.model_validate(db.execute(sa.select(jobs.c.job).where(jobs.c.id == job_id)).scalar_one())
+            if base:
+                kept = kept.model_copy(update={"task": kept.task.model_copy(update={"base": base})})
+            values = {"job": kept.model_dump(mode="json"), "reason": "", "updated_at": now}
+            db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
+        failpoint("job.waited")
+        return True
 
     def stop_reason(self, job_id: str) -> str:
         """Why the job was asked to stop; empty if it was not."""
@@ -360,16 +399,12 @@ class JobQueue:
         db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
 
 
-IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
-"""The order in which waiting jobs are claimed."""
-
-
 def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
     """True for a job that a worker could claim now, if all limits allowed it."""
     free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
     due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
     needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
-    return sa.and_(free, *due, *needs_work)
+    return sa.and_(free, *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
 
 
 def _held(now: datetime) -> sa.ColumnElement[bool]:

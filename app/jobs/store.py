@@ -16,7 +16,8 @@ from app.jobs.renamed_tables import has_former_names, rename_tables
 from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, verdict_of, writing
 
 Clock = Callable[[], datetime]
-WaitingFor = Literal["", "money"]
+WaitingFor = Literal["", "money", "pull_requests"]
+"""Nothing, a higher budget, or that one of the repository's open pull requests is merged or closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ class StatusView:
     """True if a workflow run does the work: it reads no messages, and keeps nothing for the next run."""
     waiting_for: WaitingFor = ""
     """What a paused job needs before it can continue."""
+    place: tuple[int, int] | None = None
+    """Its place among the jobs that wait like it, and how many they are."""
     warned: tuple[str, ...] = ()
     """Limits that are nearly reached."""
     kept: str = KEPT_ON_SERVER
@@ -172,11 +174,18 @@ def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
             yield inline(reason)
         case _:
             yield "\n".join(_stages(view))
-            yield inline(reason)
+            yield inline(f"{reason} {_turn(view)}".strip())
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
         yield f"The draft, which is not verified yet: {view.draft}"
+
+
+def _turn(view: StatusView) -> str:
+    """When it goes on, for a job that waits for pull requests."""
+    if view.place is None:
+        return ""
+    return f"It goes on when one is merged or closed; it is number {view.place[0]} of {view.place[1]} that wait here."
 
 
 def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:

@@ -120,6 +120,13 @@ class StatusUpdater:
             posted = self._outbox.status(status_key(view.job.id)) is not None
             yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
 
+    def _place(self, each: JobWithContext) -> tuple[int, int] | None:
+        if each.waiting_for != "pull_requests" or each.row.state != "queued":
+            return None
+        waiting = self._job_queries.waiting_for_pull_requests(each.job_context.issue_ref.repository)
+        order = [job for job, _ in waiting]
+        return (order.index(each.job.id) + 1, len(order)) if each.job.id in order else None
+
     def _draft(self, each: JobWithContext) -> str:
         draft = self._outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
         return draft.receipt.url if draft is not None and draft.receipt is not None else ""
@@ -144,6 +151,7 @@ class StatusUpdater:
             workflow=bool(self._page),
             kept=self._kept,
             waiting_for=each.waiting_for,
+            place=self._place(each),
             warned=tuple(
                 row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),

@@ -56,7 +56,7 @@ class IssueState(Record):
     """For an issue: the open pull request that will close it."""
     linked_is_ours: bool = False
     open_pull_requests: int = 0
-    """The number of the bot's own open pull requests in the repository."""
+    """The number of the bot's pull requests in the repository that are open, or that active jobs will open."""
     job: str = ""
     """The newest job of this issue or pull request."""
     job_state: JobState | None = None

@@ -57,6 +57,7 @@ class EventHandler:
         self._change_notifications = ChangeNotifications(stores, self._job_creator, defaults.operator)
         self._operator = defaults.operator
         self._new_installations: set[int] = set()
+        self._closed: set[int] = set()
 
     async def handle(self, event: Event) -> str:
         """Handle an event and return a short outcome.
@@ -91,6 +92,11 @@ class EventHandler:
         installations, self._new_installations = tuple(sorted(self._new_installations)), set()
         return installations
 
+    def take_closed(self) -> frozenset[int]:
+        """Repositories in which a pull request was merged or closed, for which jobs may wait."""
+        repositories, self._closed = frozenset(self._closed), set()
+        return repositories
+
     async def _load_and_act(self, event: Local) -> str:
         repo_context = await self._fact_loader.open(event)
         if repo_context is None:
@@ -102,6 +108,8 @@ class EventHandler:
         if isinstance(event, TriggerEvent | ChecksFailed):
             return await self._answer_once(event, repo_context)
         if isinstance(event, PullRequestChanged):
+            if event.change == "closed":
+                self._closed.add(event.repository.id)
             await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.bot.user)
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo_context)

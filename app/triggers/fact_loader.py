@@ -35,6 +35,7 @@ from app.triggers.events import (
     digest,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.open_branches import branches_in_use
 from app.triggers.permission import RequesterStatus, refusal
 from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
@@ -210,9 +211,10 @@ class FactLoader:
             if linked:
                 more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_identity}
         if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
-            more["open_pull_requests"] = sum(
-                each.author == bot_identity for each in await repo_context.readers.pulls.open()
-            )
+            queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
+            pulls = await repo_context.readers.pulls.open()
+            in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_identity, but=number)
+            more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
 
     async def _turn(

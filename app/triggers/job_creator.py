@@ -28,6 +28,7 @@ from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
 from app.triggers.events import SignedText
 from app.triggers.job_draft import JobDraft, as_before, kind_of_order
+from app.triggers.open_branches import is_full, limit_reached
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.reply_poster import ReplyPoster
 from app.triggers.stores import ServerDefaults, Stores
@@ -183,16 +184,26 @@ class JobCreator:
 
     async def _admit(self, draft: JobDraft, trigger_context: TriggerContext) -> str:
         job, job_context = draft.job(), draft.job_context()
-        admitted = await asyncio.to_thread(self._keep, job, job_context, trigger_context, urgent=draft.urgent)
+        state, waits = trigger_context.found.state, ""
+        if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
+            waits = limit_reached(job_context)
+            if not self._defaults.waits:
+                words = replies.refused(waits)
+                return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply limit", words)
+        admitted = await asyncio.to_thread(
+            self._keep, job, job_context, trigger_context, urgent=draft.urgent, waits=waits
+        )
         if not admitted:
             return "decided before"
         if admitted != job.id:
             raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
 
-    def _keep(self, job: Job, job_context: JobContext, trigger_context: TriggerContext, *, urgent: bool) -> str:
+    def _keep(
+        self, job: Job, job_context: JobContext, trigger_context: TriggerContext, *, urgent: bool, waits: str
+    ) -> str:
         priority = URGENT if urgent else PRIORITIES.get(job_context.aim, ORDINARY)
-        admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority)
+        admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority, waits=waits)
         if admitted == job.id and job_context.target is not None:
             self._greet(job, job_context, job_context.target)
         return admitted

@@ -306,15 +306,6 @@ def commits_of_a_fork(context: RuleContext) -> Decision | None:
     return Reply(rule="commits_of_a_fork", text=text)
 
 
-def too_many_pull_requests(context: RuleContext) -> Decision | None:
-    most = context.config.max_open_pull_requests if isinstance(context.config, RepoConfig) else None
-    opens = context.starts and destination(context) != "same_branch" and not context.state.linked_is_ours
-    if most is None or not opens or context.state.open_pull_requests < most:
-        return None
-    are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
-    return _visible("too_many_pull_requests", f"{are} open, which is the limit here.")
-
-
 RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
     foreign_installation,
     withdrawn,
@@ -333,7 +324,6 @@ RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
     nothing_to_act_on,
     only_our_pull_request,
     commits_of_a_fork,
-    too_many_pull_requests,
 )
 
 

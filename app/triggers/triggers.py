@@ -9,6 +9,7 @@ from app.triggers.event_handler import EventHandler
 from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import Poller
 from app.triggers.program_requests import ProgramRequests
+from app.triggers.pull_request_limit import PullRequestLimit
 from app.triggers.stores import Mirror, ServerDefaults, Stores
 
 
@@ -20,6 +21,7 @@ class TriggerLoops:
         self.handler = EventHandler(github_clients, stores, defaults)
         registration = AppRegistration(connection) if isinstance(connection, AppConnection) else None
         self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
+        self._limit = PullRequestLimit(github_clients, stores, defaults.operator)
         self._stock = BaseCommitFetcher(github_clients, stores, mirror)
         self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
         self._inflow = DeliveryWorker(
@@ -41,6 +43,12 @@ class TriggerLoops:
     async def fetch_base_commits(self) -> int:
         """Fetch base commits of admitted jobs; returns the number of jobs."""
         return await self._stock.fetch_due()
+
+    async def end_waits(self) -> int:
+        """Let jobs go on that waited until pull requests were merged or closed; returns how many."""
+        for repository in self.handler.take_closed():
+            self._limit.look_at(repository)
+        return await self._limit.release_due()
 
     async def reconcile_when_due(self) -> None:
         await self._program_requests.end_given_up()

@@ -47,11 +47,12 @@ def a_configuration_on_a_branch_does_not_count(place: E2ERepository) -> None:
 
 def enough_pull_requests_are_open(place: E2ERepository) -> None:
     place.configure("max_open_pull_requests: 1\n")
-    place.opens_pull("agent-fix/issue-9-other", FIXED, by=place.world.bot)
+    place.thinks(fixes)
+    other = place.opens_pull("agent-fix/issue-9-other", FIXED, by=place.world.bot)
     place.labels()
-    place.told("Nothing was started", "1 agent-fix pull request is open, which is the limit here")
-    place.labels(label="agent-fix")
-    assert place.job() is None
+    place.told("1 agent-fix pull request is open or in progress, which is the limit here", "number 1 of 1 that wait")
+    place.closes(other)
+    assert place.pull(2)
 
 
 def the_signed_text_counts(place: E2ERepository) -> None:

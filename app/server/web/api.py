@@ -182,8 +182,7 @@ def start(change: Changing, new: NewJob) -> Started:
 @router.get("/jobs/{job}", responses=documented(404), summary="Show a job")
 def show(_: Reader, parts: Parts, job: JobName) -> JobDetails:
     page = parts.page(job)
-    waits = page.listed.state == "queued" and page.listed.owner is None
-    return details(page, parts.actions.place(job) if waits else None)
+    return details(page, parts.actions.place(job) if page.waits else None)
 
 
 @router.get("/jobs/{job}/log", responses=documented(404), summary="Read a job's log")

@@ -1,7 +1,7 @@
 """Builds the answers of the API from what is stored."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -60,6 +60,7 @@ def _listed(job: JobSummary) -> dict[str, Any]:
         "updated_at": job.updated_at,
         "at_work": job.owner is not None,
         "stop_requested": job.stop_requested,
+        "waiting_for": job.waiting_for or None,
     }
 
 
@@ -74,7 +75,12 @@ def details(page: JobPage, queue: QueuePlace | None = None) -> JobDetails:
     position = None
     if queue is not None:
         seconds = int(queue.waiting.total_seconds())
-        position = QueuePosition(place=queue.place, of=queue.of, waiting_seconds=seconds, urgent=queue.urgent)
+        waits: Literal["pull_requests", "worker"] = (
+            "pull_requests" if queue.waiting_for == "pull_requests" else "worker"
+        )
+        position = QueuePosition(
+            place=queue.place, of=queue.of, waiting_seconds=seconds, urgent=queue.urgent, waiting_for=waits
+        )
     return JobDetails(
         **_listed(page.listed),
         base=page.job.task.base,

@@ -175,12 +175,16 @@ class PlanAnswer(PlanAuthor):
 
 
 class QueuePosition(ApiBody):
-    """A waiting job's place, from 1, and since when it waits. A job gains priority with age."""
+    """A waiting job's place, from 1, and since when it waits. A job gains priority with age.
+
+    One that waits for `pull_requests` goes on when one of its repository is merged or closed.
+    """
 
     place: int
     of: int
     waiting_seconds: int
     urgent: bool
+    waiting_for: Literal["worker", "pull_requests"]
 
 
 class ListedJob(ApiBody):
@@ -202,6 +206,9 @@ class ListedJob(ApiBody):
     updated_at: datetime
     at_work: bool
     stop_requested: bool
+    waiting_for: Literal["money", "pull_requests"] | None = Field(
+        description="What it needs to go on: a higher budget, or fewer open pull requests."
+    )
 
 
 class JobListBody(ApiBody):
@@ -279,7 +286,7 @@ class JobDetails(ListedJob):
     effects: list[EffectJson]
     attempts: int
     crashes: int
-    queue: QueuePosition | None = Field(description="Null for a job that does not wait for a worker.")
+    queue: QueuePosition | None = Field(description="Null for a job that does not wait for its turn.")
 
 
 class LogLine(ApiBody):

@@ -105,6 +105,7 @@ class DashboardPages:
             form_id=new_job_id(),
             versions=await asyncio.to_thread(self._actions.plans.of, job),
             approvable=may_be_approved(page.listed.state, page.listed.aim),
+            place=await asyncio.to_thread(self._actions.place, job) if page.waits else None,
             links=self._links(page),
             change=(change or b"").decode("utf-8", "replace"),
             model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),

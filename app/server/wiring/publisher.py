@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
@@ -107,7 +107,12 @@ def build_publisher(
     return PublisherContext(
         server_context=server_context,
         login=login,
-        trigger_loops=TriggerLoops(connection, stores_of(server_context), server_context.mirror, defaults_of(settings)),
+        trigger_loops=TriggerLoops(
+            connection,
+            stores_of(server_context),
+            server_context.mirror,
+            replace(defaults_of(settings), waits=not page),
+        ),
         publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process()),
         finalizer=JobFinalizer(
             server_context.store(),
@@ -153,4 +158,5 @@ def defaults_of(settings: Settings) -> ServerDefaults:
         lessons=settings.lessons != "off",
         budget=Budget(usd=settings.budget),
         allowed_apps=settings.allowed_apps,
+        operator=settings.defaults,
     )

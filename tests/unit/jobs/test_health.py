@@ -70,6 +70,15 @@ def test_a_job_whose_base_never_comes(server: Server) -> None:
     assert server.after(12) == ("job1", 12.0)
 
 
+def test_a_job_that_waits_for_pull_requests_does_not(server: Server) -> None:
+    where = issue_ref(1, 2)
+    server.queue.admit(job("job1", where), job_context(where), trigger("job1", where), ready=True, waits="Too many.")
+    assert server.after(100) is None
+    assert server.health.figures().oldest_queued == 0.0
+    assert server.queue.end_wait("job1", "")
+    assert server.after(11) == ("job1", 11.0)
+
+
 def test_a_job_that_is_worked_on_does_not_however_long_it_takes(server: Server) -> None:
     server.admit(1)
     claim = server.claim()

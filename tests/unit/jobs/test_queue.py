@@ -12,9 +12,9 @@ from sqlalchemy.engine import Engine
 from app.config.repository import RepoConfig
 from app.core.job import Budget, JobState
 from app.jobs.daily_budget import DailyBudget
-from app.jobs.job_queries import POSTED_STATES, JobQueries
+from app.jobs.job_queries import AHEAD, POSTED_STATES, JobQueries
 from app.jobs.messages import JobMessages
-from app.jobs.queue import AHEAD, LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits, QueuePlace
+from app.jobs.queue import LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits, QueuePlace
 from app.jobs.store import JobRow, JobStore
 from app.jobs.triggers import TriggerLog
 from app.llm.base import Usage

@@ -311,15 +311,6 @@ def test_other_peoples_pull_requests_are_not_rebased_and_their_ci_is_not_started
     assert order(ask(on_pull_request(f"/agent {verb}"), state(pull=OURS))).aim == verb
 
 
-def test_the_limit_of_open_pull_requests_is_kept() -> None:
-    config = RepoConfig(max_open_pull_requests=2)
-    full = {"open_pull_requests": 2}
-    assert skipped(ask(label(), state(**full), config=config)) == ("too_many_pull_requests", True)
-    assert order(ask(label(), state(open_pull_requests=1), config=config))
-    assert order(ask(on_pull_request("/agent fix"), state(pull=OURS, **full), config=config))
-    assert order(ask("/agent ask why?", state(**full), config=config))
-
-
 @pytest.mark.parametrize(
     ("head", "destination"),
     [

@@ -268,14 +268,6 @@ async def test_a_reason_is_given_where_nothing_is_begun(harness: EventHarness, h
     assert harness.answer.startswith("Nothing was started: ")
 
 
-async def test_no_more_pull_requests_than_the_repository_wants(harness: EventHarness) -> None:
-    harness.configure("max_open_pull_requests: 1\n")
-    harness.our_pull()
-    await harness.says("/agent fix")
-    assert not harness.jobs()
-    assert "the limit here" in harness.answer
-
-
 async def test_an_archived_repository_gets_no_comment(harness: EventHarness) -> None:
     harness.repo.archived = True
     await harness.labels()
