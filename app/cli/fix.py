@@ -36,7 +36,7 @@ from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import RepositoryInspection, inspect, note_about, origin_url, slug, top_level
-from app.verify.gates.protected import allowed_path
+from app.verify.gates.protected_paths import allowed_path
 
 MAX_EARLIER = 200
 """Jobs among which failed attempts are looked for."""

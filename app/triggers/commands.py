@@ -19,7 +19,7 @@ from app.core.record import Record
 from app.core.task import TaskKind
 from app.core.task_kind import ASKABLE
 from app.core.text import visible
-from app.verify.gates.protected import allowed_path
+from app.verify.gates.protected_paths import allowed_path
 
 CommandName = Literal[
     "fix",

@@ -27,7 +27,7 @@ from app.triggers.events import (
 )
 from app.triggers.notifications import decide_notification
 from app.triggers.permission import RequesterStatus, refusal
-from app.verify.gates.protected import is_configured
+from app.verify.gates.protected_paths import is_configured
 
 LABEL: Final = "agent-fix"
 PROMPT_LABEL: Final = "agent-fix:"

@@ -33,9 +33,9 @@ from app.verify.detect import find_suite
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.bandit import security_scan
 from app.verify.gates.configured import ConfiguredGates
 from app.verify.gates.lint import lint
+from app.verify.gates.security_scan import security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
 from app.verify.proof import Prover, unexamined

@@ -6,16 +6,16 @@ from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
 from app.verify.gates.conflicts import conflicts
-from app.verify.gates.hidden import hidden_characters
-from app.verify.gates.kinds import file_kinds
-from app.verify.gates.manifests import manifests
-from app.verify.gates.only_tests import tests_alone
-from app.verify.gates.protected import protected_paths
+from app.verify.gates.dependencies import dependencies
+from app.verify.gates.file_kinds import file_kinds
+from app.verify.gates.hidden_characters import hidden_characters
+from app.verify.gates.protected_paths import protected_paths
 from app.verify.gates.secret_lines import secret_lines
 from app.verify.gates.shadowing import shadowing
 from app.verify.gates.size import refused_files, size
 from app.verify.gates.syntax import syntax
 from app.verify.gates.test_configuration import running_tests
+from app.verify.gates.tests_alone import tests_alone
 from app.verify.gates.weaker_tests import weaker_tests
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
@@ -41,7 +41,7 @@ def static_gates(
     alone = (tests_alone(candidate),) if only_tests else ()
     if first[0].outcome == "blocked":
         return (*first, *alone)
-    rest = (syntax, secret_lines, hidden_characters, manifests, running_tests, weaker_tests)
+    rest = (syntax, secret_lines, hidden_characters, dependencies, running_tests, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
     shadows = shadowing(candidate, installed)
     return (*first, *alone, *resolved, shadows, *(examine(candidate) for examine in rest))

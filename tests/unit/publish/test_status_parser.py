@@ -8,7 +8,7 @@ from app.core.job import JobState
 from app.core.plan_text import parse_plan_file
 from app.github.markers import marked
 from app.publish.status_parser import StatusCommentState, read_status
-from app.publish.status_text import render_status
+from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, render_status
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import PLAN, STATES, result, view
 
@@ -30,12 +30,33 @@ def test_every_state_is_read_as_it_was_told(state: JobState) -> None:
 POSTED = {
     "### ⏳ Waiting for its turn": "queued",
     "### ✋ A plan waits for your approval": "awaiting_approval",
+    "### 🧭 A plan, for you to approve": "answered",
+    "### 💥 It did not work out": "error",
+    "### ⏳ Queued": "queued",
+    "### 🧭 Making a plan": "planning",
+    "### ✋ The plan is waiting for your approval": "awaiting_approval",
     "### 🔧 Working on it": "working",
+    "### 🔬 Verifying the change": "verifying",
+    "### 📤 Publishing": "publishing",
     "### ⏸️ Paused": "paused",
+    "### ❓ A question first": "needs_input",
     "### 🚀 A draft pull request is open": "pr_opened",
+    "### 🚀 The pull request is up to date": "pr_updated",
+    "### 💬 Answer": "answered",
+    "### 🤷 Nothing was changed": "no_change",
     "### 🔴 The change did not pass verification": "verification_failed",
+    "### 💸 A limit was reached": "limit_reached",
+    "### ⏹️ Stopped": "stopped",
+    "### 🔒 No access": "no_access",
+    "### 💥 Job failed": "error",
+    "### ❓ Questions first": "needs_input",
+    "### 🧭 A plan for your approval": "answered",
 }
 """Headlines of comments that stand on GitHub already; a new wording has to leave them readable."""
+
+
+def test_every_headline_of_today_is_kept_readable() -> None:
+    assert {f"### {headline}" for headline in (*HEADLINES.values(), QUESTIONS, PLANNED)} <= POSTED.keys()
 
 
 @pytest.mark.parametrize(("headline", "state"), POSTED.items())

@@ -4,11 +4,11 @@ import pytest
 
 from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.bandit import security_scan
 from app.verify.gates.conflicts import conflicts
-from app.verify.gates.hidden import hidden_characters
-from app.verify.gates.manifests import manifests
+from app.verify.gates.dependencies import dependencies
+from app.verify.gates.hidden_characters import hidden_characters
 from app.verify.gates.secret_lines import secret_lines
+from app.verify.gates.security_scan import security_scan
 from app.verify.gates.syntax import syntax
 from app.verify.gates.weaker_tests import weaker_tests
 from tests.support.memory_tree import MemoryTree
@@ -170,13 +170,13 @@ class TestHiddenCharacters:
     ],
 )
 def test_dependencies_are_never_changed_silently(path: str) -> None:
-    gate = manifests(candidate({path: "x"}))
+    gate = dependencies(candidate({path: "x"}))
     assert gate.outcome == "warned"
     assert gate.details == (f"{path}: needs review",)
 
 
 def test_sources_are_no_dependencies() -> None:
-    assert manifests(candidate({"src/lock.py": "x", "requirements.md": "x"})).outcome == "passed"
+    assert dependencies(candidate({"src/lock.py": "x", "requirements.md": "x"})).outcome == "passed"
 
 
 TESTS = "import pytest\n\ndef test_a():\n    assert f(1) == 2\n    assert f(2) == 3\n\ndef test_b():\n    assert f(0)\n"

@@ -15,7 +15,7 @@ _NAMES = re.compile(
 )
 
 
-def manifests(candidate: CandidatePatch) -> GateResult:
+def dependencies(candidate: CandidatePatch) -> GateResult:
     """Only warns: such changes are allowed, but always reported."""
     named = (delta for delta in candidate.deltas if _NAMES.match(PurePosixPath(delta.path).name.casefold()))
     return gate("dependencies", warned=[f"{displayed_path(delta.path)}: needs review" for delta in named])
