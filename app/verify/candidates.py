@@ -76,7 +76,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         if runner is not None:
             reason = f"the runner behind `{suite.command}`"
             found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
-        if dated and suite.framework not in {"go", "cargo"}:
+        if dated and suite.framework not in {"go", "cargo", "maven"}:
             first = found[0]
             reason = f"{first.reason}, with packages as of {dated}"
             found.append(replace(first, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=then))

@@ -120,6 +120,12 @@ def _go(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework="go", narrowed=command.launcher + " ".join(words))
 
 
+def _maven(command: _ConfiguredCommand) -> SuiteCommand:
+    """Several modules may have none of the chosen tests."""
+    narrowed = f"{command.suite.command} -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
+    return replace(command.suite, framework="maven", narrowed=narrowed)
+
+
 def _cargo(command: _ConfiguredCommand) -> SuiteCommand:
     narrowed = command.suite.command if " -- " not in command.rest else ""
     return replace(command.suite, framework="cargo", narrowed=narrowed)
@@ -134,6 +140,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"node .*--test\b"), _node),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),
+    (re.compile(r"mvn .*\b(?:test|verify)\b"), _maven),
 )
 
 

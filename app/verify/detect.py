@@ -12,7 +12,6 @@ from app.verify.test_paths import is_test_file, is_test_path
 
 # Ecosystems whose results are only known by the exit code: a file that identifies them, and their test command.
 _BY_EXIT_CODE = (
-    ("pom.xml", "mvn --batch-mode test"),
     ("gradlew", "./gradlew test"),
     ("build.gradle", "gradle test"),
     ("build.gradle.kts", "gradle test"),
@@ -50,12 +49,12 @@ def _detected(tree: Tree) -> SuiteCommand | None:
 
 
 def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:
-    """pytest at the top collects the projects below it as well."""
-    return main.framework == other.framework == "pytest" and not main.directory
+    """pytest and Maven at the top include the projects below it."""
+    return main.framework == other.framework and main.framework in {"pytest", "maven"} and not main.directory
 
 
 def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
-    found = [detect_python.suite(place), detect_node.suite(place), _go(place), _cargo(place)]
+    found = [detect_python.suite(place), detect_node.suite(place), _go(place), _cargo(place), _maven(place)]
     suites = [suite for suite in found if suite is not None]
     if not suites and (other := _by_exit_code(place) or _make(place)):
         suites.append(other)
@@ -69,6 +68,7 @@ def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
         "unittest": {".py"},
         "go": {".go"},
         "cargo": {".rs"},
+        "maven": {".java", ".kt"},
         "other": {PurePosixPath(path).suffix for path in place.files},
     }.get(suite.framework, {".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", ".mts", ".cts"})
     return sum(1 for path in place.files if PurePosixPath(path).suffix in suffixes and is_test_file(path))
@@ -93,6 +93,14 @@ def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
     workspace = " --workspace" if b"[workspace]" in place.read("Cargo.toml") else ""
     command = f"{start}cargo test --no-fail-fast{workspace}"
     return SuiteCommand(command=command, framework="cargo", narrowed=command, directory=place.directory)
+
+
+def _maven(place: ProjectDirectory) -> SuiteCommand | None:
+    if "pom.xml" not in place.files or not any("src/test/" in path for path in place.files):
+        return None
+    command = f"{prefix(place.directory)}mvn --batch-mode --offline --fail-at-end test"
+    narrowed = f"{command} -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
+    return SuiteCommand(command=command, framework="maven", narrowed=narrowed, directory=place.directory)
 
 
 def _by_exit_code(place: ProjectDirectory) -> SuiteCommand | None:

@@ -12,7 +12,7 @@ from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unitte
 from app.verify.reports import Report, read_jest, read_junit, read_mocha
 from app.verify.test_paths import is_test_file
 
-FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha", "tap", "go", "cargo", "other"]
+FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha", "tap", "go", "cargo", "maven", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     """
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
+    if suite.framework == "maven":
+        return f"{command}; ended=$?; {_SUREFIRE.format(report=report)}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
@@ -128,6 +130,25 @@ def _cargo_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [*binaries, *(["--", "--exact", *tests] if tests else [])]
 
 
+# Maven leaves a file for each test class; together they are one report.
+_SUREFIRE = (
+    "{{ echo '<testsuites>'; find . -path '*/target/surefire-reports/TEST-*.xml' "
+    "-exec sed -e 's/^<?xml[^>]*?>//' {{}} +; echo '</testsuites>'; }} > {report}"
+)
+
+
+def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
+    chosen = []
+    for name in only:
+        if name.endswith(".java"):
+            chosen.append(name.partition("src/test/java/")[2].removesuffix(".java").replace("/", "."))
+        else:
+            owner, _, test = name.partition("::")
+            method = re.split(r"[(\[{ ]", test)[0]
+            chosen.append(f"{owner}#{method}" if method else owner)
+    return [f"-Dtest={','.join(dict.fromkeys(chosen))}"] if chosen and all(chosen) else []
+
+
 _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination={report}"
@@ -163,5 +184,6 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "cargo": Framework(
         read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
     ),
+    "maven": Framework(read=read_junit, targets=_maven_targets),
     "other": Framework(environment=_NPM_QUIET),
 }

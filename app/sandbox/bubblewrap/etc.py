@@ -9,8 +9,8 @@ from pathlib import Path
 from app.sandbox.bubblewrap.profile import Mount
 
 HOST_ETC = Path("/etc")
-COPIED_FILES = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types")
-MOUNTED_DIRECTORIES = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies")
+COPIED_FILES = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types", "maven/m2.conf")
+MOUNTED_DIRECTORIES = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies", "maven/logging")
 """Directories that are mounted read-only if the host has them."""
 
 
@@ -48,6 +48,7 @@ def _files(uid: int, host: Path) -> dict[str, bytes]:
 def _directories(host: Path) -> list[Path]:
     """`ssl/private` holds the host's keys, so only the other directories of `ssl` are shown."""
     known = [host / name for name in MOUNTED_DIRECTORIES]
+    known += sorted(host.glob("java-*"))  # where distributions keep parts of a JDK
     certificates = [path for path in sorted((host / "ssl").glob("*")) if path.name != "private"]
     return [path for path in (*known, *certificates) if path.is_dir()]
 

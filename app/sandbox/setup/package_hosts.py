@@ -7,6 +7,7 @@ from pathlib import Path
 from app.sandbox.setup.clients.base import PackageClients, merge
 from app.sandbox.setup.clients.cargo import ask_cargo
 from app.sandbox.setup.clients.go import ask_go
+from app.sandbox.setup.clients.maven import ask_maven
 from app.sandbox.setup.clients.node import ask_node
 from app.sandbox.setup.clients.pip import ask_pip
 
@@ -33,6 +34,7 @@ async def ask_clients(environment: Mapping[str, str], python: Path) -> PackageCl
         ask_node(environment),
         ask_cargo(environment),
         ask_go(environment),
+        ask_maven(environment),
     )
     found = merge([*parts, certificates(environment)])
     seen = tuple(path for path in found.directories if not any(path.is_relative_to(top) for top in _ALWAYS_VISIBLE))

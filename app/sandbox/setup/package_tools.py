@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, NamedTuple
 
-Language = Literal["python", "node", "rust", "go"]
+Language = Literal["python", "node", "rust", "go", "java"]
 
 
 class PackageTool(NamedTuple):
@@ -32,6 +32,7 @@ PACKAGE_TOOLS: Final = (
     PackageTool("bun", "node"),
     PackageTool("cargo", "rust", in_system=True),
     PackageTool("go", "go", in_system=True),
+    PackageTool("mvn", "java", in_system=True),
 )
 SYSTEM_TOOLS: Final = ("node", *(each.name for each in PACKAGE_TOOLS if each.in_system))
 """Programs that set-ups use if a machine or an image has them."""

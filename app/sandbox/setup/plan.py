@@ -18,6 +18,7 @@ from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.clients.base import PackageClients, ask
 from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice
 from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
+from app.sandbox.setup.ecosystems.java import JAVA_ENVIRONMENT, JAVA_MANIFESTS, java_needs
 from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
 from app.sandbox.setup.ecosystems.python import (
     PYTHON_ENVIRONMENT,
@@ -51,12 +52,12 @@ FindTool = Callable[[str], str | None]
 
 T = TypeVar("T")
 
-_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS})
+_MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO_MANIFESTS, *JAVA_MANIFESTS})
 
 
 _DECIDING = re.compile(
     r"\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|azure-pipelines\.yml|\.travis\.yml|\.?appveyor\.yml"
-    r"|(?:.*/)?(?:noxfile\.py|tox\.(?:ini|toml)|(?:GNUm|m|M)akefile|\.gitmodules|hatch\.toml|setup\.(?:py|cfg)|pom\.xml)"
+    r"|(?:.*/)?(?:noxfile\.py|tox\.(?:ini|toml)|(?:GNUm|m|M)akefile|\.gitmodules|hatch\.toml|setup\.(?:py|cfg))"
     r"|scripts/[^/]+|(?:.*/)?[\w.-]*requirements[\w./-]*\.(?:txt|in)"
 )
 
@@ -163,6 +164,7 @@ def detect(
         *node_needs(files, tools, choice),
         *rust_needs(files, tools),
         *go_needs(files, tools),
+        *java_needs(files, tools),
     ]
 
 
@@ -181,6 +183,7 @@ def _configured(
             *(PYTHON_ENVIRONMENT if with_python else ()),
             *RUST_ENVIRONMENT,
             *GO_ENVIRONMENT,
+            *JAVA_ENVIRONMENT,
             *_flat(need.environment for need in detected),
         ),
         directories=_flat(need.directories for need in detected),

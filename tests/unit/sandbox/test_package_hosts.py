@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from app.sandbox.setup.clients.base import PackageClients, ask, locate, merge
 from app.sandbox.setup.clients.cargo import ask_cargo, read_cargo, replacement
 from app.sandbox.setup.clients.go import read_go
+from app.sandbox.setup.clients.maven import ask_maven
 from app.sandbox.setup.clients.node import ask_node, read_npm
 from app.sandbox.setup.clients.pip import ask_pip, read_pip
 from app.sandbox.setup.package_hosts import ask_clients, asked_once, certificates
@@ -293,3 +295,36 @@ def test_addresses_that_lead_nowhere_are_no_location(url: str) -> None:
 def test_the_first_to_set_a_variable_wins() -> None:
     parts = [PackageClients(environment=(("A", "1"),)), PackageClients(environment=(("A", "2"), ("B", "3")))]
     assert merge(parts).environment == (("A", "1"), ("B", "3"))
+
+
+MIRRORS = "<settings xmlns='urn:settings'><mirrors><mirror><id>a</id>{}</mirror></mirrors></settings>"
+
+
+@pytest.mark.parametrize(
+    ("mirror", "hosts"),
+    [
+        ("<mirrorOf>*</mirrorOf><url>https://mirror.corp.test/maven</url>", ("https://mirror.corp.test",)),
+        ("<mirrorOf>special</mirrorOf><url>https://mirror.corp.test/maven</url>", ("https://own.test",)),
+        ("<mirrorOf>central</mirrorOf><url>https://me:hunter2@mirror.corp.test/m</url>", ()),
+    ],
+)
+async def test_mavens_mirror_stands_instead_of_the_repository_it_names(
+    machine: Machine, tmp_path: Path, mirror: str, hosts: tuple[str, ...]
+) -> None:
+    home = tmp_path / "maven"
+    (home / "bin").mkdir(parents=True)
+    (home / "lib").mkdir()
+    (home / "bin" / "mvn").write_text("")
+    (home / "bin" / "mvn").chmod(0o755)
+    (machine.bin / "mvn").symlink_to(home / "bin" / "mvn")
+    model = (
+        "<project><repositories><repository><url>https://own.test/maven2</url></repository></repositories></project>"
+    )
+    with zipfile.ZipFile(home / "lib" / "maven-model-builder-3.9.jar", "w") as archive:
+        archive.writestr("org/apache/maven/model/pom-4.0.0.xml", model)
+    (machine.home / ".m2").mkdir()
+    (machine.home / ".m2" / "settings.xml").write_text(MIRRORS.format(mirror))
+    said = await ask_maven(machine.environment)
+    assert said.hosts == hosts
+    assert "hunter2" not in repr(said)
+    assert [problem.client for problem in said.problems] == ([] if hosts else ["maven"])

@@ -1,5 +1,6 @@
 """What a set-up is decided to be, from the manifests of a commit."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -20,7 +21,7 @@ from app.sandbox.setup.plan import DETECTED, WORK_ENVIRONMENT, plan_setup
 from tests.support.memory_tree import MemoryTree
 
 PYTHON = Path("/usr/bin/python3")
-TOOLS = {"node": "/bin/true", "npm": "/bin/true", "cargo": "/bin/true", "go": "/bin/true"}
+TOOLS = {"node": "/bin/true", "npm": "/bin/true", "mvn": "/bin/true", "cargo": "/bin/true", "go": "/bin/true"}
 UV = "/tmp/uv/bin/uv pip install --python /env/bin/python "
 GET_UV = "/env/bin/python -I -m pip install --quiet --target /tmp/uv uv || echo 'uv cannot be had here: pip is used'"
 PIP = "/env/bin/python -I -m pip install --use-pep517 "
@@ -393,6 +394,33 @@ async def test_go_modules_are_downloaded_into_the_environment() -> None:
     assert dict(setup.environment)["GOMODCACHE"] == "/env/go/mod"
     workspace = await plan({"go.work": "use ./m\n", "m/go.mod": "module m\nrequire x v1.0.0\n"})
     assert workspace.commands == (STANDARD, "go mod download")
+
+
+async def test_maven_executes_one_test_so_that_all_it_needs_is_there_offline() -> None:
+    files = {"pom.xml": "<project/>", "src/test/java/a/LongTest.java": "class Long {}", "src/test/java/ATest.java": ""}
+    setup = await plan(files)
+    (command,) = setup.commands
+    assert " -Dtest=ATest " in command
+    assert dict(setup.environment)["MAVEN_OPTS"] == "-Dmaven.repo.local=/env/m2"
+    assert "not installed" in (await plan(files, tools={})).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [
+        ({}, ""),
+        ({"HTTPS_PROXY": "http://127.0.0.1:3128"}, "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128"),
+        ({"AGENT_FIX_MAVEN_MIRROR": "https://m.test/x"}, "--settings /dev/null"),
+    ],
+)
+def test_maven_is_told_of_proxy_and_mirror(variables: dict[str, str], arguments: str) -> None:
+    (command,) = asyncio.run(plan({"pom.xml": "<project/>"})).commands
+    shown = command.replace("mvn ", "echo ").replace("/tmp/settings.xml", "/dev/null")
+    done = subprocess.run(
+        ["sh", "-c", shown], env={"PATH": "/usr/bin:/bin", **variables}, capture_output=True, text=True, check=True
+    )
+    assert arguments in done.stdout
+    assert bool(arguments) == ("proxy" in done.stdout or "settings" in done.stdout)
 
 
 async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:

@@ -7,6 +7,7 @@ from app.verify.frameworks import SuiteCommand, narrow, report_command, report_e
 from tests.support.memory_tree import MemoryTree
 
 UNITTEST = "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"
+MAVEN = "mvn --batch-mode --offline --fail-at-end test"
 PLAIN = "def test_a():\n    assert 1\n"
 
 
@@ -62,7 +63,7 @@ DETECTED = [
     ({"Cargo.toml": "[package]\n", "src/lib.rs": ""}, ""),
     ({"Makefile": "all:\n\ntest: all\n\t./check\n"}, "make test"),
     ({"Makefile": "all:\n\techo test:\n"}, ""),
-    ({"pom.xml": "", "src/test/java/ATest.java": ""}, "mvn --batch-mode test"),
+    ({"pom.xml": "", "src/test/java/ATest.java": ""}, MAVEN),
     ({"Makefile": "test:\n", "tests/test_a.py": PLAIN}, "python3 -m pytest"),
     ({"backend/pyproject.toml": "", "backend/tests/test_a.py": "import pytest"}, "cd backend && python3 -m pytest"),
     ({"a/b/go.mod": "", "a/b/c_test.go": ""}, "cd a/b && go test ./..."),
@@ -171,6 +172,11 @@ NARROWED = [
         {"Cargo.toml": "", "tests/it.rs": ""},
         ("src/lib.rs::tests::a",),
         "cargo test --no-fail-fast -- --exact tests::a",
+    ),
+    (
+        {"pom.xml": "", "m/pom.xml": "", "m/src/test/java/a/BTest.java": ""},
+        ("a.BTest::adds", "a.BTest::adds(int)[2]", "m/src/test/java/a/BTest.java"),
+        f"{MAVEN} -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false '-Dtest=a.BTest#adds,a.BTest'",
     ),
 ]
 
