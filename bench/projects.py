@@ -18,11 +18,20 @@ from typing import Any, NamedTuple
 import yaml
 
 from bench.ground import COMMAND
+from bench.project_figures import keep
 
 LIST = Path(__file__).with_name("projects.yml")
 SECONDS = 300.0
 """After this no further candidate is begun; a project is ended at three times as many."""
-WIDTHS = (34, 12, 46, 8, 7, 7, 8)
+WIDTHS = (34, 12, 46, 8, 7, 7, 8, 7)
+_WRITTEN = {
+    "python": (r"^\s*(async )?def test\w*\(", "*.py"),
+    "javascript": (r"^\s*(it|test)(\.\w+)*\(\s*(['\"`]|$)", "*.[jt]s", "*.[cm][jt]s", "*.[jt]sx"),
+    "go": (r"^func (Test|Example|Fuzz)\w*\(", "*_test.go"),
+    "rust": (r"^\s*#\[(\w+::)?test\b", "*.rs"),
+    "java": (r"^\s*@(Test|ParameterizedTest)\b", "*.java"),
+    "ruby": (r"^\s*(it|should|def test_\w+|test)\b", "*.rb"),
+}
 
 
 class Project(NamedTuple):
@@ -32,6 +41,7 @@ class Project(NamedTuple):
     commit: str
     date: str
     language: str
+    held_back: bool
 
     @property
     def name(self) -> str:
@@ -40,8 +50,11 @@ class Project(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
+    if arguments.keep:
+        keep(arguments.keep)
+        return 0
     wanted = [project for project in read_projects(LIST) if not arguments.only or project.name in arguments.only]
-    print(_row("project", "comparable", "candidate", "seconds", "passed", "failed", "not run"), flush=True)
+    print(_row("project", "comparable", "candidate", "seconds", "passed", "failed", "not run", "written"), flush=True)
     comparable = 0
     with tempfile.TemporaryDirectory(prefix="projects-") as root:
         for project in wanted:
@@ -65,12 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--state", type=Path, metavar="DIR", help="keep set-ups here between runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one object for each project")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="put the objects of FILE into the documentation")
     return parser
 
 
 def read_projects(path: Path) -> list[Project]:
     entries = yaml.safe_load(path.read_text("utf-8"))["projects"]
-    return [Project(one["repository"], one["commit"], str(one["date"]), one["language"]) for one in entries]
+    return [
+        Project(one["repository"], one["commit"], str(one["date"]), one["language"], one.get("held_back", False))
+        for one in entries
+    ]
 
 
 def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, state: Path | None) -> dict[str, Any]:
@@ -82,6 +99,7 @@ def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, 
             _fetch(project, mirrors, checkout)
         except subprocess.CalledProcessError as error:
             return {"comparable": False, "reasons": [f"It cannot be fetched: {error.stderr.decode().strip()[-300:]}"]}
+        written = written_tests(project, checkout)
         argv = [str(COMMAND), "setup", "--repo", str(checkout), "--state", str(state or Path(place) / "state")]
         argv += ["--json", "--seconds", str(seconds)]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
@@ -90,12 +108,23 @@ def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, 
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
             process.communicate()
-            return {"comparable": False, "seconds": monotonic() - begun, "reasons": ["It did not end in time."]}
+            seconds = round(monotonic() - begun)
+            return {"comparable": False, "seconds": seconds, "written": written, "reasons": ["It did not end in time."]}
     try:
         found = json.loads(output)
     except ValueError:
-        return {"comparable": False, "reasons": [error_output.decode(errors="replace").strip()[-500:]]}
-    return dict(found)
+        return {"comparable": False, "written": written, "reasons": [error_output.decode(errors="replace")[-500:]]}
+    if found["comparable"] and not found["passed"]:
+        found |= {"comparable": False, "reasons": [f"Only its exit code is known. {found['reasons'][0]}"]}
+    return {**found, "written": written}
+
+
+def written_tests(project: Project, checkout: Path) -> int:
+    """How many tests stand in the sources, counted by text alone: what a set-up that runs only a part is seen by."""
+    pattern, *files = _WRITTEN[project.language]
+    argv = ["git", "-C", str(checkout), "grep", "-hcP", pattern, "--", *files]
+    counts = subprocess.run(argv, capture_output=True, check=False).stdout.split()
+    return sum(map(int, counts))
 
 
 def _fetch(project: Project, mirrors: Path | None, checkout: Path) -> None:
@@ -117,7 +146,7 @@ def shown(project: Project, found: dict[str, Any]) -> Iterator[str]:
         "yes" if found.get("comparable") else "no",
         str(found.get("candidate", "")),
         f"{found.get('seconds', 0):.0f}",
-        *(str(found.get(key, "")) for key in ("passed", "failed", "not_run")),
+        *(str(found.get(key, "")) for key in ("passed", "failed", "not_run", "written")),
     )
     if not found.get("comparable"):
         yield from (f"    {' '.join(str(reason).split())[:240]}" for reason in found.get("reasons", [])[:4])

@@ -11,6 +11,7 @@ from app.cli import EXIT_CODES, parser
 from app.github.app_manifest import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, GRAPHQL_GUIDE, PUBLISHED, UNDOCUMENTED, Purpose, grant
 from app.github.connection import Grant
+from bench import project_figures
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -96,7 +97,22 @@ def permissions() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"command-line.md": command_line, "action.md": action, "permissions.md": permissions}
+def projects() -> str:
+    """What was measured of public projects."""
+    lines = (
+        _MADE,
+        "# Set-up of public projects\n",
+        "`make bench-projects` [measured](../development/projects.md) this. *Written*: test functions in the text.\n",
+    )
+    return "\n".join((*lines, project_figures.page()))
+
+
+PAGES = {
+    "command-line.md": command_line,
+    "action.md": action,
+    "permissions.md": permissions,
+    "projects.md": projects,
+}
 
 
 def _needed_to(name: str) -> str:

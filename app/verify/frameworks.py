@@ -42,6 +42,8 @@ class Framework:
 
     read: Callable[[bytes], Report | None] | None = None
     in_output: bool = False
+    or_in_output: bool = False
+    """True where old releases print the report that newer ones write."""
     arguments: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     targets: Callable[[SuiteCommand, Iterable[str]], list[str]] | None = None
@@ -175,6 +177,7 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     ),
     "mocha": Framework(
         read=read_mocha,
+        or_in_output=True,
         arguments="--reporter json --reporter-option output={report}",
         environment=_NPM_QUIET,
         targets=_files,

@@ -1,6 +1,7 @@
 """Reads frameworks' test reports into one form: test id → how it ended, and why."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
@@ -13,6 +14,7 @@ MAX_TESTS = 200_000
 MAX_DEPTH = 100
 MAX_ID = 400
 MAX_TEXT = 4_000
+_MOCHA = re.compile(rb'^\{\s*"stats":', re.MULTILINE)
 
 
 class CaseResult(NamedTuple):
@@ -162,8 +164,9 @@ def _jest_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
 
 
 def read_mocha(data: bytes) -> Report | None:
-    """The JSON of mocha's `json` reporter."""
-    return _from_json(data, _mocha_cases)
+    """The JSON of mocha's `json` reporter, which may stand within what the tests print."""
+    start = _MOCHA.search(data)
+    return _from_json(data[start.start() :] if start else data, _mocha_cases)
 
 
 def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
@@ -177,7 +180,8 @@ def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
 
 def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResult]]]) -> Report | None:
     try:
-        return collect(cases(json.loads(data)))
+        document, _ = json.JSONDecoder().raw_decode(data.decode("utf-8-sig", "replace").lstrip())
+        return collect(cases(document))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

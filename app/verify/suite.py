@@ -182,8 +182,10 @@ def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | 
     framework = FRAMEWORKS[suite.framework]
     if framework.read is None:
         return None
-    if not framework.in_output:
-        return framework.read(content) if content else None
+    if content:
+        return framework.read(content)
+    if not (framework.in_output or framework.or_in_output):
+        return None
     # Lines are missing from the middle of an output that was too long: no results are better than half of them.
     return None if ran.dropped else framework.read(ran.output)
 

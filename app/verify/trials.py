@@ -50,6 +50,11 @@ class Trial:
         return self.share >= COMPARABLE
 
     @property
+    def too_long(self) -> bool:
+        """Whether it could be set up, and the suite was stopped before it said anything."""
+        return self.result is not None and self.result.execution.timed_out and not self.count.passed + self.count.failed
+
+    @property
     def rank(self) -> tuple[bool, bool, int, float]:
         return (self.result is not None, self.comparable, self.count.passed, self.share)
 

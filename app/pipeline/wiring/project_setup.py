@@ -187,7 +187,7 @@ class ProjectSetup:
 
     def _cache_choice(self, tools: SetupTools, best: Trial, outcome: str) -> None:
         path = self._cache_path(tools)
-        if path is None or not best.comparable:
+        if path is None or not (best.comparable or best.too_long):
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")

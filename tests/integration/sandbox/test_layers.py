@@ -140,6 +140,16 @@ async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services:
         assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
 
 
+async def test_a_runner_may_write_into_node_modules_and_finds_it_as_it_was_made(services: CachedProviders) -> None:
+    """As vitest's type check does, and its cache."""
+    setup = SetupPlan(("mkdir node_modules; echo made > node_modules/a",), key="k", directories=("node_modules",))
+    runner = "cd node_modules && mkdir .vite && echo changed > a && rm a && ls -A"
+    for key in ("one", "two"):
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            assert await shell(sandbox, runner) == ".vite\n"
+            assert await shell(sandbox, "ls -A node_modules; cat node_modules/a") == "a\nmade\n"
+
+
 async def test_a_file_may_be_part_of_the_result(services: CachedProviders) -> None:
     setup = SetupPlan(("echo generated > src/version.py",), key="k", directories=("src/version.py",))
     async with opened(services.provider(), services.spec("job", setup)) as sandbox:

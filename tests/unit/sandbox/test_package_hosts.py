@@ -256,6 +256,7 @@ async def test_all_clients_are_asked_once_and_only_when_needed(machine: Machine)
     machine.answering("python3", {**INDEX, "settings": {":env:.cert": "/etc/ssl/certs/x.pem"}})
     machine.answering("npm", {"registry": "https://npm.example.org/"})
     machine.answering("go", {"GOPROXY": "https://go.example.org,direct", "GOSUMDB": "off"})
+    machine.client("mvn", "exit 3")
     clients = asked_once(machine.environment, machine.bin / "python3")
     assert machine.asked("npm") == 0
     first, second = await asyncio.gather(clients(), clients())

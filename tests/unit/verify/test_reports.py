@@ -188,6 +188,8 @@ def test_mocha() -> None:
         "failures": [{"fullTitle": 'S "before all" hook', "file": None, "err": {"stack": "Error: no\n at x"}}],
     }
     report = read_mocha(json.dumps(document).encode())
+    printed = b"> x@1.0.0 test\n{}\n" + json.dumps({"stats": {}, **document}, indent=2).encode() + b"\n{ more }\n"
+    assert read_mocha(printed) == report
     assert statuses(report) == {
         "test/a.js::S one": "passed",
         "test/a.js::S two": "skipped",

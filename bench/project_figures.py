@@ -1,0 +1,70 @@
+"""The page that says what `make bench-projects` measured, made from the results that are kept."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+KEPT = Path(__file__).with_name("projects.measured.json")
+_LIST = Path(__file__).with_name("projects.yml")
+_PATH = re.compile(r"(?<![\w.:/])(?:/[\w.+@-]+){2,}/?")
+_KEYS = ("comparable", "candidate", "seconds", "passed", "failed", "not_run", "written")
+_LENGTH = 160
+_COLUMNS = "| Project | Comparable | Candidate | Passed | Failed | Not run | Written | Seconds |"
+
+
+def keep(results: Path) -> None:
+    """Keep the newest result of each project, without paths of the machine."""
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    for line in results.read_text("utf-8").splitlines():
+        found = json.loads(line)
+        reasons = [] if found["comparable"] else [plain(reason) for reason in found["reasons"][:1]]
+        kept[found["project"]] = {**{key: found[key] for key in _KEYS if key in found}, "reasons": reasons}
+    KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def plain(reason: str) -> str:
+    """One short line without directories of the machine."""
+    return _PATH.sub("PATH", " ".join(reason.split()))[:_LENGTH]
+
+
+def page() -> str:
+    """The two sets apart, each with its share."""
+    measured: Mapping[str, Mapping[str, Any]] = json.loads(KEPT.read_text("utf-8"))
+    held_back = {
+        f"{one['repository']}@{str(one['date'])[:4]}"
+        for one in yaml.safe_load(_LIST.read_text("utf-8"))["projects"]
+        if one.get("held_back")
+    }
+    sets = (
+        ("Held back", "No change was made because of what these showed.", sorted(measured.keys() & held_back)),
+        (
+            "Looked into",
+            "Their failures were looked into, and what was common to several was changed.",
+            sorted(measured.keys() - held_back),
+        ),
+    )
+    return "\n".join(line for title, text, names in sets for line in _table(title, text, names, measured))
+
+
+def _table(title: str, text: str, names: Sequence[str], measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    good = sum(measured[name]["comparable"] for name in names)
+    share = f" ({100 * good // len(names)} %)" if names else ""
+    yield from (f"## {title}\n", f"{text} {good} of {len(names)}{share} have a comparable suite.\n", _COLUMNS)
+    yield "|" + " --- |" * _COLUMNS.count(" | ") + " --- |"
+    for name in names:
+        found = measured[name]
+        numbers = [str(found.get(key, "")) for key in ("passed", "failed", "not_run", "written")]
+        cells = [name, "yes" if found["comparable"] else "no", str(found.get("candidate", "")), *numbers]
+        yield f"| {' | '.join([*cells, str(round(found.get('seconds', 0)))])} |"
+    yield ""
+    for name in names:
+        yield from (f"- {name}: {_escaped(reason)}" for reason in measured[name]["reasons"])
+    yield ""
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_<>\[\]|$])", r"\\\1", text)
