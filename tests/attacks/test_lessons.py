@@ -192,7 +192,7 @@ async def test_another_repositorys_lessons_are_not_recalled(engine: Engine, stor
 
 
 def test_a_fork_branch_neither_adds_nor_removes_lessons() -> None:
-    """Retiring is `test_lessons_recalling.test_a_pull_requests_branch_retires_nothing`."""
+    """Retiring is `test_recall.test_pull_request_branch_deletes_no_lesson`."""
     origin = TaskOrigin(installation=1, repository=2, number=3, is_pull_request=True, actor=4)
     said = Submission(summary="s", lessons=("app/money.py: `split` drops the remainder of people.",))
     experience = JobExperience(job(origin=origin), TREE, BaselineResult(), [verified()], said)

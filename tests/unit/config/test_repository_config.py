@@ -337,7 +337,7 @@ def test_suite_timeout_is_five_minutes_or_as_chosen_within_the_job_limit(
     assert Budget(minutes=minutes, suite_minutes=chosen).suite_seconds == seconds
 
 
-def test_branch_and_title_templates_are_validated() -> None:
+def test_branch_and_title_follow_their_templates() -> None:
     plain = RepoConfig()
     assert plain.branch_for(slug="a-b", number=7) == "agent-fix/issue-7-a-b"
     assert plain.branch_for(slug="a-b") == "agent-fix/a-b"

@@ -77,7 +77,7 @@ def kept_chunks(post: CommitTransfer) -> int:
         return db.scalar(sa.select(sa.func.count()).select_from(transfer_chunks)) or 0
 
 
-def test_a_commit_arrives_as_it_was(
+def test_transferred_commit_is_unchanged(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, source: Path, commit: str
 ) -> None:
     assert not post.unpack_into(theirs, REPOSITORY, commit)
@@ -96,7 +96,7 @@ def test_a_commit_arrives_as_it_was(
     assert not list((theirs.path / "objects" / "pack").glob("tmp_*"))
 
 
-def test_what_arrived_is_worked_on_like_what_was_fetched(
+def test_transferred_commit_can_be_built_on(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, source: Path, commit: str
 ) -> None:
     post.fill(REPOSITORY, commit, ours.pack(commit))
@@ -114,7 +114,7 @@ def test_what_arrived_is_worked_on_like_what_was_fetched(
     git(theirs.path, "fsck", "--strict", "--no-dangling")
 
 
-def test_a_commit_of_ours_is_packed_without_its_base(ours: GitStore, theirs: GitStore, commit: str) -> None:
+def test_own_commit_is_packed_without_its_base(ours: GitStore, theirs: GitStore, commit: str) -> None:
     change = FileChange(path="new.txt", mode="100644", content=b"new\n")
     made = ours.commit(Patch(base=commit, changes=(change,)), message="m\n", author=BOT, date=START)
     theirs.ensure()
@@ -126,7 +126,7 @@ def test_a_commit_of_ours_is_packed_without_its_base(ours: GitStore, theirs: Git
     assert git(theirs.path, "rev-list", "--count", commit) == "1"
 
 
-def test_what_the_publisher_knows_of_the_past_goes_with_it(
+def test_commit_log_is_transferred_with_the_commit(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, source: Path, commit: str
 ) -> None:
     told = log(Git("-C", str(source)), commit, 100)
@@ -142,7 +142,7 @@ def test_what_the_publisher_knows_of_the_past_goes_with_it(
     git(theirs.path, "fsck", "--strict", "--no-dangling")
 
 
-def test_nothing_is_read_where_it_is_there(post: CommitTransfer, ours: GitStore, commit: str) -> None:
+def test_commit_already_present_is_not_read_again(post: CommitTransfer, ours: GitStore, commit: str) -> None:
     post.refuse(REPOSITORY, commit, "no")
     assert post.unpack_into(ours, REPOSITORY, commit)
 
@@ -158,9 +158,7 @@ def test_an_incomplete_pack_is_rejected(ours: GitStore, theirs: GitStore, commit
     assert theirs.keeps(commit)
 
 
-def test_a_pack_of_something_else_is_not_the_commit(
-    ours: GitStore, theirs: GitStore, source: Path, commit: str
-) -> None:
+def test_pack_of_another_commit_is_rejected(ours: GitStore, theirs: GitStore, source: Path, commit: str) -> None:
     other = ours.fetch(source, "HEAD~1")
     theirs.ensure()
     with pytest.raises(GitError):
@@ -169,7 +167,7 @@ def test_a_pack_of_something_else_is_not_the_commit(
     assert not (theirs.path / "shallow").exists()
 
 
-def test_a_pack_that_lacks_a_file_is_not_the_commit(ours: GitStore, theirs: GitStore, commit: str) -> None:
+def test_pack_with_a_missing_file_is_rejected(ours: GitStore, theirs: GitStore, commit: str) -> None:
     names = git(ours.path, "rev-list", "--objects", "--no-walk", commit).splitlines()
     lacking = [name for name in names if not name.endswith("main.py")]
     place = ours.path.parent / "lacking"
@@ -181,7 +179,7 @@ def test_a_pack_that_lacks_a_file_is_not_the_commit(ours: GitStore, theirs: GitS
     assert not theirs.keeps(commit)
 
 
-def test_who_asks_twice_asks_once_and_the_oldest_wish_comes_first(post: CommitTransfer, clock: SettableClock) -> None:
+def test_repeated_requests_count_once_and_the_oldest_comes_first(post: CommitTransfer, clock: SettableClock) -> None:
     first, second = "1" * 40, "2" * 40
     post.request(REPOSITORY, second)
     clock.passes(timedelta(minutes=1))
@@ -192,14 +190,14 @@ def test_who_asks_twice_asks_once_and_the_oldest_wish_comes_first(post: CommitTr
     assert len(post.requested(limit=1)) == 1
 
 
-def test_the_same_commit_of_two_repositories_is_two_transfers(
+def test_same_commit_in_two_repositories_is_two_transfers(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str
 ) -> None:
     post.fill(1, commit, ours.pack(commit))
     assert not post.unpack_into(theirs, 2, commit), "who may read one repository may not read the other"
 
 
-def test_a_broken_off_fill_leaves_nothing(post: CommitTransfer, ours: GitStore, commit: str) -> None:
+def test_aborted_upload_leaves_no_chunks(post: CommitTransfer, ours: GitStore, commit: str) -> None:
     def broken() -> Iterator[bytes]:
         yield next(ours.pack(commit))
         raise GitError("the disk is gone")
@@ -211,7 +209,9 @@ def test_a_broken_off_fill_leaves_nothing(post: CommitTransfer, ours: GitStore, 
     assert len(post.requested()) == 1
 
 
-def test_two_fill_the_same_and_one_counts(post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str) -> None:
+def test_concurrent_uploads_of_a_commit_keep_one(
+    post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str
+) -> None:
     post.request(REPOSITORY, commit)
 
     def overtaken() -> Iterator[bytes]:
@@ -225,7 +225,7 @@ def test_two_fill_the_same_and_one_counts(post: CommitTransfer, ours: GitStore, 
     assert post.unpack_into(theirs, REPOSITORY, commit)
 
 
-def test_what_is_too_large_is_refused_and_the_worker_is_told(
+def test_too_large_commit_is_refused_and_reported_to_the_worker(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     small = CommitTransfer(post.engine, clock, largest=2 * CHUNK)
@@ -260,7 +260,7 @@ def test_a_damaged_transfer_is_requested_again_and_finally_refused(
         post.unpack_into(theirs, REPOSITORY, commit)
 
 
-def test_what_nobody_needs_is_forgotten(
+def test_unneeded_transfers_are_pruned(
     post: CommitTransfer, ours: GitStore, theirs: GitStore, commit: str, clock: SettableClock
 ) -> None:
     change = FileChange(path="new.txt", mode="100644", content=b"new\n")
@@ -276,7 +276,7 @@ def test_what_nobody_needs_is_forgotten(
         assert [row.commit_id for row in db.execute(transfers.select())] == [commit]
 
 
-def test_chunks_of_a_dead_publisher_are_removed_and_those_of_a_slow_one_are_not(
+def test_chunks_of_a_dead_publisher_are_pruned_but_not_of_a_slow_one(
     post: CommitTransfer, ours: GitStore, commit: str, clock: SettableClock
 ) -> None:
     def slow() -> Iterator[bytes]:

@@ -78,7 +78,7 @@ def spend(ledger: SqlLedger, dollars: float, call: str = "turn.1") -> None:
     ledger.book(call, Usage(cost=round(dollars * DOLLAR)))
 
 
-def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(e2e_server: BudgetHarness) -> None:
+def test_concurrent_jobs_cannot_spend_the_same_dollar(e2e_server: BudgetHarness) -> None:
     first, second = e2e_server.account(usd_per_day=2), e2e_server.account(usd_per_day=2)
     first.reserve("turn.1", round(1.5 * DOLLAR))
     assert second.remaining() == DOLLAR // 2
@@ -90,7 +90,7 @@ def test_jobs_at_work_side_by_side_cannot_spend_the_same_dollar(e2e_server: Budg
     assert e2e_server.account(repository=9, usd_per_day=2).remaining() == 2 * DOLLAR, "another repository has its own"
 
 
-def test_what_a_dead_process_had_open_is_not_held_back_from_others(e2e_server: BudgetHarness) -> None:
+def test_reservations_of_a_dead_process_are_released(e2e_server: BudgetHarness) -> None:
     first, second = e2e_server.account(usd_per_day=2), e2e_server.account(usd_per_day=2)
     for call in ("kilo.1.1", "kilo.1.2", "kilo.11.1"):
         first.reserve(call, DOLLAR // 2, if_lost=Usage(prompt_tokens=5, cost=DOLLAR // 10))
@@ -100,7 +100,7 @@ def test_what_a_dead_process_had_open_is_not_held_back_from_others(e2e_server: B
     assert second.remaining() == DOLLAR * 13 // 10
 
 
-def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(e2e_server: BudgetHarness) -> None:
+def test_concurrent_reservations_never_exceed_the_daily_budget(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(actor=3 * DOLLAR)
     ledgers = [e2e_server.account(repository=number) for number in range(8)]
     begin = threading.Barrier(len(ledgers))
@@ -117,7 +117,7 @@ def test_of_many_who_ask_at_once_as_many_are_let_as_there_is_money_for(e2e_serve
         assert sum(pool.map(ask, ledgers)) == 3
 
 
-def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(e2e_server: BudgetHarness) -> None:
+def test_daily_budget_renews_after_a_day_for_older_jobs_too(e2e_server: BudgetHarness) -> None:
     ledger = e2e_server.account(usd_per_day=2)
     spend(ledger, 2)
     with pytest.raises(DayBudgetError):
@@ -130,7 +130,7 @@ def test_money_comes_back_after_a_day_also_to_a_job_that_is_older(e2e_server: Bu
         assert spent(db, 2, (NOW + timedelta(hours=1)).timestamp()) == 2 * DOLLAR, "today's calls of an older job count"
 
 
-def test_a_person_has_a_day_s_money_in_all_repositories_together(e2e_server: BudgetHarness) -> None:
+def test_daily_budget_of_a_person_covers_all_repositories(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(actor=3 * DOLLAR)
     spend(e2e_server.account(repository=1), 2)
     with pytest.raises(DayBudgetError, match="budget of ada "):
@@ -140,7 +140,7 @@ def test_a_person_has_a_day_s_money_in_all_repositories_together(e2e_server: Bud
     spend(e2e_server.account(repository=3), 1)
 
 
-def test_a_repository_may_give_each_person_less(e2e_server: BudgetHarness) -> None:
+def test_repository_may_lower_the_budget_of_each_person(e2e_server: BudgetHarness) -> None:
     spend(e2e_server.account(usd_per_day_actor=1), 1)
     with pytest.raises(DayBudgetError, match="ada in this repository"):
         spend(e2e_server.account(usd_per_day_actor=1), 1)
@@ -148,14 +148,14 @@ def test_a_repository_may_give_each_person_less(e2e_server: BudgetHarness) -> No
     spend(e2e_server.account(repository=9, usd_per_day_actor=1), 1)
 
 
-def test_the_server_has_a_cap_over_all_of_them(e2e_server: BudgetHarness) -> None:
+def test_server_cap_covers_all_repositories(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=3 * DOLLAR)
     spend(e2e_server.account(repository=1), 2)
     with pytest.raises(DayBudgetError, match="this server"):
         spend(e2e_server.account(repository=2, actor=8, login="grace"), 2)
 
 
-def test_a_job_s_own_cap_is_told_of_first(e2e_server: BudgetHarness) -> None:
+def test_own_cap_of_a_job_is_reported_first(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=DOLLAR)
     ledger = SqlLedger(e2e_server.engine, "own", 5, shared=e2e_server.caps.budgets(job_context(), 0, lambda: 0.0))
     with pytest.raises(BudgetError) as caught:
@@ -164,7 +164,7 @@ def test_a_job_s_own_cap_is_told_of_first(e2e_server: BudgetHarness) -> None:
     assert "--budget" in caught.value.hint
 
 
-def test_a_call_that_died_counts_and_is_not_counted_twice(e2e_server: BudgetHarness) -> None:
+def test_lost_call_is_counted_once(e2e_server: BudgetHarness) -> None:
     e2e_server.caps = DayCaps(server=10 * DOLLAR)
     ledger = e2e_server.account()
     ledger.reserve("turn.1", 9 * DOLLAR, if_lost=Usage(cost=4 * DOLLAR))
@@ -174,7 +174,7 @@ def test_a_call_that_died_counts_and_is_not_counted_twice(e2e_server: BudgetHarn
     assert e2e_server.account().remaining() == 0
 
 
-def test_four_fifths_are_warned_of_once(e2e_server: BudgetHarness) -> None:
+def test_warning_at_four_fifths_is_given_once(e2e_server: BudgetHarness) -> None:
     ledger, other = e2e_server.account(usd_per_day=10), e2e_server.account(usd_per_day=10)
     warned = []
     for number, (account, dollars) in enumerate([(ledger, 7), (other, 0.9), (ledger, 0.2), (other, 1)]):
@@ -193,7 +193,7 @@ def test_four_fifths_are_warned_of_once(e2e_server: BudgetHarness) -> None:
     ("caps", "whose"),
     [(DayCaps(server=DOLLAR), "this server"), (DayCaps(actor=DOLLAR), "ada"), (DayCaps(actor=9 * DOLLAR), "")],
 )
-def test_nobody_is_begun_for_whom_there_is_no_money(e2e_server: BudgetHarness, caps: DayCaps, whose: str) -> None:
+def test_job_over_the_daily_budget_is_not_started(e2e_server: BudgetHarness, caps: DayCaps, whose: str) -> None:
     e2e_server.caps = caps
     spend(e2e_server.account(), 1)
     JobStore(e2e_server.engine, e2e_server.clock).enter("j1", "answered")
@@ -220,7 +220,7 @@ def server_context(tmp_path: Path) -> Iterator[ServerContext]:
         (ModelError("No key for the budget model.", kind="give_up", reason="no_key"), "paused", ""),
     ],
 )
-def test_only_jobs_that_more_money_helps_wait_for_money(
+def test_only_budget_errors_make_a_job_wait_for_money(
     server_context: ServerContext, error: AgentFixError, state: str, waiting_for: str
 ) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
@@ -243,7 +243,7 @@ def test_only_jobs_that_more_money_helps_wait_for_money(
         assert found.row.reason.startswith(WAITS_FOR_MONEY)
 
 
-def test_a_sandbox_that_was_lost_is_had_again_but_not_for_ever(server_context: ServerContext) -> None:
+def test_lost_sandbox_is_retried_a_limited_number_of_times(server_context: ServerContext) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     told = []
     for error in [LostSandboxError("The sandbox is gone.")] * 3:
@@ -259,7 +259,7 @@ def test_a_sandbox_that_was_lost_is_had_again_but_not_for_ever(server_context: S
     assert told == ["queued", "queued", "error"]
 
 
-def test_a_sandbox_that_cannot_be_had_is_for_people(server_context: ServerContext) -> None:
+def test_unavailable_sandbox_pauses_the_job_for_people(server_context: ServerContext) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     claim = server_context.queue.claim("w1", QueueLimits(1, 1))
     assert claim is not None
@@ -269,7 +269,7 @@ def test_a_sandbox_that_cannot_be_had_is_for_people(server_context: ServerContex
     assert (found.row.state, "refused the key" in found.row.reason) == ("paused", True)
 
 
-def test_what_a_fenced_off_process_says_it_wants_is_not_kept(server_context: ServerContext) -> None:
+def test_state_written_by_a_fenced_process_is_ignored(server_context: ServerContext) -> None:
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     assert server_context.queue.claim("w1", QueueLimits(1, 1)) is not None
     JobStore(server_context.engine, server_context.clock, fence=77).enter("a", "paused", "x", waiting_for="money")
@@ -278,7 +278,7 @@ def test_what_a_fenced_off_process_says_it_wants_is_not_kept(server_context: Ser
     assert (found.row.state, found.waiting_for) == ("queued", "")
 
 
-def test_a_job_gets_what_is_left_of_the_daily_budget(server_context: ServerContext) -> None:
+def test_job_gets_the_rest_of_the_daily_budget(server_context: ServerContext) -> None:
     daily = job_context(config=RepoConfig.model_validate({"budget": {"usd_per_day": 2}}))
     wanted = job("a", budget=Budget(usd=5 * DOLLAR))
     server_context.queue.admit(wanted, daily, trigger("t"), ready=True)
@@ -286,7 +286,7 @@ def test_a_job_gets_what_is_left_of_the_daily_budget(server_context: ServerConte
     assert (ledger.cap, ledger.remaining()) == (5 * DOLLAR, 2 * DOLLAR)
 
 
-def test_a_person_s_database_of_an_older_version_goes_on(tmp_path: Path) -> None:
+def test_older_database_keeps_its_daily_budgets(tmp_path: Path) -> None:
     settings = settings_from({"HOME": str(tmp_path), "AGENT_FIX_STATE_DIR": str(tmp_path)})
     store = open_store(settings)
     SqlLedger(store.engine, "old", DOLLAR).reserve("turn.1", 5)

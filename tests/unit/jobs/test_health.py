@@ -56,16 +56,16 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         yield Server(engine)
 
 
-def test_nothing_stands_still_where_nothing_is_to_be_done(server: Server) -> None:
+def test_idle_server_has_no_stalled_job(server: Server) -> None:
     assert server.after(100) is None
 
 
-def test_a_job_that_nobody_takes_up(server: Server) -> None:
+def test_unclaimed_job_is_stalled(server: Server) -> None:
     server.admit(1)
     assert server.after(11) == ("job1", 11.0)
 
 
-def test_a_job_whose_base_never_comes(server: Server) -> None:
+def test_job_without_base_commit_is_stalled(server: Server) -> None:
     server.admit(1, ready=False)
     assert server.after(12) == ("job1", 12.0)
 
@@ -79,7 +79,7 @@ def test_a_job_that_waits_for_pull_requests_does_not(server: Server) -> None:
     assert server.after(11) == ("job1", 11.0)
 
 
-def test_a_job_that_is_worked_on_does_not_however_long_it_takes(server: Server) -> None:
+def test_long_running_job_is_not_stalled(server: Server) -> None:
     server.admit(1)
     claim = server.claim()
     for _ in range(30):
@@ -87,14 +87,14 @@ def test_a_job_that_is_worked_on_does_not_however_long_it_takes(server: Server) 
         assert server.queue.heartbeat(claim)
 
 
-def test_a_job_whose_worker_died_does_from_the_end_of_its_lease(server: Server) -> None:
+def test_job_of_a_dead_worker_is_stalled_once_its_lease_ends(server: Server) -> None:
     server.admit(1)
     server.claim()
     assert server.after(0.9) is None
     assert server.after(11.1) == ("job1", 11.0)
 
 
-def test_a_job_that_waits_behind_others_of_its_repository_or_of_all_does_not(server: Server) -> None:
+def test_job_waiting_behind_others_is_not_stalled(server: Server) -> None:
     server.admit(1)
     server.admit(2)
     first = server.claim()
@@ -113,7 +113,7 @@ def test_a_job_that_waits_behind_others_of_its_repository_or_of_all_does_not(ser
     assert server.after(0) is None
 
 
-def test_its_turn_begins_when_a_worker_lets_go_of_another(server: Server) -> None:
+def test_waiting_time_begins_when_a_worker_becomes_free(server: Server) -> None:
     server.admit(1)
     server.admit(2)
     claim = server.claim()
@@ -126,7 +126,7 @@ def test_its_turn_begins_when_a_worker_lets_go_of_another(server: Server) -> Non
     assert server.after(11) == ("job2", 11.0)
 
 
-def test_a_job_that_was_put_off_does_only_afterwards(server: Server) -> None:
+def test_postponed_job_is_stalled_only_after_its_time(server: Server) -> None:
     server.admit(1)
     claim = server.claim()
     server.queue.postpone(claim, "The provider is away.", timedelta(minutes=20))
@@ -136,7 +136,7 @@ def test_a_job_that_was_put_off_does_only_afterwards(server: Server) -> None:
 
 
 @pytest.mark.parametrize("state", ["awaiting_approval", "needs_input", "paused", "stopped", "pr_opened"])
-def test_a_job_that_waits_for_people_or_has_ended_does_not(server: Server, state: str) -> None:
+def test_waiting_or_ended_job_is_not_stalled(server: Server, state: str) -> None:
     server.admit(1)
     claim = server.claim()
     server.store.enter("job1", state)  # type: ignore[arg-type]  # a plain word
@@ -144,7 +144,7 @@ def test_a_job_that_waits_for_people_or_has_ended_does_not(server: Server, state
     assert server.after(100) is None
 
 
-def test_a_job_whose_effects_never_happen(server: Server) -> None:
+def test_job_with_unmade_effects_is_stalled(server: Server) -> None:
     server.admit(1)
     claim = server.claim()
     server.queue.hand_over(claim, {})
@@ -152,12 +152,12 @@ def test_a_job_whose_effects_never_happen(server: Server) -> None:
     assert server.after(15) == ("job1", 15.0)
 
 
-def test_a_day_without_money_is_waited_for() -> None:
+def test_job_waiting_for_the_daily_budget_is_not_stalled() -> None:
     standing = WaitingJob("a", 1, "queued", DailyBudget("ada", 1).is_spent, held=False, ready=True, since=NOW)
     assert longest_stalled([standing], LIMITS, None, NOW + timedelta(hours=5)) is None
 
 
-def test_the_one_that_has_waited_longest_is_told() -> None:
+def test_longest_waiting_job_is_reported() -> None:
     standings = [
         WaitingJob(name, number, "queued", "", held=False, ready=False, since=NOW - number * MINUTE)
         for number, name in enumerate("abc")
@@ -173,7 +173,7 @@ async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
         yield ready
 
 
-async def test_health_is_red_after_ten_minutes_and_says_no_names(here: WebClient) -> None:
+async def test_health_fails_after_ten_minutes_without_naming_jobs(here: WebClient) -> None:
     where = issue_ref(1)
     here.receiving.queue.admit(job("job1", where), job_context(where), trigger("x", where), ready=True)
     here.clock.now += timedelta(minutes=10)

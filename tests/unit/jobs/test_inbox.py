@@ -53,7 +53,7 @@ def store(inbox: Inbox, *arrived: Delivery) -> list[StoreOutcome]:
     return inbox.store(arrived)
 
 
-def test_a_delivery_comes_back_as_it_went_in(inbox: Inbox) -> None:
+def test_delivery_is_stored_unchanged(inbox: Inbox) -> None:
     body = bytes(range(256))
     assert store(inbox, Delivery("d1", "issue_comment", body)) == ["stored"]
     (claimed,) = inbox.claim("w")
@@ -61,7 +61,7 @@ def test_a_delivery_comes_back_as_it_went_in(inbox: Inbox) -> None:
     assert (claimed.attempt, claimed.received_at, claimed.owner) == (1, START, "w")
 
 
-def test_a_delivery_is_known_by_its_id_and_by_its_content(inbox: Inbox) -> None:
+def test_delivery_is_recognised_by_id_and_content(inbox: Inbox) -> None:
     assert store(inbox, delivery("d1", "a")) == ["stored"]
     assert store(inbox, delivery("d1", "a")) == ["duplicate"]
     assert store(inbox, delivery("d2", "a")) == ["duplicate"]
@@ -69,11 +69,11 @@ def test_a_delivery_is_known_by_its_id_and_by_its_content(inbox: Inbox) -> None:
     assert [claimed.delivery for claimed in inbox.claim("w")] == [delivery("d1", "a")]
 
 
-def test_the_same_body_under_another_events_name_is_the_same(inbox: Inbox) -> None:
+def test_same_body_under_another_event_name_is_a_duplicate(inbox: Inbox) -> None:
     assert store(inbox, Delivery("d1", "issues", b"a"), Delivery("d2", "push", b"a")) == ["stored", "duplicate"]
 
 
-def test_a_replay_does_not_take_an_id_from_the_delivery_it_belongs_to(inbox: Inbox) -> None:
+def test_replay_cannot_take_the_id_of_another_delivery(inbox: Inbox) -> None:
     assert store(inbox, delivery("d1", "a"), delivery("d2", "a"), delivery("d2", "b")) == [
         "stored",
         "duplicate",
@@ -81,14 +81,14 @@ def test_a_replay_does_not_take_an_id_from_the_delivery_it_belongs_to(inbox: Inb
     ]
 
 
-def test_it_is_known_still_when_it_is_dealt_with(inbox: Inbox) -> None:
+def test_handled_delivery_is_still_recognised(inbox: Inbox) -> None:
     store(inbox, delivery())
     inbox.finish(inbox.claim("w")[0], "skipped")
     assert store(inbox, delivery(), delivery("d2")) == ["duplicate", "duplicate"]
     assert inbox.claim("w") == []
 
 
-def test_a_delivery_whose_storing_failed_is_welcome_again(inbox: Inbox) -> None:
+def test_delivery_can_be_stored_after_a_failed_attempt(inbox: Inbox) -> None:
     """Deduplicated by what was committed, not by what was seen."""
     with inbox.engine.begin() as blocker:
         _lock_out(blocker)
@@ -121,7 +121,7 @@ def _store_with_short_patience(inbox: Inbox, arrived: Sequence[Delivery]) -> Non
         inbox.engine.dispose()
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path, clock: SettableClock) -> None:
+def test_batch_is_stored_atomically(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
         inbox = Inbox(engine, clock, most_undone=2)
         inbox.create_tables()
@@ -135,7 +135,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path, clock: SettableCl
         assert store(inbox, delivery("d3", "c")) == ["stored"]
 
 
-def test_deliveries_are_claimed_in_order_and_by_one_only(inbox: Inbox) -> None:
+def test_deliveries_are_claimed_in_order_by_one_worker(inbox: Inbox) -> None:
     store(inbox, *(delivery(f"d{number}", str(number)) for number in range(5)))
     first, second = inbox.claim("a", limit=3), inbox.claim("b", limit=3)
     assert [claimed.delivery.id for claimed in first] == ["d0", "d1", "d2"]
@@ -143,7 +143,7 @@ def test_deliveries_are_claimed_in_order_and_by_one_only(inbox: Inbox) -> None:
     assert inbox.claim("c") == []
 
 
-def test_workers_that_claim_at_once_share_nothing(inbox: Inbox) -> None:
+def test_concurrent_workers_claim_different_deliveries(inbox: Inbox) -> None:
     store(inbox, *(delivery(f"d{number}", str(number)) for number in range(40)))
     start = threading.Barrier(4)
 
@@ -156,7 +156,7 @@ def test_workers_that_claim_at_once_share_nothing(inbox: Inbox) -> None:
     assert sorted(found) == sorted(f"d{number}" for number in range(40))
 
 
-def test_receivers_that_store_the_same_at_once_store_it_once(inbox: Inbox) -> None:
+def test_concurrent_receivers_store_a_delivery_once(inbox: Inbox) -> None:
     start = threading.Barrier(8)
 
     def receive(number: int) -> list[StoreOutcome]:
@@ -184,7 +184,7 @@ def test_deliveries_of_a_dead_worker_are_claimed_by_another(inbox: Inbox, clock:
     assert not inbox.finish(taken, "twice")
 
 
-def test_the_same_worker_is_fenced_from_its_own_earlier_claim(inbox: Inbox, clock: SettableClock) -> None:
+def test_earlier_claim_of_the_same_worker_is_fenced(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     (before,) = inbox.claim("w")
     clock.passes(LEASE)
@@ -202,7 +202,7 @@ def test_a_renewed_lease_holds_for_longer(inbox: Inbox, clock: SettableClock) ->
     assert inbox.claim("other") == []
 
 
-def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbox, clock: SettableClock) -> None:
+def test_returned_delivery_is_retried_later_and_finally_given_up(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for attempt in range(1, MAX_ATTEMPTS + 1):
         (held,) = inbox.claim("w")
@@ -215,7 +215,7 @@ def test_what_was_put_back_waits_its_time_and_is_given_up_in_the_end(inbox: Inbo
     assert (health.undone, health.dead) == (0, 1)
 
 
-def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, clock: SettableClock) -> None:
+def test_delivery_that_always_kills_its_worker_is_given_up(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for _ in range(MAX_DEATHS):
         assert len(inbox.claim("dies")) == 1
@@ -224,7 +224,7 @@ def test_a_delivery_that_kills_its_worker_each_time_is_given_up(inbox: Inbox, cl
     assert inbox.health().dead == 1
 
 
-def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inbox, clock: SettableClock) -> None:
+def test_redelivery_of_a_given_up_delivery_is_retried(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery())
     for _ in range(MAX_ATTEMPTS):
         inbox.put_back(inbox.claim("w")[0], "x", timedelta(0))
@@ -235,7 +235,7 @@ def test_what_was_given_up_and_is_delivered_again_gets_another_chance(inbox: Inb
     assert store(inbox, delivery()) == ["duplicate"]
 
 
-def test_the_oldest_undone_is_told(inbox: Inbox, clock: SettableClock) -> None:
+def test_health_reports_the_oldest_open_delivery(inbox: Inbox, clock: SettableClock) -> None:
     assert inbox.health().oldest is None
     store(inbox, delivery("d1", "a"))
     clock.passes(timedelta(minutes=1))
@@ -245,7 +245,7 @@ def test_the_oldest_undone_is_told(inbox: Inbox, clock: SettableClock) -> None:
     assert inbox.health().oldest == START + timedelta(minutes=1)
 
 
-def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: Inbox, clock: SettableClock) -> None:
+def test_handled_deliveries_are_pruned_and_open_ones_kept(inbox: Inbox, clock: SettableClock) -> None:
     store(inbox, delivery("d1", "a"), delivery("d2", "b"))
     inbox.finish(inbox.claim("w", limit=1)[0], "done")
     clock.passes(KEEP_BODIES + timedelta(seconds=1))
@@ -259,7 +259,7 @@ def test_bodies_and_rows_are_forgotten_in_time_and_what_is_undone_never(inbox: I
     assert [claimed.delivery.id for claimed in inbox.claim("w")] == ["d2"]
 
 
-def test_a_database_that_cannot_be_written_is_told_as_one(tmp_path: Path, clock: SettableClock) -> None:
+def test_unwritable_database_is_reported_without_contents(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
         Inbox(engine, clock).create_tables()
     read_only = sa.create_engine(f"sqlite:///file:{tmp_path}/agent-fix.db?mode=ro&uri=true")
@@ -275,7 +275,7 @@ def test_a_database_that_cannot_be_written_is_told_as_one(tmp_path: Path, clock:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=12))
-def test_any_order_of_deliveries_leaves_each_content_once(
+def test_any_order_of_deliveries_stores_each_content_once(
     tmp_path_factory: pytest.TempPathFactory, arriving: list[tuple[str, str]]
 ) -> None:
     with database("sqlite", tmp_path_factory.mktemp("inbox")) as engine:
@@ -307,7 +307,7 @@ class Slow:
         return ["duplicate" if one.body == b"old" else "stored" for one in arrived]
 
 
-async def test_what_arrives_together_is_committed_together() -> None:
+async def test_simultaneous_deliveries_are_committed_together() -> None:
     slow = Slow()
     gathering = BatchWriter(slow.store)
     first = asyncio.create_task(gathering.put(delivery("d", "old")))
@@ -321,7 +321,7 @@ async def test_what_arrives_together_is_committed_together() -> None:
     assert slow.batches == [1, MAX_TOGETHER, 100 - MAX_TOGETHER]
 
 
-async def test_a_sender_that_has_gone_holds_up_nobody_and_a_failure_reaches_all_of_its_batch() -> None:
+async def test_cancelled_sender_blocks_no_one_and_failures_reach_the_whole_batch() -> None:
     slow = Slow()
     gathering = BatchWriter(slow.store)
     gone = asyncio.create_task(gathering.put(delivery("d1", "a")))
@@ -337,13 +337,13 @@ async def test_a_sender_that_has_gone_holds_up_nobody_and_a_failure_reaches_all_
 @pytest.mark.parametrize(
     "url", ["mysql://u:hunter2@h/db", "hunter2", "sqlite://", "postgresql+psycopg2://u:hunter2@h/d"]
 )
-def test_an_address_of_no_database_of_ours_is_an_error_that_shows_no_password(url: str, tmp_path: Path) -> None:
+def test_unsupported_database_address_is_refused_without_its_password(url: str, tmp_path: Path) -> None:
     with pytest.raises(AgentFixError) as error:
         open_database(url, tmp_path)
     assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize("url", ["postgres://u:p@h/db", "postgresql://u:p@h/db"])
-def test_an_address_of_postgres_by_either_name(url: str, tmp_path: Path) -> None:
+def test_both_postgres_address_schemes_are_accepted(url: str, tmp_path: Path) -> None:
     assert open_database(url, tmp_path).url.drivername == "postgresql+psycopg"
     assert open_database(f"sqlite:///{tmp_path}/x.db", tmp_path).dialect.name == "sqlite"

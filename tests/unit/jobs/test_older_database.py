@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Server:
     return Server(engine)
 
 
-def test_the_job_that_was_at_work_is_taken_up_again_and_the_one_that_waits_begun(server: Server) -> None:
+def test_older_running_job_is_resumed_and_older_queued_job_started(server: Server) -> None:
     assert [each.job.id for each in server.job_queries.active_jobs(repository=2)] == ["asked", "working"]
     assert server.claim() == "asked"
     server.clock.passes(LEASE + timedelta(seconds=1))
@@ -37,7 +37,7 @@ def test_the_job_that_was_at_work_is_taken_up_again_and_the_one_that_waits_begun
     assert again == {JobClaim("asked", 2, "w2", resumed=True), JobClaim("working", 2, "w2", resumed=True)}
 
 
-def test_what_was_decided_said_and_wished_for_is_read(server: Server) -> None:
+def test_older_contexts_messages_and_effects_are_read(server: Server) -> None:
     working = server.job_queries.active(2, 3)
     assert working is not None
     assert (working.job_context.login, working.job.task.issue.title) == ("ada", "Totals are wrong")
@@ -50,7 +50,7 @@ def test_what_was_decided_said_and_wished_for_is_read(server: Server) -> None:
     assert [each.comment for each in joined.job_context.threads] == [9]
 
 
-def test_an_answer_that_was_paid_for_is_not_bought_again_and_money_of_a_lost_call_is_booked(server: Server) -> None:
+def test_older_paid_answers_are_reused_and_lost_calls_booked(server: Server) -> None:
     ledger = SqlLedger(server.engine, "working", 5_000_000)
     assert ledger.stored_answer("plan.answer") == '{"kept":"answer"}'
     assert ledger.spent() == 7_300
@@ -58,7 +58,7 @@ def test_an_answer_that_was_paid_for_is_not_bought_again_and_money_of_a_lost_cal
     assert ledger.spent() == 7_300 + 4_000
 
 
-def test_to_open_it_again_changes_nothing(server: Server) -> None:
+def test_migration_is_idempotent(server: Server) -> None:
     with server.engine.connect() as db:
         before = list(db.connection.driver_connection.iterdump())  # type: ignore[union-attr]
     prepare_tables(server.engine)

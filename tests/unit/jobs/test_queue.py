@@ -86,7 +86,7 @@ def test_a_trigger_makes_one_job_however_often_it_is_delivered(server: Server) -
     assert server.store.get("again") is None
 
 
-def test_of_fifty_at_once_one_is_admitted(server: Server) -> None:
+def test_one_of_fifty_concurrent_jobs_is_admitted(server: Server) -> None:
     with ThreadPoolExecutor(8) as pool:
         told = list(pool.map(server.admit, [f"j{number:02}" for number in range(50)]))
     assert len(set(told)) == 1
@@ -115,14 +115,14 @@ def test_a_job_is_claimed_by_one_worker(server: Server) -> None:
     assert sorted(claims) == [""] * 19 + ["a"]
 
 
-def test_more_urgent_jobs_first_then_older_ones(server: Server) -> None:
+def test_urgent_jobs_come_first_then_older_ones(server: Server) -> None:
     server.admit("b", 1)
     server.admit("c", 2, priority=0)
     server.admit("a", 3)
     assert [server.claim() for _ in range(4)] == ["c", "a", "b", ""]
 
 
-def test_limits_hold_for_all_and_for_each_repository(server: Server) -> None:
+def test_limits_apply_overall_and_per_repository(server: Server) -> None:
     for number in range(3):
         server.admit(f"a{number}", number, repository=1)
     server.admit("b", repository=2)
@@ -133,7 +133,7 @@ def test_limits_hold_for_all_and_for_each_repository(server: Server) -> None:
     assert server.claim(limits=limits) == "a2"
 
 
-def test_what_has_no_base_yet_waits(server: Server) -> None:
+def test_job_without_base_commit_waits(server: Server) -> None:
     server.queue.admit(job("a"), job_context(), trigger("k"))
     assert server.claim() == ""
     assert [each.job.id for each in server.job_queries.without_base_commit()] == ["a"]
@@ -169,7 +169,7 @@ def test_a_worker_that_lost_its_claim_changes_nothing(server: Server) -> None:
     assert (server.state("a"), server.row("a").reason) == ("queued", "")
 
 
-def test_a_worker_that_has_a_job_again_keeps_it_by_its_new_claim_only(server: Server) -> None:
+def test_reclaimed_job_is_held_by_the_new_claim_only(server: Server) -> None:
     """The owner is the same; what an earlier process of it still says must not count."""
     server.admit("a")
     before = server.take("w1")
@@ -192,7 +192,7 @@ def test_a_worker_of_an_ended_job_changes_nothing(server: Server) -> None:
     assert (server.state("a"), server.row("a").reason) == ("no_access", "The App was removed.")
 
 
-def test_a_job_that_kills_its_processes_is_given_up(server: Server) -> None:
+def test_job_that_kills_its_processes_is_given_up(server: Server) -> None:
     server.admit("poison", 1)
     server.admit("good", 2, priority=5)
     for _ in range(MAX_CRASHES):
@@ -203,7 +203,7 @@ def test_a_job_that_kills_its_processes_is_given_up(server: Server) -> None:
     assert server.admit("again", 1) == "again", "the place is free for another try"
 
 
-def test_processes_that_take_their_worker_along_are_counted_too(server: Server) -> None:
+def test_crashes_that_kill_the_worker_are_counted_too(server: Server) -> None:
     server.admit("poison")
     for _ in range(MAX_CRASHES):
         assert server.claim() == "poison"
@@ -212,7 +212,7 @@ def test_processes_that_take_their_worker_along_are_counted_too(server: Server) 
     assert server.state("poison") == "error"
 
 
-def test_a_finished_step_forgets_the_crashes(server: Server) -> None:
+def test_finished_step_resets_the_crash_count(server: Server) -> None:
     server.admit("a")
     for _ in range(MAX_CRASHES * 2):
         server.queue.release(server.take(), crashed=True)
@@ -234,7 +234,7 @@ def test_a_waiting_job_waits_for_people(server: Server, state: JobState) -> None
     assert server.row("a").job.budget.usd == 9_000_000
 
 
-def test_an_answer_comes_too_late_where_another_job_has_begun(server: Server) -> None:
+def test_answer_after_another_job_started_is_too_late(server: Server) -> None:
     server.admit("a")
     server.store.enter("a", "needs_input")
     assert server.admit("b") == "b"
@@ -242,7 +242,7 @@ def test_an_answer_comes_too_late_where_another_job_has_begun(server: Server) ->
     assert server.state("a") == "needs_input"
 
 
-def test_an_idle_job_is_stopped_at_once_and_a_busy_one_when_its_process_has_ended(server: Server) -> None:
+def test_idle_job_stops_at_once_and_running_one_after_its_process_ended(server: Server) -> None:
     server.admit("idle", 1)
     assert server.queue.stop("idle", "asked")
     assert server.state("idle") == "stopped"
@@ -263,7 +263,7 @@ def test_a_job_whose_worker_died_can_be_stopped(server: Server) -> None:
     assert server.state("a") == "stopped"
 
 
-def test_what_is_being_published_is_not_stopped(server: Server) -> None:
+def test_job_being_published_is_not_stopped(server: Server) -> None:
     server.admit("a")
     claim = server.take()
     assert server.queue.hand_over(claim, {"exit_status": "pr_opened"})
@@ -273,7 +273,7 @@ def test_what_is_being_published_is_not_stopped(server: Server) -> None:
     assert [each.job.id for each in server.job_queries.handed_over_jobs()] == ["a"]
 
 
-def test_one_that_died_before_it_wished_for_anything_is_taken_up_again(server: Server) -> None:
+def test_job_that_died_before_adding_effects_is_resumed(server: Server) -> None:
     server.admit("a")
     claim = server.take()
     server.store.enter("a", "publishing")
@@ -282,7 +282,7 @@ def test_one_that_died_before_it_wished_for_anything_is_taken_up_again(server: S
     assert server.job_queries.handed_over_jobs() == ()
 
 
-def test_a_postponed_job_comes_back_by_itself(server: Server) -> None:
+def test_postponed_job_is_claimed_when_due(server: Server) -> None:
     server.admit("a")
     claim = server.take()
     server.queue.postpone(claim, "The provider is down.", timedelta(seconds=90))
@@ -344,7 +344,7 @@ def test_a_job_that_waits_long_enough_comes_before_newer_urgent_ones(server: Ser
     assert [server.claim(), server.claim()] == ["old", "later"]
 
 
-def test_a_waiting_job_knows_its_place(server: Server) -> None:
+def test_waiting_job_reports_its_queue_position(server: Server) -> None:
     server.admit("a", 1)
     server.clock.passes(timedelta(minutes=5))
     server.admit("b", 2, priority=URGENT)
@@ -366,7 +366,7 @@ def test_messages_are_kept_once_and_in_order(server: Server) -> None:
     assert server.messages.since("a", 0, "answer") == ()
 
 
-def test_what_was_asked_lately_is_counted(server: Server) -> None:
+def test_recent_requests_are_counted(server: Server) -> None:
     for number in range(3):
         asked = trigger(f"k{number}", at=START - timedelta(minutes=40 * number))
         assert server.triggers.record(asked, "skipped")
@@ -378,7 +378,7 @@ def test_what_was_asked_lately_is_counted(server: Server) -> None:
     assert (newest.key, newest.outcome) == ("k0", "skipped")
 
 
-def test_people_are_told_of_every_change_and_now_and_then_of_the_living(server: Server) -> None:
+def test_unposted_changes_are_listed_and_running_jobs_periodically(server: Server) -> None:
     every = timedelta(seconds=10)
 
     def untold() -> list[str]:
@@ -398,7 +398,7 @@ def test_people_are_told_of_every_change_and_now_and_then_of_the_living(server: 
     assert untold() == [], "what is final is told once"
 
 
-def test_what_was_not_told_for_long_is_found_by_a_look_at_all(server: Server) -> None:
+def test_old_unposted_changes_are_found_by_a_full_scan(server: Server) -> None:
     """Between two of these a look costs as much as there is news, however many jobs have ended."""
     every = timedelta(seconds=10)
     server.admit("a")

@@ -32,7 +32,7 @@ def shape(engine: Engine) -> dict[str, set[str]]:
 WANTED = {table.name: set(table.columns.keys()) for tables in ALL for table in tables.sorted_tables}
 
 
-def test_everything_is_made_once_however_many_begin_together(engine: Engine) -> None:
+def test_concurrent_processes_create_the_tables_once(engine: Engine) -> None:
     threads = [threading.Thread(target=prepare_tables, args=(engine,)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -41,7 +41,7 @@ def test_everything_is_made_once_however_many_begin_together(engine: Engine) -> 
     assert shape(engine) == WANTED
 
 
-def test_the_verdicts_of_an_older_version_are_read_from_its_results(engine: Engine) -> None:
+def test_older_verdicts_are_read_from_their_results(engine: Engine) -> None:
     old = sa.MetaData()
     columns = [each._copy() for each in jobs.columns if each.name != "verdict"]
     without = sa.Table("jobs", old, *columns)
@@ -58,7 +58,7 @@ def test_the_verdicts_of_an_older_version_are_read_from_its_results(engine: Engi
     assert found == {"judged": "broken", "not": "", "none": ""}
 
 
-def test_a_database_of_an_older_version_gets_what_is_new_and_keeps_its_rows(engine: Engine) -> None:
+def test_older_database_gets_new_columns_and_keeps_its_rows(engine: Engine) -> None:
     old = sa.MetaData()
     sa.Table("messages", old, sa.Column("seq", sa.Integer, primary_key=True))
     commissions = sa.Table(
@@ -147,7 +147,7 @@ def test_renamed_tables_still_allow_one_active_job_for_an_issue(engine: Engine) 
         db.execute(job_contexts.insert().values(job="j2", active_key="2#3", **again))
 
 
-def test_lessons_that_people_told_an_earlier_version_are_remembered_lessons(engine: Engine) -> None:
+def test_lessons_of_kind_told_become_remembered_lessons(engine: Engine) -> None:
     prepare_tables(engine)
     row = {
         "repository": "2",
@@ -168,7 +168,7 @@ def test_lessons_that_people_told_an_earlier_version_are_remembered_lessons(engi
     assert renamed == [{"number": 1, "kind": "remembered"}, {"number": 2, "kind": "trap"}]
 
 
-def test_a_command_line_renames_the_tables_of_its_state_directory(tmp_path: Path) -> None:
+def test_command_line_renames_older_tables_too(tmp_path: Path) -> None:
     with database("sqlite", tmp_path) as engine:
         with engine.begin() as db:
             for statement in filter(str.strip, FORMER.split(";")):
@@ -178,7 +178,7 @@ def test_a_command_line_renames_the_tables_of_its_state_directory(tmp_path: Path
             assert db.execute(sa.select(job_contexts.c.job)).scalar_one() == "j1"
 
 
-def test_a_column_that_a_newer_version_needs_is_not_ignored(engine: Engine) -> None:
+def test_required_unknown_column_is_an_error(engine: Engine) -> None:
     prepare_tables(engine)
     with engine.begin() as db:
         db.exec_driver_sql("ALTER TABLE triggers ADD COLUMN harmless TEXT")
@@ -192,7 +192,7 @@ def test_a_column_that_a_newer_version_needs_is_not_ignored(engine: Engine) -> N
     assert "receipts.signature" in error.value.message
 
 
-def test_what_cannot_be_added_is_said(tmp_path: Path) -> None:
+def test_column_that_cannot_be_added_is_reported(tmp_path: Path) -> None:
     with database("sqlite", tmp_path) as engine:
         with engine.begin() as db:
             db.exec_driver_sql("CREATE TABLE progress (seq INTEGER PRIMARY KEY)")
@@ -208,7 +208,7 @@ def test_what_cannot_be_added_is_said(tmp_path: Path) -> None:
         ("sqlite:////nowhere/x/y.db", "unable to open database file"),
     ],
 )
-def test_a_database_that_is_not_there_is_a_sentence_without_its_password(url: str, said: str, tmp_path: Path) -> None:
+def test_missing_database_is_reported_without_its_password(url: str, said: str, tmp_path: Path) -> None:
     engine = open_database(url, tmp_path)
     with pytest.raises(OutputError) as error:
         prepare_tables(engine)

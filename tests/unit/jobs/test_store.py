@@ -45,7 +45,7 @@ def job(name: str, created: datetime = START) -> Job:
     return Job(id=name, task=task, branch="agent-fix/t", budget=Budget(), model="m", created_at=created)
 
 
-def test_a_job_comes_back_as_it_went_in(store: JobStore) -> None:
+def test_job_is_stored_unchanged(store: JobStore) -> None:
     store.create(job("a1"), "key")
     row = store.get("a1")
     assert row is not None
@@ -54,7 +54,7 @@ def test_a_job_comes_back_as_it_went_in(store: JobStore) -> None:
     assert store.get("zz") is None
 
 
-def test_only_the_log_may_lose_its_end_in_a_power_cut(tmp_path: Path) -> None:
+def test_only_the_progress_log_is_written_without_full_sync(tmp_path: Path) -> None:
     durable, log = sqlite_engine(tmp_path / "jobs.db"), sqlite_engine(tmp_path / "jobs.db", synced=False)
     levels = [engine.connect().exec_driver_sql("PRAGMA synchronous").scalar() for engine in (durable, log)]
     assert levels == [2, 1]  # FULL, NORMAL
@@ -66,7 +66,7 @@ def test_only_the_log_may_lose_its_end_in_a_power_cut(tmp_path: Path) -> None:
     log.dispose()
 
 
-def test_the_same_key_finds_the_unfinished_job_until_its_result_was_told(store: JobStore) -> None:
+def test_key_finds_an_unfinished_job_until_its_result_is_reported(store: JobStore) -> None:
     store.create(job("a1"), "key")
     assert store.unfinished("other") is None
     store.finish("a1", "pr_opened", "", {"x": 1})
@@ -82,7 +82,7 @@ def test_a_cancelled_job_is_not_taken_up_again(store: JobStore) -> None:
     assert store.unfinished("key") is None
 
 
-def test_the_newest_of_a_key_counts(store: JobStore) -> None:
+def test_newest_job_of_a_key_counts(store: JobStore) -> None:
     store.create(job("a1"), "key")
     store.mark_reported("a1")
     store.finish("a1", "error", "", {})
@@ -92,7 +92,7 @@ def test_the_newest_of_a_key_counts(store: JobStore) -> None:
     assert found.job.id == "a2"
 
 
-def test_a_job_of_a_living_process_is_not_taken(store: JobStore) -> None:
+def test_job_of_a_live_process_is_not_taken(store: JobStore) -> None:
     script = (
         "import sys\nfrom datetime import datetime, UTC\nfrom pathlib import Path\n"
         "from app.jobs.store import JobStore\nfrom app.jobs.tables import sqlite_engine\n"
@@ -120,7 +120,7 @@ def test_a_job_of_a_living_process_is_not_taken(store: JobStore) -> None:
     assert row.living_owner is None
 
 
-def test_a_reused_pid_is_no_living_owner() -> None:
+def test_reused_pid_is_not_the_owner() -> None:
     host, pid, start = this_process().rsplit(":", 2)
     since, _, world = start.partition("-")
     assert is_alive(f"{host}:{pid}:{start}")
@@ -128,7 +128,7 @@ def test_a_reused_pid_is_no_living_owner() -> None:
     assert is_alive(f"elsewhere:{os.getpid()}:1"), "of other machines nothing is known"
 
 
-def test_only_of_processes_that_can_be_seen_it_is_known_that_they_are_gone() -> None:
+def test_only_visible_processes_can_be_known_to_be_gone() -> None:
     host, pid, start = this_process().rsplit(":", 2)
     since, _, world = start.partition("-")
     assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}")
@@ -140,7 +140,7 @@ def test_only_of_processes_that_can_be_seen_it_is_known_that_they_are_gone() -> 
     assert len(f"{'h' * 32}:{4_194_304}:{start}:reception") <= 80, "as long as its columns are"
 
 
-def test_find_by_prefix_says_what_is_wrong(store: JobStore) -> None:
+def test_find_by_prefix_reports_ambiguous_and_unknown_ids(store: JobStore) -> None:
     store.create(job("ab1"), "k1")
     store.create(job("ab2"), "k2")
     assert store.find("ab1").job.id == "ab1"
@@ -171,7 +171,7 @@ def test_blobs_are_kept_once_and_per_job(store: JobStore) -> None:
         other.get(digest)
 
 
-def test_a_stop_is_final_but_never_overtakes_a_branch(store: JobStore) -> None:
+def test_stop_is_final_unless_a_branch_was_published(store: JobStore) -> None:
     store.create(job("a1"), "key")
     progress = StoredProgress(store, "a1", ListProgress())
     progress.report("state", "publishing")
@@ -184,7 +184,7 @@ def test_a_stop_is_final_but_never_overtakes_a_branch(store: JobStore) -> None:
     assert (row.state, row.reason, row.owner) == ("stopped", "cancelled", None)
 
 
-def test_a_state_that_is_said_is_kept_and_other_words_are_not(store: JobStore) -> None:
+def test_reported_states_are_stored_and_other_words_ignored(store: JobStore) -> None:
     store.create(job("a1"), "key")
     progress = StoredProgress(store, "a1", ListProgress())
     progress.report("state", "verifying")
@@ -196,7 +196,7 @@ def test_a_state_that_is_said_is_kept_and_other_words_are_not(store: JobStore) -
     assert row.state == "verifying"
 
 
-def test_what_a_model_writes_is_stored_in_parts_where_people_watch(store: JobStore) -> None:
+def test_streamed_model_text_is_stored_in_parts_for_viewers(store: JobStore) -> None:
     progress = StoredProgress(store, "a1", ListProgress(), streams=True)
     for piece in ("Let ", "me ", "think."):
         progress.report("text", piece)

@@ -77,7 +77,7 @@ class AuthorHarness:
         return [message.content for message in self.model.requests[turn - 1].messages]
 
 
-async def test_it_looks_hands_in_and_that_ends_it(tmp_path: Path) -> None:
+async def test_author_reads_submits_and_ends(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [LOOK, SPECIFY])
     found = await harness.write()
     assert found.tests == GOOD.tests
@@ -88,7 +88,7 @@ async def test_it_looks_hands_in_and_that_ends_it(tmp_path: Path) -> None:
     assert harness.opened == 1
 
 
-async def test_its_tools_are_three_and_change_nothing(tmp_path: Path) -> None:
+async def test_author_has_three_read_only_tools(tmp_path: Path) -> None:
     harness = AuthorHarness(
         tmp_path, [act(("bash", {"command": "echo x > app.py"}), ("write", {"path": "x"})), SPECIFY]
     )
@@ -101,14 +101,14 @@ async def test_its_tools_are_three_and_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "first", [frozen(), frozen("a"), frozen("a", "b", dropped=("c: was not run.",)), Specification(absent="x", runs=1)]
 )
-async def test_what_is_not_whole_can_be_corrected_once(tmp_path: Path, first: Specification) -> None:
+async def test_incomplete_specification_can_be_corrected_once(tmp_path: Path, first: Specification) -> None:
     harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY], [first, GOOD])
     assert (await harness.write()).tests == GOOD.tests
     assert "The news:" in harness.said(2)[-1]
     assert "Correct them once" in harness.said(2)[-1]
 
 
-async def test_the_better_of_two_is_kept(tmp_path: Path) -> None:
+async def test_better_of_two_specifications_is_kept(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY], [frozen("a"), frozen()])
     found = await harness.write()
     assert [test.id for test in found.tests] == ["a"]
@@ -116,32 +116,32 @@ async def test_the_better_of_two_is_kept(tmp_path: Path) -> None:
     assert (await none.write()).absent == frozen().absent
 
 
-async def test_what_was_refused_without_an_execution_costs_only_a_turn(tmp_path: Path) -> None:
+async def test_rejection_without_execution_costs_only_a_turn(tmp_path: Path) -> None:
     refused = Specification(absent="the author's tests were rejected: x")
     harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
     assert (await harness.write()).tests == GOOD.tests
 
 
-async def test_an_author_may_say_that_no_test_can_show_it(tmp_path: Path) -> None:
+async def test_author_may_say_that_no_test_is_possible(tmp_path: Path) -> None:
     found = await AuthorHarness(tmp_path, [act(("specify", {"reason": "Only a\nlogo changes."}))]).write()
     assert found.absent == "their author says that no test can show this: Only a logo changes."
     assert not found.tests
 
 
-async def test_turns_are_bounded(tmp_path: Path) -> None:
+async def test_author_turns_are_limited(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [LOOK] * MAX_TURNS)
     found = await harness.write()
     assert found.absent == f"their author did not hand any in within {MAX_TURNS} turns."
     assert "You have two turns left" in harness.said(MAX_TURNS - 1)[-1]
 
 
-async def test_who_stops_calling_tools_is_reminded_once(tmp_path: Path) -> None:
+async def test_author_without_tool_calls_is_reminded_once(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [say("Let me think."), say("Hm.")])
     assert (await harness.write()).absent == "their author stopped without handing any in."
     assert "Nothing happens without a tool call" in harness.said(2)[-1]
 
 
-async def test_money_is_bounded(tmp_path: Path) -> None:
+async def test_author_budget_is_limited(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [LOOK, SPECIFY], share=1_000)
     found = await harness.write()
     assert "share of the budget" in found.absent
@@ -156,7 +156,7 @@ async def test_money_is_bounded(tmp_path: Path) -> None:
         BudgetError("The next call could cost too much."),
     ],
 )
-async def test_an_author_who_cannot_be_asked_keeps_nobody_from_the_work(tmp_path: Path, error: Any) -> None:
+async def test_failing_author_model_does_not_stop_the_job(tmp_path: Path, error: Any) -> None:
     found = await AuthorHarness(tmp_path, [fails(error)]).write()
     assert found.absent == f"their author could not be asked: {error.message}"
 
@@ -164,7 +164,7 @@ async def test_an_author_who_cannot_be_asked_keeps_nobody_from_the_work(tmp_path
 @pytest.mark.parametrize(
     "error", [ModelError("Busy.", kind="wait", reason="rate_limited"), DayBudgetError("Nothing left for today.")]
 )
-async def test_what_may_go_better_later_is_raised(tmp_path: Path, error: Any) -> None:
+async def test_temporary_author_error_is_raised(tmp_path: Path, error: Any) -> None:
     with pytest.raises(type(error)):
         await AuthorHarness(tmp_path, [fails(error)]).write()
 
@@ -208,6 +208,6 @@ async def test_a_third_call_decides_for_each_failing_test() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "all of them", "[]", '{"withdrawn": "t::one"}', '{"withdrawn": [1, null]}'])
-async def test_what_cannot_be_read_as_a_decision_withdraws_nothing(content: str) -> None:
+async def test_unreadable_decision_withdraws_no_test(content: str) -> None:
     found, _ = await decide(content)
     assert (found.kept, found.withdrawn) == (("t::one", "t::two"), ())

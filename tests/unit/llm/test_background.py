@@ -13,7 +13,7 @@ from app.llm.background import background, or_undone
 ROOT = str(Path(__file__).parents[3])
 
 
-def test_an_exit_does_not_wait() -> None:
+def test_exit_does_not_wait_for_background_work() -> None:
     code = """
         import asyncio, sys, threading
         sys.path.insert(0, sys.argv[1])
@@ -27,7 +27,7 @@ def test_an_exit_does_not_wait() -> None:
     assert _python(code).stdout == "gone\n"
 
 
-def test_a_failure_is_told_and_nobody_hangs() -> None:
+def test_background_failure_is_raised_without_hanging() -> None:
     code = """
         import asyncio, sys
         sys.path.insert(0, sys.argv[1])
@@ -42,7 +42,7 @@ def test_a_failure_is_told_and_nobody_hangs() -> None:
     assert done.returncode == 1
 
 
-async def test_one_who_stops_waiting_stops_nobody_else() -> None:
+async def test_cancelled_waiter_does_not_cancel_others() -> None:
     go = threading.Event()
     future = background(lambda: go.wait(60), "gate")
     first, second = (asyncio.ensure_future(asyncio.wrap_future(future)) for _ in range(2))
@@ -54,7 +54,7 @@ async def test_one_who_stops_waiting_stops_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_what_was_done_for_one_who_is_cancelled_is_undone(times: int) -> None:
+async def test_result_for_a_cancelled_caller_is_undone(times: int) -> None:
     begun, go = threading.Event(), threading.Event()
     kept = ["nothing"]
 
@@ -77,7 +77,7 @@ async def test_what_was_done_for_one_who_is_cancelled_is_undone(times: int) -> N
     assert kept == ["nothing"]
 
 
-async def test_a_failure_after_a_cancellation_is_nobodys() -> None:
+async def test_failure_after_a_cancellation_is_ignored() -> None:
     begun, go = threading.Event(), threading.Event()
 
     def work() -> str:

@@ -66,7 +66,7 @@ class BudgetHarness:
         return caught.value
 
 
-async def test_an_answer_is_booked_streamed_and_told() -> None:
+async def test_answer_is_booked_and_streamed() -> None:
     services = BudgetHarness([text("hello")])
     answer = await services.budgeted_model.ask("turn.1", HELLO)
     assert (answer.content, answer.model) == ("hello", "fake/priced")
@@ -79,7 +79,7 @@ async def test_an_answer_is_booked_streamed_and_told() -> None:
     assert totals.cached_share == 0.4
 
 
-async def test_what_cannot_fit_is_never_sent() -> None:
+async def test_request_larger_than_the_window_is_never_sent() -> None:
     services = BudgetHarness([], info=ModelInfo("fake/small", 1_300, 1_200))
     found = await services.refused()
     assert (found.kind, found.reason) == ("shrink", "does_not_fit")
@@ -87,25 +87,25 @@ async def test_what_cannot_fit_is_never_sent() -> None:
 
 
 @pytest.mark.parametrize(("window", "sent"), [(1_324, 1_024), (2_299, 1_999), (2_300, 2_000), (9_000, 2_000)])
-async def test_the_answer_is_cut_to_the_window(window: int, sent: int) -> None:
+async def test_answer_limit_is_cut_to_the_window(window: int, sent: int) -> None:
     services = BudgetHarness([text("ok")], info=ModelInfo("fake/small", window, 4_000))
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.model.requests[0].max_tokens == sent
 
 
-async def test_a_small_answer_was_asked_for_and_fits() -> None:
+async def test_requested_small_answer_fits_a_small_window() -> None:
     services = BudgetHarness([text("ok")], info=ModelInfo("fake/small", 400, 100))
     await services.budgeted_model.ask("turn.1", HELLO.model_copy(update={"max_tokens": 100}))
     assert services.model.requests[0].max_tokens == 100
 
 
-async def test_the_answer_is_cut_to_the_money() -> None:
+async def test_answer_limit_is_cut_to_the_budget() -> None:
     services = BudgetHarness([text("ok")], cap=worst_case(PRICED, 300, 1_500))
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.model.requests[0].max_tokens == 1_500
 
 
-async def test_no_money_no_call() -> None:
+async def test_no_call_is_made_without_budget() -> None:
     services = BudgetHarness([], cap=worst_case(PRICED, 300, 1_024) - 1)
     with pytest.raises(BudgetError, match=r"budget of \$0\.01") as caught:
         await services.budgeted_model.ask("turn.1", HELLO)
@@ -113,7 +113,7 @@ async def test_no_money_no_call() -> None:
     assert services.model.calls == 0
 
 
-async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
+async def test_temporary_failures_are_retried_with_growing_pauses() -> None:
     services = BudgetHarness([*[failed("retry", "server_error")] * 4, text("at last")])
     assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "at last"
     assert services.sleeps == [1.0, 2.0, 4.0, 8.0]
@@ -121,14 +121,14 @@ async def test_transient_failures_are_asked_again_with_growing_pauses() -> None:
     assert services.budgeted_model.totals().calls == 1
 
 
-async def test_five_tries_are_enough() -> None:
+async def test_call_is_tried_at_most_five_times() -> None:
     services = BudgetHarness([failed("retry", "server_error")] * MAX_ATTEMPTS)
     assert (await services.refused()).reason == "server_error"
     assert services.model.calls == MAX_ATTEMPTS
     assert services.ledger.spent() == 0
 
 
-async def test_a_cut_stream_costs_what_was_probably_charged() -> None:
+async def test_cut_stream_is_booked_at_its_estimated_cost() -> None:
     usage = Usage(prompt_tokens=300, completion_tokens=7, cost=370, estimated=True)
     services = BudgetHarness([failed("retry", "stream_cut", usage=usage), text("whole")])
     await services.budgeted_model.ask("turn.1", HELLO)
@@ -136,19 +136,19 @@ async def test_a_cut_stream_costs_what_was_probably_charged() -> None:
     assert (totals.calls, totals.cost, totals.estimated) == (2, 1_370, 1)
 
 
-async def test_a_rate_limit_is_waited_for_as_told() -> None:
+async def test_rate_limit_is_waited_for_as_announced() -> None:
     services = BudgetHarness([failed("wait", after=17.0), failed("wait", after=40.0), text("ok")])
     await services.budgeted_model.ask("turn.1", HELLO)
     assert services.sleeps == [17.5, 40.5]
 
 
-async def test_nobody_waits_longer_than_five_minutes_or_comes_back_early() -> None:
+async def test_rate_limit_over_five_minutes_is_not_waited_for() -> None:
     services = BudgetHarness([failed("wait", "rate_limited", after=MAX_WAIT_LENGTH + 1)])
     assert (await services.refused()).reason == "rate_limited"
     assert services.sleeps == []
 
 
-async def test_all_waits_together_are_bounded() -> None:
+async def test_total_waiting_time_is_limited() -> None:
     services = BudgetHarness([failed("wait", after=250.0)] * 9)
     await services.refused()
     assert sum(services.sleeps) <= TOTAL_WAIT
@@ -160,7 +160,7 @@ async def test_all_waits_together_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"), [("give_up", "bad_key"), ("give_up", "refused"), ("shrink", "context_window")]
 )
-async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, reason: str) -> None:
+async def test_permanent_failure_is_not_retried(kind: ModelErrorKind, reason: str) -> None:
     other = ScriptedModel([text("from the other")], info=OTHER)
     services = BudgetHarness([failed(kind, reason)], others=[other])
     assert (await services.refused()).reason == reason
@@ -175,7 +175,7 @@ async def test_what_no_repetition_mends_is_not_repeated(kind: ModelErrorKind, re
         [failed("wait", after=999.0)],
     ],
 )
-async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
+async def test_fallback_answers_during_an_outage(turns: list[Turn]) -> None:
     other = ScriptedModel([text("from the other")], info=OTHER)
     services = BudgetHarness(turns, others=[other])
     answer = await services.budgeted_model.ask("turn.1", HELLO)
@@ -183,7 +183,7 @@ async def test_an_outage_is_answered_by_the_fallback(turns: list[Turn]) -> None:
     assert "Asking other/priced instead." in services.progress.texts("warning")[-1]
 
 
-async def test_the_breaker_opens_and_one_call_tries_later() -> None:
+async def test_open_breaker_lets_one_trial_call_through_later() -> None:
     services = BudgetHarness([*[failed("retry")] * MAX_ATTEMPTS, text("again")])
     await services.refused()
     services.sleeps.clear()
@@ -191,7 +191,7 @@ async def test_the_breaker_opens_and_one_call_tries_later() -> None:
     assert services.sleeps == [OPEN_SECONDS]
 
 
-async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
+async def test_open_breaker_is_not_waited_for_with_a_fallback() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
     services = BudgetHarness([failed("retry")] * MAX_ATTEMPTS, others=[other])
     await services.budgeted_model.ask("turn.1", HELLO)
@@ -200,7 +200,7 @@ async def test_with_a_fallback_an_open_breaker_is_not_waited_for() -> None:
     assert (services.model.calls, services.sleeps) == (MAX_ATTEMPTS, [])
 
 
-async def test_an_answer_says_which_model_it_should_have_been() -> None:
+async def test_fallback_answer_names_the_replaced_model() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
     services = BudgetHarness(
         [failed("give_up", "quota"), text("3"), failed("wait", "rate_limited", after=999.0)], others=[other]
@@ -217,7 +217,7 @@ async def test_an_answer_says_which_model_it_should_have_been() -> None:
     }
 
 
-async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
+async def test_failing_model_rests_while_a_fallback_answers() -> None:
     other = ScriptedModel([text("1"), text("2")], info=OTHER)
     services = BudgetHarness([failed("give_up", "quota"), text("3")], others=[other])
     for key in ("turn.1", "turn.2"):
@@ -228,7 +228,7 @@ async def test_what_gave_no_answer_is_left_alone_where_another_does() -> None:
     assert (await services.budgeted_model.ask("turn.3", HELLO)).content == "3"
 
 
-async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> None:
+async def test_model_without_fallback_is_called_again_at_once() -> None:
     services = BudgetHarness([failed("give_up", "quota"), text("filled")])
     assert (await services.refused()).reason == "quota"
     assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "filled"
@@ -236,7 +236,7 @@ async def test_without_another_an_account_that_was_filled_is_asked_at_once() -> 
 
 
 @pytest.mark.parametrize("reason", ["no_key", "bad_key", "unknown_model", "refused", "context_window"])
-async def test_a_fallback_that_is_of_no_help_leaves_the_first_failure(reason: str) -> None:
+async def test_failing_fallback_leaves_the_first_error(reason: str) -> None:
     kind: ModelErrorKind = "shrink" if reason == "context_window" else "give_up"
     useless, good = ScriptedModel([failed(kind, reason)], info=OTHER), ScriptedModel([text("ok")], info=OTHER)
     services = BudgetHarness([failed("give_up", "unreachable")], others=[useless])
@@ -247,7 +247,7 @@ async def test_a_fallback_that_is_of_no_help_leaves_the_first_failure(reason: st
     assert (answer.content, answer.origin.instead_of, answer.origin.because) == ("ok", "fake/priced", "unreachable")
 
 
-async def test_there_is_a_last_moment_for_an_answer() -> None:
+async def test_answer_has_a_deadline() -> None:
     model, ledger = _Endless(), MemoryLedger(10_000_000)
     with pytest.raises(ModelError) as caught:
         await BudgetedModel(model, ledger, ListProgress(), deadline=0.01).ask("turn.1", HELLO)
@@ -255,7 +255,7 @@ async def test_there_is_a_last_moment_for_an_answer() -> None:
     assert (ledger.totals().calls, ledger.totals().pending) == (1, 0)
 
 
-async def test_a_fallback_gets_half_of_the_time() -> None:
+async def test_fallback_gets_half_of_the_remaining_time() -> None:
     other = ScriptedModel([text("in time")], info=OTHER)
     budgeted_model = BudgetedModel(
         _Endless(), MemoryLedger(10_000_000), ListProgress(), fallbacks=[other], deadline=10.0
@@ -264,7 +264,7 @@ async def test_a_fallback_gets_half_of_the_time() -> None:
     assert (answer.content, answer.origin.because) == ("in time", "deadline")
 
 
-async def test_meters_of_a_process_share_what_they_know_of_a_provider() -> None:
+async def test_models_of_a_process_share_circuit_breakers() -> None:
     now, progress, other = [0.0], ListProgress(), ScriptedModel([text("2")], info=OTHER)
     breakers = CircuitBreakers(lambda: now[0])
 
@@ -282,7 +282,7 @@ async def test_meters_of_a_process_share_what_they_know_of_a_provider() -> None:
     assert breakers.of(PRICED) is not breakers.of(elsewhere)
 
 
-def test_a_breaker_lets_one_through_at_a_time() -> None:
+def test_breaker_lets_one_call_through_at_a_time() -> None:
     now = [0.0]
     breaker = CircuitBreaker(lambda: now[0])
     for _ in range(FAILURES):
@@ -295,7 +295,7 @@ def test_a_breaker_lets_one_through_at_a_time() -> None:
     assert breaker.delay() == 0
 
 
-async def test_four_fifths_of_the_money_are_warned_of_once_also_after_a_crash() -> None:
+async def test_budget_warning_is_given_once_even_after_a_crash() -> None:
     services = BudgetHarness([text(str(number), usage=Usage(cost=300_000)) for number in range(4)], cap=1_000_000)
     for number in range(3):
         await services.budgeted_model.ask(f"turn.{number}", HELLO)
@@ -336,7 +336,7 @@ class SlowLedger(MemoryLedger):
         super().reserve(call, worst, if_lost=if_lost)
 
 
-async def test_a_call_that_is_cancelled_while_money_is_set_aside_leaves_none_there() -> None:
+async def test_cancelled_reservation_is_released() -> None:
     services = BudgetHarness([text("never asked for")])
     slow = SlowLedger(10_000_000)
     budgeted_model = BudgetedModel(services.model, slow, services.progress)
@@ -364,7 +364,7 @@ async def test_a_cancelled_call_is_booked_with_an_estimate() -> None:
     assert totals.cost > 300
 
 
-async def test_an_unknown_price_is_said_once() -> None:
+async def test_unknown_price_is_reported_once() -> None:
     services = BudgetHarness([text("1"), text("2")], cap=0, info=ModelInfo("fake/unknown", 10_000, 4_000, priced=False))
     for key in ("turn.1", "turn.2"):
         await services.budgeted_model.ask(key, HELLO)
@@ -374,7 +374,7 @@ async def test_an_unknown_price_is_said_once() -> None:
     assert len(services.progress.texts("warning")) == 1
 
 
-async def test_a_bad_fallback_is_a_warning_and_a_bad_model_an_error() -> None:
+async def test_unusable_fallback_warns_and_unusable_model_fails() -> None:
     bad: Callable[[], ScriptedModel] = lambda: ScriptedModel([], refuse=failed("give_up", "no_key"))  # noqa: E731
     progress = ListProgress()
     await BudgetedModel(ScriptedModel([]), MemoryLedger(1), progress, fallbacks=[bad()]).check()
@@ -383,7 +383,7 @@ async def test_a_bad_fallback_is_a_warning_and_a_bad_model_an_error() -> None:
         await BudgetedModel(bad(), MemoryLedger(1), progress, fallbacks=[ScriptedModel([])]).check()
 
 
-async def test_an_answer_that_was_booked_but_never_told_is_not_bought_again() -> None:
+async def test_booked_answer_is_not_paid_again_after_a_crash() -> None:
     model, ledger = ScriptedModel([text("first"), text("second")]), MemoryLedger(10_000_000)
     assert (await BudgetedModel(model, ledger, ListProgress()).ask("turn.1", HELLO)).content == "first"
     after_the_crash = BudgetedModel(model, ledger, ListProgress())

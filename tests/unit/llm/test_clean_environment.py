@@ -27,7 +27,7 @@ CLEAN = """
 
 
 @pytest.mark.slow
-def test_a_tool_call_in_a_clean_environment(tmp_path: Path) -> None:
+def test_tool_call_works_in_a_clean_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OPENAI_API_KEY=from-a-stray-file\n")
     with OpenAIEndpoint([answer("", tools=[("c1", "bash", "{}")])]) as endpoint:
         done = call_a_tool(endpoint, tmp_path)

@@ -49,11 +49,11 @@ KINDS: tuple[WorkKind, ...] = ("plan", "code", "answer", "cheap")
         (ModelNames(code="a", plan="b", answer="c", cheap="d"), ["b", "a", "c", "d"]),
     ],
 )
-def test_what_has_no_model_is_done_by_the_one_for_code(models: ModelNames, names: list[str]) -> None:
+def test_calls_without_a_model_use_the_code_model(models: ModelNames, names: list[str]) -> None:
     assert [models.of(kind) for kind in KINDS] == names
 
 
-def test_what_was_stored_before_there_was_a_choice_can_be_read() -> None:
+def test_older_job_without_model_choice_is_read() -> None:
     stored = job("a", model="openai/gpt-5").model_dump(mode="json")
     del stored["models"], stored["reasoning"]
     assert Job.model_validate(stored).chosen == ModelNames(code="openai/gpt-5")
@@ -62,7 +62,7 @@ def test_what_was_stored_before_there_was_a_choice_can_be_read() -> None:
     assert RepoConfig.model_validate_json(config.model_dump_json()) == config
 
 
-async def test_every_kind_asks_its_model_and_pays_from_one_account() -> None:
+async def test_each_call_kind_uses_its_model_and_one_ledger() -> None:
     models = {
         "a": ScriptedModel([text("code"), text("aside")], info=PRICED),
         "b": ScriptedModel([text("plan")], info=OTHER),
@@ -79,7 +79,7 @@ async def test_every_kind_asks_its_model_and_pays_from_one_account() -> None:
     assert job_models.of("plan") is job_models.of("plan")
 
 
-async def test_a_price_that_nobody_knows_is_said_once_for_all_kinds() -> None:
+async def test_unknown_price_is_reported_once_for_all_call_kinds() -> None:
     info = ModelInfo("a/unknown", 9_000, 4_000, priced=False)
     progress, only = ListProgress(), ScriptedModel([text("1"), text("2")], info=info)
     job_models = JobModels(ModelNames(code="a"), {"a": only}.__getitem__, MemoryLedger(0), progress)
@@ -101,7 +101,7 @@ async def test_jobs_of_one_process_share_open_circuit_breakers(tmp_path: Path) -
         assert len(limited.requests) == 1
 
 
-async def test_what_will_be_asked_is_checked_and_nothing_else() -> None:
+async def test_only_models_in_use_are_checked() -> None:
     refusal = ModelError("no key.", kind="give_up", reason="no_key")
     models = {"a": ScriptedModel([]), "b": ScriptedModel([], refuse=refusal)}
     progress = ListProgress()
@@ -122,7 +122,7 @@ anthropic/claude-sonnet-4-5:
 """
 
 
-def test_the_operator_s_prices_count_before_any_list(tmp_path: Path) -> None:
+def test_operator_prices_override_the_price_list(tmp_path: Path) -> None:
     path = tmp_path / "prices.yml"
     path.write_bytes(PRICES)
     prices = read_prices(path)
@@ -160,14 +160,14 @@ def test_prices_may_be_json() -> None:
         (b"a/b: {input: 1, output: 2\n", "p.yml:1: (file): while parsing a flow mapping"),
     ],
 )
-def test_a_mistake_in_the_prices_is_named_by_line_and_key(content: bytes, said: str) -> None:
+def test_price_file_errors_name_line_and_key(content: bytes, said: str) -> None:
     with pytest.raises(AgentFixError) as caught:
         parse_prices(content, "p.yml")
     assert caught.value.message.startswith(said)
     assert "per million" in caught.value.hint
 
 
-def test_prices_that_are_not_there_are_a_problem_of_the_worker_s(tmp_path: Path) -> None:
+def test_missing_price_file_is_a_worker_settings_problem(tmp_path: Path) -> None:
     settings = settings_from({"HOME": "/h", "AGENT_FIX_PRICES": str(tmp_path / "none.yml")})
     assert [problem.name for problem in settings.problems] == ["AGENT_FIX_PRICES"]
     with pytest.raises(SettingsError, match="1 setting is") as caught:
@@ -183,14 +183,14 @@ def test_prices_that_are_not_there_are_a_problem_of_the_worker_s(tmp_path: Path)
 CHOICE = "model: {code: my/code, plan: my/plan}\nreasoning: low\n"
 
 
-async def test_a_repository_s_choice_becomes_the_job_s(harness: EventHarness) -> None:
+async def test_repository_model_choice_is_used_by_the_job(harness: EventHarness) -> None:
     harness.configure(CHOICE)
     await harness.labels()
     made = harness.job.job
     assert (made.model, made.chosen, made.reasoning) == ("my/code", ModelNames(code="my/code", plan="my/plan"), "low")
 
 
-async def test_a_model_in_a_comment_takes_the_place_of_them_all(harness: EventHarness) -> None:
+async def test_model_in_a_comment_replaces_all_models(harness: EventHarness) -> None:
     harness.configure(CHOICE)
     await harness.says("/agent fix --model other/one")
     made = harness.job.job
@@ -205,7 +205,7 @@ async def test_a_model_in_a_comment_takes_the_place_of_them_all(harness: EventHa
         (None, {"AGENT_FIX_MODEL_PLAN": "env/plan"}, CHOICE, ModelNames(code="my/code", plan="my/plan")),
     ],
 )
-def test_on_the_command_line_the_option_comes_before_the_environment_and_that_before_the_file(
+def test_option_overrides_environment_and_environment_overrides_the_file(
     option: str | None, environment: dict[str, str], config: str, chosen: ModelNames, tmp_path: Path
 ) -> None:
     repository = make_repository(tmp_path / "repo", {"a.py": "x = 1\n"})

@@ -59,7 +59,7 @@ def test_a_call_is_reserved_and_booked(make: MakeLedger) -> None:
     }
 
 
-def test_what_could_pass_the_cap_is_refused(make: MakeLedger) -> None:
+def test_reservation_over_the_cap_is_refused(make: MakeLedger) -> None:
     ledger = make(1_000)
     ledger.reserve("turn.1", 1_000)
     with pytest.raises(BudgetError) as caught:
@@ -78,7 +78,7 @@ def test_booking_twice_or_without_a_reservation_changes_nothing(make: MakeLedger
     assert (ledger.totals().calls, ledger.spent()) == (1, 30)
 
 
-def test_a_call_that_was_never_booked_is_lost_at_its_prompt(make: MakeLedger) -> None:
+def test_unbooked_call_is_lost_at_its_prompt_cost(make: MakeLedger) -> None:
     ledger = make(1_000)
     ledger.reserve("turn.1", 600, if_lost=PROMPT)
     assert ledger.remaining("turn.1") == 970
@@ -89,7 +89,7 @@ def test_a_call_that_was_never_booked_is_lost_at_its_prompt(make: MakeLedger) ->
     assert (totals.calls, totals.lost, totals.cost, totals.prompt_tokens) == (2, 1, 130, 100)
 
 
-def test_what_a_dead_process_had_open_is_lost_at_once(make: MakeLedger) -> None:
+def test_open_calls_of_a_dead_process_are_lost_at_once(make: MakeLedger) -> None:
     ledger = make(1_000)
     for call in ("kilo.1.1", "kilo.1.2", "kilo.11.1", "turn.1"):
         ledger.reserve(call, 200, if_lost=PROMPT)
@@ -101,7 +101,7 @@ def test_what_a_dead_process_had_open_is_lost_at_once(make: MakeLedger) -> None:
     assert ledger.totals().pending == 2, "a name is a name, and no pattern"
 
 
-def test_a_lost_call_stays_lost_where_its_repetition_is_refused(make: MakeLedger) -> None:
+def test_lost_call_stays_lost_when_its_retry_is_refused(make: MakeLedger) -> None:
     ledger = make(620)
     ledger.reserve("turn.1", 600, if_lost=PROMPT)
     with pytest.raises(BudgetError):
@@ -109,7 +109,7 @@ def test_a_lost_call_stays_lost_where_its_repetition_is_refused(make: MakeLedger
     assert (ledger.totals().lost, ledger.totals().pending, ledger.remaining()) == (1, 0, 590)
 
 
-def test_a_failed_call_that_cost_nothing_is_no_call(make: MakeLedger) -> None:
+def test_failed_free_call_is_not_counted(make: MakeLedger) -> None:
     ledger = make(1_000)
     for usage in (Usage(), Usage(), PROMPT):
         ledger.reserve("turn.1", 600)
@@ -129,7 +129,7 @@ ACTIONS = st.lists(
 
 
 @given(actions=ACTIONS, cap=st.integers(0, 2_000))
-def test_never_over_the_cap_never_negative(actions: list[tuple[str, str, int, float]], cap: int) -> None:
+def test_ledgers_never_exceed_the_cap_or_become_negative(actions: list[tuple[str, str, int, float]], cap: int) -> None:
     """The database keeps the same account as the memory, and neither ever holds more than the cap."""
     made = create_engine("sqlite://")
     metadata.create_all(made)
@@ -162,7 +162,7 @@ def _reserve(ledger: Ledger, call: str, worst: int, lost: int) -> bool:
     return True
 
 
-def test_the_account_outlives_its_process_and_is_the_jobs_own(tmp_path: Path) -> None:
+def test_ledger_survives_its_process_and_belongs_to_one_job(tmp_path: Path) -> None:
     first = engine(tmp_path / "ledger.db")
     SqlLedger(first, "job-1", 1_000).reserve("turn.1", 600, if_lost=PROMPT)
     first.dispose()
@@ -173,7 +173,7 @@ def test_the_account_outlives_its_process_and_is_the_jobs_own(tmp_path: Path) ->
     second.dispose()
 
 
-def test_two_at_once_do_not_both_get_the_last_money(tmp_path: Path) -> None:
+def test_concurrent_calls_cannot_reserve_the_same_money(tmp_path: Path) -> None:
     made = engine(tmp_path / "ledger.db")
     start = threading.Barrier(8)
     won: list[str] = []
@@ -196,11 +196,11 @@ def test_two_at_once_do_not_both_get_the_last_money(tmp_path: Path) -> None:
     ("text", "amount"),
     [("5", 5_000_000), ("0.50", 500_000), ("$5", 5_000_000), (" 2.5 ", 2_500_000), (".000001", 1), ("0", 0)],
 )
-def test_dollars(text: str, amount: int) -> None:
+def test_dollar_amounts_are_parsed(text: str, amount: int) -> None:
     assert parse_usd(text) == amount
 
 
-def test_plus_is_on_top() -> None:
+def test_plus_raises_the_cap() -> None:
     assert parse_usd("+3", current=5_000_000) == 8_000_000
     assert parse_usd("3", current=5_000_000) == 3_000_000
 
@@ -226,14 +226,14 @@ def test_plus_is_on_top() -> None:
         ".",
     ],
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amount_is_refused(text: str) -> None:
     with pytest.raises(AgentFixError) as caught:
         parse_usd(text)
     assert caught.value.code is ExitCode.USAGE
 
 
 @given(st.integers(0, 10**12))
-def test_amounts_are_shown_and_read_back(amount: int) -> None:
+def test_formatted_amounts_can_be_parsed_back(amount: int) -> None:
     assert usd(amount).startswith("$")
     assert abs(parse_usd(usd(amount % 10**11)) - amount % 10**11) <= 5_000
 
@@ -243,7 +243,7 @@ PRICE = st.integers(0, 100_000_000)
 
 
 @given(st.tuples(TOKENS, TOKENS), st.floats(0, 1), st.tuples(PRICE, PRICE, PRICE), st.tuples(TOKENS, st.integers(1, 4)))
-def test_the_worst_case_is_never_too_low(
+def test_worst_case_cost_is_never_too_low(
     tokens: tuple[int, int], cached: float, prices: tuple[int, int, int], step: tuple[int, int]
 ) -> None:
     prompt, output = tokens
@@ -277,7 +277,7 @@ def answered(model: str, kind: WorkKind = "code", *, instead_of: str = "", becau
     ).model_dump_json()
 
 
-def test_the_account_knows_which_models_answered(make: MakeLedger) -> None:
+def test_ledger_counts_answers_per_model(make: MakeLedger) -> None:
     ledger = make(1_000)
     answers = [
         answered("b/code"),
@@ -300,7 +300,7 @@ def test_the_account_knows_which_models_answered(make: MakeLedger) -> None:
     assert fallback_notes(totals) == ("2 of 5 answers came from c/other, because b/code was unreachable.",)
 
 
-def test_answers_of_before_say_nothing_of_their_origin(make: MakeLedger) -> None:
+def test_older_answers_have_no_fallback_note(make: MakeLedger) -> None:
     ledger = make(1_000)
     ledger.reserve("turn.1", 10)
     ledger.book("turn.1", Usage(cost=1), '{"content": "x", "model": "b/code"}')

@@ -40,13 +40,13 @@ from app.llm.tokens import count_text, count_tokens
         ("llama-3.3-70b-versatile", {}, "openai", "llama-3.3-70b-versatile"),
     ],
 )
-def test_names_find_their_provider(name: str, environment: dict[str, str], provider: str, model: str) -> None:
+def test_model_names_find_their_provider(name: str, environment: dict[str, str], provider: str, model: str) -> None:
     found = route(name, environment)
     assert (found.provider, found.model) == (provider, model)
 
 
 @pytest.mark.parametrize("provider", [name for name, known in PROVIDERS.items() if known.keys or known.tokens])
-def test_a_missing_key_is_named(provider: str) -> None:
+def test_missing_key_is_reported_by_name(provider: str) -> None:
     known = PROVIDERS[provider]
     bases = dict.fromkeys(known.bases[:1], "http://127.0.0.1:1") if known.needs_base else {}
     with pytest.raises(ModelError) as caught:
@@ -58,12 +58,12 @@ def test_a_missing_key_is_named(provider: str) -> None:
         check_environment(route(f"{provider}/m", full), full)
 
 
-def test_a_name_without_its_prefix_asks_for_its_own_providers_key() -> None:
+def test_name_without_prefix_needs_the_key_of_its_provider() -> None:
     with pytest.raises(ModelError, match="deepseek/deepseek-chat-v9 needs DEEPSEEK_API_KEY"):
         check_environment(route("deepseek-chat-v9", {}), {})
 
 
-def test_one_s_own_endpoint_needs_no_key() -> None:
+def test_own_endpoint_needs_no_key() -> None:
     environment = {"OPENAI_API_BASE": "http://127.0.0.1:1/v1"}
     found = route("local", environment)
     check_environment(found, environment)
@@ -80,7 +80,7 @@ def test_one_s_own_endpoint_needs_no_key() -> None:
         ("gemini/gemini-2.5-pr", "gemini/gemini-2.5-pro"),
     ],
 )
-async def test_an_unknown_name_meets_its_neighbours(name: str, near: str) -> None:
+async def test_unknown_model_name_gets_suggestions(name: str, near: str) -> None:
     environment = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"), "k")
     with pytest.raises(ModelError) as caught:
         await preflight(route(name, environment), environment)
@@ -88,12 +88,12 @@ async def test_an_unknown_name_meets_its_neighbours(name: str, near: str) -> Non
     assert near in caught.value.hint
 
 
-def test_known_names_pass() -> None:
+def test_known_model_names_pass() -> None:
     for name in ("gpt-4o", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro"):
         check_name(route(name, {}))
 
 
-def test_the_list_says_windows_and_prices() -> None:
+def test_price_list_has_windows_and_prices() -> None:
     found = price_list().find("openai/gpt-4o")
     assert found is not None
     info = found.info
@@ -103,7 +103,7 @@ def test_the_list_says_windows_and_prices() -> None:
     assert all(model.info.context_window >= model.info.max_output > 0 for model in price_list().models)
 
 
-def test_steps_for_long_prompts_are_read() -> None:
+def test_long_prompt_prices_are_read() -> None:
     entry = {
         "litellm_provider": "vertex_ai-language-models",
         "max_input_tokens": 1_000_000,
@@ -123,18 +123,18 @@ def test_steps_for_long_prompts_are_read() -> None:
     )
 
 
-def test_the_user_s_own_price_counts_first() -> None:
+def test_own_price_overrides_the_price_list() -> None:
     info = model_info("m", None, Price(input=0.1, output=0.4, context_window=1_000))
     assert (info.input_price, info.cached_price, info.output_price) == (100_000, 100_000, 400_000)
     assert (info.context_window, info.max_output, info.priced) == (1_000, 1_000, True)
     assert not model_info("m", None, None).priced
 
 
-def test_dollars_are_rounded_up_but_not_for_the_noise_of_floats() -> None:
+def test_prices_are_rounded_up_except_for_float_noise() -> None:
     assert (dollars(0.1 + 0.2), dollars(1e-9), dollars(0.0), dollars(-1.0)) == (300_000, 1, 0, 0)
 
 
-def test_a_request_has_the_same_count_every_time_and_every_part_counts() -> None:
+def test_token_count_is_deterministic_and_covers_every_part() -> None:
     messages = (Message(role="user", content="def f(x):\n    return x + 1\n" * 50),)
     call = ToolCall(id="c", name="bash", arguments='{"command": "ls"}' * 20)
     tool = ToolSpec(name="bash", description="run " * 30, parameters={"type": "object"})
@@ -165,19 +165,19 @@ def test_a_request_has_the_same_count_every_time_and_every_part_counts() -> None
     ],
     ids=["code", "prose", "data", "digits", "chinese"],
 )
-def test_a_small_request_is_never_taken_for_less_than_it_is(text: str) -> None:
+def test_small_request_is_never_underestimated(text: str) -> None:
     request = ModelRequest(messages=(Message(role="user", content=text),))
     exact = count_tokens("openai/gpt-4o", request)
     assert 0.95 * exact <= count_tokens("openai/gpt-4o", request, small=10_000) <= 2 * exact
     assert count_tokens("openai/gpt-4o", request, small=exact // 2) == exact
 
 
-def test_no_text_is_too_odd_to_count() -> None:
+def test_any_text_can_be_counted() -> None:
     assert count_text("m", "<|endoftext|>\udcff\x00" * 3) > 0
     assert count_text("m", "") == 0
 
 
-def test_none_of_this_imports_litellm() -> None:
+def test_model_registry_does_not_import_litellm() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from app.llm.registry import make_model\n"
@@ -210,7 +210,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
         ({}, "no idea", None),
     ],
 )
-def test_when_to_come_back(headers: dict[str, str], text: str, seconds: float | None) -> None:
+def test_retry_time_is_read_from_the_error(headers: dict[str, str], text: str, seconds: float | None) -> None:
     assert retry_after(FailureDetails(frozenset(), 429, text, headers), NOW) == seconds
 
 
@@ -233,11 +233,11 @@ def test_an_excerpt_is_one_line_without_keys() -> None:
         ("{broken}", "{broken}"),
     ],
 )
-def test_the_object_is_taken_out_of_the_words(content: str, found: str) -> None:
+def test_json_object_is_extracted_from_surrounding_text(content: str, found: str) -> None:
     assert only_json(content) == found
 
 
-def test_a_strict_schema_keeps_properties_that_are_called_like_keywords() -> None:
+def test_strict_schema_keeps_properties_named_like_keywords() -> None:
     schema = {
         "$defs": {"title": {"type": "object", "properties": {"default": {"type": "string", "default": "x"}}}},
         "type": "object",

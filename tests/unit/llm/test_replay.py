@@ -35,7 +35,7 @@ async def refusal(model: Model, key: str = "") -> ModelError:
     return caught.value
 
 
-async def test_what_was_recorded_is_played(tmp_path: Path) -> None:
+async def test_recorded_answers_are_replayed(tmp_path: Path) -> None:
     path = tmp_path / "demo.jsonl"
     await record(path, plan=text("the plan"), turn_1=ODD)
     model = RecordedModel(path)
@@ -46,7 +46,7 @@ async def test_what_was_recorded_is_played(tmp_path: Path) -> None:
     assert model.count(ASK) > 0
 
 
-async def test_the_place_comes_from_the_name_so_a_resumed_job_finds_it(tmp_path: Path) -> None:
+async def test_recorded_answers_are_found_by_key_after_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "demo.jsonl"
     await record(path, plan=text("p"), turn_1=text("1"), turn_2=text("2"))
     assert (await RecordedModel(path).complete(ASK, key="turn.2")).content == "2"
@@ -65,7 +65,7 @@ async def test_text_is_streamed_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["turn.2", "review.1", ""])
-async def test_a_call_that_was_not_recorded_ends_clearly(tmp_path: Path, key: str) -> None:
+async def test_unrecorded_call_is_refused_with_a_hint(tmp_path: Path, key: str) -> None:
     path = tmp_path / "demo.jsonl"
     await record(path, plan=text("p"), turn_1=text("1"))
     found = await refusal(RecordedModel(path), key)
@@ -74,7 +74,7 @@ async def test_a_call_that_was_not_recorded_ends_clearly(tmp_path: Path, key: st
     assert "--model" in found.hint
 
 
-async def test_recording_goes_on_where_a_crash_cut_it(tmp_path: Path) -> None:
+async def test_recording_continues_after_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "demo.jsonl"
     await record(path, plan=text("p"), turn_1=text("first"))
     with path.open("ab") as file:
@@ -88,7 +88,7 @@ async def test_recording_goes_on_where_a_crash_cut_it(tmp_path: Path) -> None:
     ]
 
 
-async def test_only_a_recording_of_the_same_model_is_written_to(tmp_path: Path) -> None:
+async def test_recording_of_another_model_is_not_extended(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("my notes, without an end of line")
     with pytest.raises(ModelError, match="another kind of file"):
@@ -102,7 +102,7 @@ async def test_only_a_recording_of_the_same_model_is_written_to(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-async def test_a_file_that_cannot_be_written_is_found_before_anything_is_bought(tmp_path: Path) -> None:
+async def test_unwritable_recording_is_refused_before_the_first_call(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         await ModelRecorder(ScriptedModel([]), tmp_path / "none" / "demo.jsonl").check()
     assert caught.value.reason == "recording_unwritable"
@@ -120,7 +120,7 @@ async def test_a_file_that_cannot_be_written_is_found_before_anything_is_bought(
         (b'{"recording": 1, "model": "m"}\n\n{"key": "", "answer": {}}\n', "line 3"),
     ],
 )
-def test_what_is_no_recording_says_why(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_recording_is_refused_with_the_reason(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "demo.jsonl"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=said) as caught:
@@ -128,7 +128,7 @@ def test_what_is_no_recording_says_why(tmp_path: Path, content: bytes, said: str
     assert (caught.value.kind, caught.value.reason) == ("give_up", "bad_recording")
 
 
-def test_a_missing_recording_says_so(tmp_path: Path) -> None:
+def test_missing_recording_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         make_model(f"recorded/{tmp_path}/none.jsonl", environment={})
 
@@ -140,7 +140,7 @@ async def test_a_recording_without_answers_is_refused(tmp_path: Path) -> None:
         await RecordedModel(path).check()
 
 
-async def test_names_choose_the_model(tmp_path: Path) -> None:
+async def test_model_name_selects_replay_or_recorder(tmp_path: Path) -> None:
     path = tmp_path / "demo.jsonl"
     await record(path, plan=text("p"))
     assert isinstance(make_model(f"recorded/{path}", environment={}), RecordedModel)

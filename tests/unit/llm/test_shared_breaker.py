@@ -33,7 +33,7 @@ def process(engine: Engine, time: Time) -> SharedBreakers:
     return SharedBreakers(engine, time, CircuitBreakers(time))
 
 
-def test_what_a_provider_told_one_process_holds_for_the_others(tmp_path: Path) -> None:
+def test_rate_limit_seen_by_one_process_applies_to_all(tmp_path: Path) -> None:
     time, engine = Time(), database(tmp_path)
     one, other = process(engine, time), process(engine, time)
     one.of(info()).failed("rate_limit", 60)
@@ -45,7 +45,7 @@ def test_what_a_provider_told_one_process_holds_for_the_others(tmp_path: Path) -
     assert waiting.delay() == 0
 
 
-def test_an_open_breaker_is_shared_too_and_the_longer_pause_counts(tmp_path: Path) -> None:
+def test_open_breaker_is_shared_and_the_longer_pause_wins(tmp_path: Path) -> None:
     time, engine = Time(), database(tmp_path)
     one, other = process(engine, time), process(engine, time)
     for _ in range(FAILURES):
@@ -57,7 +57,7 @@ def test_an_open_breaker_is_shared_too_and_the_longer_pause_counts(tmp_path: Pat
     assert process(engine, time).of(info()).delay() == 200
 
 
-def test_a_database_that_is_gone_stops_no_call(tmp_path: Path) -> None:
+def test_missing_database_does_not_stop_calls(tmp_path: Path) -> None:
     time, engine = Time(), database(tmp_path)
     pauses.metadata.drop_all(engine)
     breaker = process(engine, time).of(info())
@@ -65,7 +65,7 @@ def test_a_database_that_is_gone_stops_no_call(tmp_path: Path) -> None:
     assert breaker.delay() == 60, "what this process knows itself"
 
 
-def test_no_endpoint_is_stored(tmp_path: Path) -> None:
+def test_endpoint_address_is_not_stored(tmp_path: Path) -> None:
     engine = database(tmp_path)
     process(engine, Time()).of(info(endpoint="http://user:secret@gateway")).failed("rate_limit", 60)
     with engine.connect() as db:

@@ -84,7 +84,7 @@ def job() -> Job:
     return Job(id="j", task=task, branch="b", budget=Budget(), model="m", created_at=now, aim="ask")
 
 
-async def test_a_question_is_looked_into_and_answered(tmp_path: Path) -> None:
+async def test_question_is_investigated_and_answered(tmp_path: Path) -> None:
     harness = AnswerHarness(tmp_path, [TRY, ANSWER])
     result = await harness.work(MemoryJournal())
     assert (result.exit_status, result.exit_code) == ("answered", ExitCode.OK)
@@ -102,7 +102,7 @@ def test_an_answering_job_has_no_way_to_publish() -> None:
     assert not [word for word in (Patch.__name__, "Published", "Verifie", "Publish") if word in told]
 
 
-async def test_words_are_read_before_the_answer_is_taken(tmp_path: Path) -> None:
+async def test_messages_are_read_before_the_answer_is_accepted(tmp_path: Path) -> None:
     harness = AnswerHarness(tmp_path, [ANSWER, act(("submit", {"summary": "It subtracts, and twice doubles."}))])
     harness.said.append(UserMessage(seq=1, author="octocat", text="And twice?"))
     result = await harness.work(MemoryJournal())
@@ -110,7 +110,7 @@ async def test_words_are_read_before_the_answer_is_taken(tmp_path: Path) -> None
     assert "From octocat, who may ask: And twice?" in harness.model.requests[1].messages[-1].content
 
 
-async def test_at_a_limit_it_waits(tmp_path: Path) -> None:
+async def test_answering_job_pauses_at_a_limit(tmp_path: Path) -> None:
     harness = AnswerHarness(tmp_path, [TRY], budget=Budget(steps=1))
     journal = MemoryJournal()
     with pytest.raises(WaitingForUser) as parked:
@@ -126,13 +126,13 @@ async def test_a_model_that_answers_nothing_is_an_error_with_its_reason(tmp_path
     assert "no answer" in result.reason
 
 
-async def test_words_without_a_submission_are_no_answer(tmp_path: Path) -> None:
+async def test_text_without_a_submission_is_not_an_answer(tmp_path: Path) -> None:
     result = await AnswerHarness(tmp_path, [say("It subtracts.")] * 3).work(MemoryJournal())
     assert (result.exit_status, result.reason) == ("error", "The model stopped without submitting an answer.")
 
 
 @pytest.mark.parametrize("step", ["turn.1.answer", "turn.1.act", "turn.2.answer", "turn.2.act"])
-async def test_a_crash_changes_no_answer(step: str, tmp_path: Path) -> None:
+async def test_crash_does_not_change_the_answer(step: str, tmp_path: Path) -> None:
     harness = AnswerHarness(tmp_path, [TRY, ANSWER])
     journal = MemoryJournal(die_at=step, moment="after")
     with pytest.raises(Died):
@@ -141,6 +141,6 @@ async def test_a_crash_changes_no_answer(step: str, tmp_path: Path) -> None:
     assert harness.model.calls == 2
 
 
-def test_a_question_costs_a_fifth() -> None:
+def test_question_gets_a_fifth_of_the_budget() -> None:
     assert Budget(usd=5_000_000, minutes=60, steps=100).for_a_question() == Budget(usd=1_000_000, minutes=12, steps=20)
     assert Budget(steps=1).for_a_question().steps == 1

@@ -77,7 +77,7 @@ BETTER = [
 
 
 @pytest.mark.parametrize(("better", "worse"), BETTER)
-def test_what_was_verified_decides(better: AttemptOutcome, worse: AttemptOutcome) -> None:
+def test_best_attempt_is_chosen_by_its_verification(better: AttemptOutcome, worse: AttemptOutcome) -> None:
     assert best([better, worse]) is better
     assert best([worse, better]) is better
 
@@ -110,13 +110,13 @@ class Site:
         return [attempt.number for attempt in self.made]
 
 
-async def test_no_more_are_made_once_one_is_proved() -> None:
+async def test_no_further_attempt_after_a_proved_one() -> None:
     site = Site([outcome(1, "tested"), outcome(2, "proved"), outcome(3, "proved")])
     assert [each.verdict for each in await site.run()] == ["tested", "proved"]
     assert site.numbers == [1, 2]
 
 
-async def test_no_more_are_made_where_no_other_change_could_be_better() -> None:
+async def test_no_further_attempt_when_no_better_verdict_is_possible() -> None:
     for rule, made in (("no_specification", [1]), ("watches_tests", [1, 2, 3])):
         first = outcome(1, "tested")
         assert first.result.verification is not None
@@ -127,18 +127,18 @@ async def test_no_more_are_made_where_no_other_change_could_be_better() -> None:
         assert site.numbers == made
 
 
-async def test_all_are_made_while_none_is() -> None:
+async def test_all_attempts_are_made_while_none_is_proved() -> None:
     site = Site([outcome(1, "tested"), outcome(2, state="error"), outcome(3, "unproved")])
     assert best(await site.run()).number == 1
     assert site.numbers == [1, 2, 3]
 
 
-async def test_what_is_proved_and_not_publishable_is_no_end() -> None:
+async def test_proved_but_unpublishable_attempt_is_followed_by_another() -> None:
     site = Site([outcome(1, "proved", "error"), outcome(2, "proved"), outcome(3, "proved")])
     assert best(await site.run()).number == 2
 
 
-async def test_each_has_a_fair_share_of_what_is_left_and_the_last_the_rest() -> None:
+async def test_attempts_share_the_remaining_budget_equally() -> None:
     ends = [outcome(number, "tested", spent=SpentSoFar(turns=20, seconds=600)) for number in (1, 2, 3)]
     site = Site(list(ends), a_job(attempts=3, budget=Budget(usd=4_000_000, minutes=60, steps=90)))
     await site.run()
@@ -147,7 +147,7 @@ async def test_each_has_a_fair_share_of_what_is_left_and_the_last_the_rest() -> 
     assert [share.until for share in shares] == [2_000_000, 2_500_000, 0]
 
 
-async def test_a_single_attempt_has_everything_and_steps_as_ever() -> None:
+async def test_single_attempt_gets_the_whole_budget_and_plain_step_names() -> None:
     journal = MemoryJournal()
     site = Site([outcome(1, "tested")], a_job())
     await site.run(journal)
@@ -156,7 +156,7 @@ async def test_a_single_attempt_has_everything_and_steps_as_ever() -> None:
     assert journal.executed == ["turn.1.act"]
 
 
-async def test_steps_of_later_attempts_have_names_of_their_own() -> None:
+async def test_later_attempts_have_their_own_step_names() -> None:
     journal = MemoryJournal()
     await Site([outcome(1, "tested"), outcome(2, "tested"), outcome(3, "tested")]).run(journal)
     assert journal.executed == [
@@ -168,7 +168,7 @@ async def test_steps_of_later_attempts_have_names_of_their_own() -> None:
     ]
 
 
-async def test_a_share_is_kept_although_there_is_more_money_later() -> None:
+async def test_share_of_an_attempt_does_not_grow_with_the_budget() -> None:
     site = Site([outcome(1, "tested"), outcome(2, "tested"), outcome(3, "tested")])
     journal = MemoryJournal(die_at="attempt.2.turn.1.act")
     with pytest.raises(Died):
@@ -181,7 +181,7 @@ async def test_a_share_is_kept_although_there_is_more_money_later() -> None:
     assert resumed.executed == ["attempt.2.turn.1.act", "attempt.3.turn.1.act"]
 
 
-async def test_the_tree_of_an_attempt_that_has_ended_is_not_put_back() -> None:
+async def test_tree_of_an_ended_attempt_is_not_restored() -> None:
     journal = MemoryJournal(is_resumed=True)
     site = Site([outcome(1, "tested"), outcome(2, "proved")], a_job(attempts=2))
 
@@ -215,12 +215,12 @@ async def share_of() -> AttemptBudget:
         BudgetError("No money."),
     ],
 )
-async def test_what_ends_the_first_is_the_jobs(error: AgentFixError) -> None:
+async def test_error_of_the_first_attempt_ends_the_job(error: AgentFixError) -> None:
     with pytest.raises(type(error)):
         await Site([error]).run()
 
 
-async def test_what_ends_a_later_one_for_good_leaves_the_earlier_one() -> None:
+async def test_permanent_error_of_a_later_attempt_keeps_the_earlier_one() -> None:
     site = Site([outcome(1, "tested"), AgentFixError("Refused for good.", code=ExitCode.MODEL)])
     found = await site.run()
     assert best(found).number == 1
@@ -234,7 +234,7 @@ async def test_a_temporary_error_is_waited_for() -> None:
         await Site([outcome(1, "tested"), down]).run()
 
 
-async def test_only_the_last_waits_at_a_limit_and_only_where_nothing_can_be_published() -> None:
+async def test_only_the_last_attempt_pauses_at_a_limit_if_none_is_publishable() -> None:
     site = Site([outcome(1, state="error"), outcome(2, state="error"), outcome(3, state="error")])
     await site.run()
     assert [attempt.waits for attempt in site.made] == [False, False, True]
@@ -248,7 +248,7 @@ async def no_money() -> JobResult:
 
 
 @pytest.mark.parametrize(("fallback", "kept"), [(True, True), (False, False)])
-async def test_the_end_of_the_money_is_an_end_where_there_is_something_to_publish(fallback: bool, kept: bool) -> None:
+async def test_spent_budget_ends_the_attempts_if_one_is_publishable(fallback: bool, kept: bool) -> None:
     inner = MemoryJournal()
     journal = AttemptJournal(inner, "attempt.2.", fallback=fallback)
     with pytest.raises(AgentFixError) as caught:
@@ -274,7 +274,7 @@ def asking(number: int, until: int) -> tuple[ScriptedModel, Attempt]:
     )
 
 
-async def test_answers_are_kept_under_the_attempts_own_name_until_its_share_is_used() -> None:
+async def test_model_calls_are_named_per_attempt_and_end_with_its_share() -> None:
     money = [0]
     model, attempt = asking(2, 100)
     asks = attempt.model_for(UnbudgetedModel(model), lambda: money[0])
@@ -285,7 +285,7 @@ async def test_answers_are_kept_under_the_attempts_own_name_until_its_share_is_u
         await asks.ask("turn.2", REQUEST)
 
 
-def test_a_single_attempt_asks_the_meter_itself() -> None:
+def test_single_attempt_uses_the_job_model_directly() -> None:
     model, attempt = asking(1, 0)
     budgeted_model = UnbudgetedModel(model)
     assert attempt.model_for(budgeted_model, lambda: 0) is budgeted_model
@@ -309,12 +309,12 @@ class RecordedRun:
         return self.lines
 
 
-def test_what_an_attempt_used_is_told_by_its_steps() -> None:
+def test_usage_of_an_attempt_is_summed_over_its_steps() -> None:
     line = json.dumps(LINE)
     assert spent_in([line, line, "{}"]) == SpentSoFar(turns=3, seconds=4.0, cost=500_000)
 
 
-def test_the_trajectory_of_one_is_as_it_was_and_of_several_each_line_names_its_own() -> None:
+def test_trajectory_lines_name_their_attempt_if_there_are_several() -> None:
     one, two = RecordedRun(['{"step": 1}']), RecordedRun(['{"step": 1}', '{"step": 2}'])
     assert trajectory_of([one]) == ['{"step": 1}']  # type: ignore[list-item]  # a runner that has run
     lines = trajectory_of([one, two])  # type: ignore[list-item]
@@ -325,7 +325,7 @@ def test_the_trajectory_of_one_is_as_it_was_and_of_several_each_line_names_its_o
     ]
 
 
-def test_people_are_told_of_each_attempt_and_why_one_was_taken() -> None:
+def test_attempts_section_describes_each_attempt_and_the_choice() -> None:
     outcomes = [outcome(1, "tested"), outcome(2, state="error"), outcome(3, "unproved")]
     tried = attempt_summaries(outcomes, outcomes[0])
     text = attempts_section(tried, 3)

@@ -27,7 +27,7 @@ def job(**told: Any) -> Job:
     return Job(id="j", task=task, branch="b", budget=Budget(), created_at=now, **fields)
 
 
-def test_a_change_is_the_agents(settings: Settings) -> None:
+def test_external_agent_handles_changes(settings: Settings) -> None:
     guest = external_agent(job(), settings)
     assert guest is not None
     with closing(guest):
@@ -37,7 +37,7 @@ def test_a_change_is_the_agents(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("told", [{"runner": "native"}, {"aim": "ask"}])
-def test_our_own_runner_does_the_rest(settings: Settings, told: dict[str, Any]) -> None:
+def test_native_runner_handles_other_jobs(settings: Settings, told: dict[str, Any]) -> None:
     """A question is answered by our own loop: other agents are told how to make a change, and nothing else."""
     assert external_agent(job(**told), settings) is None
 
@@ -51,7 +51,9 @@ def test_our_own_runner_does_the_rest(settings: Settings, told: dict[str, Any]) 
         ({"runner": "robot", "aim": "ask"}, "no runner 'robot'"),
     ],
 )
-def test_what_cannot_work_is_refused_at_once(settings: Settings, told: dict[str, Any], complaint: str) -> None:
+def test_unusable_agent_configuration_is_refused_at_once(
+    settings: Settings, told: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(AgentFixError, match=complaint) as error:
         external_agent(job(**told), settings)
     assert error.value.code is ExitCode.CONFIG

@@ -41,20 +41,20 @@ async def test_the_tests_are_frozen_once_for_all_attempts_and_every_resume() -> 
     assert world.known[-1].specification == FROZEN
 
 
-async def test_where_nothing_is_to_be_red_nobody_writes_tests() -> None:
+async def test_no_specification_is_written_if_no_red_is_expected() -> None:
     author, world = Author(), World(Agent([SUBMISSION], SUBMITTED), [verification("tested")], [patch()])
     await solve(job(conflicts=("a",)), author.services(world), MemoryJournal())
     assert author.asked == []
     assert world.known[-1].specification is None
 
 
-async def test_what_people_answered_is_for_the_author_too() -> None:
+async def test_answers_are_passed_to_the_specification_author() -> None:
     author, world = Author(), willing([asks("Which currency?")], says(7, "Euro."))
     await solve(job(), author.services(world), MemoryJournal())
     assert author.asked == [("specification", 0), ("specification.answered", 1)]
 
 
-async def test_an_objection_is_heard_once_and_what_is_withdrawn_caps_the_verdict() -> None:
+async def test_objection_is_decided_once_and_withdrawn_tests_cap_the_verdict() -> None:
     author = Author(withdraws=("t::0",))
     agent = Agent([SUBMISSION, objects(), objects("Again.")], SUBMITTED)
     world = World(agent, [facts("failed", "failed"), facts("failed", "failed"), facts("failed", "passed")], [patch()])
@@ -70,7 +70,7 @@ async def test_an_objection_is_heard_once_and_what_is_withdrawn_caps_the_verdict
     assert "specification_disputed" in result.verification.rules
 
 
-async def test_an_upheld_test_that_still_fails_is_stated_and_the_change_unproved() -> None:
+async def test_failing_upheld_test_leaves_the_change_unproved() -> None:
     author, agent = Author(), Agent([objects(), objects()], SUBMITTED)
     world = World(agent, [facts("failed")], [patch()])
     result = await solve(job(), author.services(world), MemoryJournal())
@@ -95,7 +95,7 @@ async def test_a_crash_around_the_author_changes_nothing(step: str, moment: Cras
     assert len(author.decided) + len(author.asked) == (3 if moment == "during" else 2)
 
 
-async def test_the_same_sources_have_to_end_the_same_way_each_time() -> None:
+async def test_same_sources_must_give_the_same_result_in_every_submission() -> None:
     """A submission that was only unlucky before is one that was only lucky now."""
     submissions = [SUBMISSION, Submission(summary="done", reproduction="other")]
     world = World(Agent(submissions, SUBMITTED), [facts("failed"), facts("passed")], [patch()])
@@ -105,7 +105,7 @@ async def test_the_same_sources_have_to_end_the_same_way_each_time() -> None:
     assert any("an earlier submission with the same sources" in reason for reason in result.verification.reasons)
 
 
-async def test_the_fixers_own_tests_have_to_end_the_same_way_each_time_too() -> None:
+async def test_own_tests_must_give_the_same_result_in_every_submission() -> None:
     """The same command on the same sources: red before, green now."""
     control = Control(name="failing_copies_fail", outcome="held")
     red = Reproduction(command="run", on_base="red", on_head="red", controls=(control,))
@@ -117,7 +117,7 @@ async def test_the_fixers_own_tests_have_to_end_the_same_way_each_time_too() -> 
     assert (result.verification.verdict, result.verification.rules[0]) == ("unproved", "repeats_agree")
 
 
-async def test_all_submissions_of_a_job_count() -> None:
+async def test_submissions_are_numbered_across_attempts() -> None:
     world = World(Agent([SUBMISSION] * 2, SUBMITTED), [verification("unproved")] * 4, [patch(), patch(b"2")])
     result = await work(world, attempts=2)
     assert result.verification is not None

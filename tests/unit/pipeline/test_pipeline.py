@@ -58,11 +58,13 @@ from tests.support.scripted_job import (
         (verification("broken"), ["broken"] * (MAX_REVIEWS - 1), False, True),
     ],
 )
-def test_what_is_taken_as_it_is(now: Verification, before: list[Verdict], *, asked: bool, taken: bool) -> None:
+def test_acceptance_depends_on_the_verdict_and_earlier_submissions(
+    now: Verification, before: list[Verdict], *, asked: bool, taken: bool
+) -> None:
     assert is_acceptable(now, [verified(verdict) for verdict in before], was_requested=asked) is taken
 
 
-async def test_what_was_verified_is_what_is_published() -> None:
+async def test_verified_patch_is_the_published_patch() -> None:
     world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
     result = await work(world)
     assert (result.exit_status, result.branch, result.exit_code) == ("pr_opened", "agent-fix/t", ExitCode.OK)
@@ -83,7 +85,7 @@ async def test_a_job_whose_suite_runs_on_the_base_is_not_reported_as_waiting(pla
 
 
 @pytest.mark.parametrize("plan", ["none", "auto"])
-async def test_the_work_begins_while_the_suite_runs_on_the_base_and_only_a_submission_waits_for_it(plan: str) -> None:
+async def test_work_starts_during_the_base_suite_and_submissions_wait_for_it(plan: str) -> None:
     world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
     world.base_may_end.clear()
     told: list[str] = []
@@ -99,7 +101,7 @@ async def test_the_work_begins_while_the_suite_runs_on_the_base_and_only_a_submi
     assert [known.brief for known in world.known] == ["1 passed"]
 
 
-async def test_a_suite_that_nobody_needs_any_more_ends_with_the_job() -> None:
+async def test_unneeded_base_suite_ends_with_the_job() -> None:
     no_change = RunnerEnding(exit_status="no_change", claim="It works already.", turns=1)
     world = World(Agent([], no_change), [], [patch()])
     world.base_may_end.clear()
@@ -108,7 +110,7 @@ async def test_a_suite_that_nobody_needs_any_more_ends_with_the_job() -> None:
     assert "baseline" not in journal.kept
 
 
-async def test_what_is_broken_is_never_published() -> None:
+async def test_broken_change_is_never_published() -> None:
     world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification("broken")] * 9, [patch()])
     result = await work(world)
     assert (result.exit_status, result.exit_code) == ("verification_failed", ExitCode.BROKEN)
@@ -117,7 +119,7 @@ async def test_what_is_broken_is_never_published() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["broken", "proved"])
-async def test_the_change_is_kept_for_people_whatever_becomes_of_it(verdict: Verdict) -> None:
+async def test_change_is_kept_whatever_the_verdict(verdict: Verdict) -> None:
     kept: list[Patch] = []
 
     def keep(change: Patch) -> str:
@@ -130,7 +132,7 @@ async def test_the_change_is_kept_for_people_whatever_becomes_of_it(verdict: Ver
     assert kept == [patch() if verdict == "proved" else patch(b"2")], "the last one that was verified"
 
 
-async def test_what_an_agent_says_of_nothing_is_no_reason() -> None:
+async def test_claim_of_the_agent_is_not_the_reason_for_no_change() -> None:
     ending = RunnerEnding(exit_status="no_change", reason="Nothing was changed.", claim="It is right as it is.")
     result = await work(World(Agent([], ending), [], [patch()]))
     assert (result.exit_status, result.reason, result.summary) == (
@@ -140,7 +142,7 @@ async def test_what_an_agent_says_of_nothing_is_no_reason() -> None:
     )
 
 
-async def test_what_is_published_is_learned_from_with_all_that_came_before_it() -> None:
+async def test_lessons_are_learned_from_a_published_change_and_earlier_submissions() -> None:
     memory = Memory()
     world = World(
         Agent([SUBMISSION] * 2, SUBMITTED), [verification("broken"), verification("proved")], [patch(), patch(b"2")]
@@ -150,7 +152,7 @@ async def test_what_is_published_is_learned_from_with_all_that_came_before_it() 
     assert result.notes == ("first", "1 lesson learned.")
 
 
-async def test_of_what_is_not_published_nothing_is_learned() -> None:
+async def test_no_lesson_is_learned_from_an_unpublished_change() -> None:
     memory = Memory()
     world = World(Agent([SUBMISSION] * 9, SUBMITTED), [verification("broken")] * 9, [patch()])
     result = await solve(job(), replace(world.services(), learn=memory.learn), MemoryJournal())
@@ -162,13 +164,13 @@ async def test_a_claim_without_a_verification_is_an_error() -> None:
     assert (result.exit_status, result.branch) == ("error", "")
 
 
-async def test_an_agent_that_gives_up_on_broken_work_ends_with_the_facts() -> None:
+async def test_giving_up_on_a_broken_change_ends_as_verification_failed() -> None:
     gives_up = RunnerEnding(exit_status="error", reason="went in a circle")
     result = await work(World(Agent([SUBMISSION], gives_up), [verification("broken")], [patch()]))
     assert (result.exit_status, result.reason) == ("verification_failed", "went in a circle")
 
 
-async def test_the_same_submitted_again_is_taken_and_not_executed_again() -> None:
+async def test_unchanged_resubmission_is_accepted_without_a_new_run() -> None:
     world = World(Agent([SUBMISSION, SUBMISSION], SUBMITTED), [verification("unproved", "green")], [patch()])
     result = await work(world)
     assert [review.accepted for review in world.agent.reviews] == [False, True]
@@ -185,7 +187,7 @@ async def test_another_patch_is_verified_again() -> None:
     assert world.published == [patch(b"2")]
 
 
-async def test_an_honest_reproduction_that_failed_is_not_forgotten() -> None:
+async def test_failed_reproduction_of_an_earlier_submission_is_kept() -> None:
     """What was red on the base for other reasons, or never red, is."""
     given: list[tuple[str, FailureReason, FailureReason]] = [
         ("a", "red", "red"),
@@ -203,14 +205,14 @@ async def test_an_honest_reproduction_that_failed_is_not_forgotten() -> None:
     assert world.earlier == ("c", "a")
 
 
-async def test_at_a_limit_the_job_waits() -> None:
+async def test_job_pauses_at_a_limit() -> None:
     limited = RunnerEnding(exit_status="limit_reached", reason="100 steps")
     with pytest.raises(WaitingForUser) as parked:
         await work(World(Agent([], limited), [], [patch()]))
     assert (parked.value.state, parked.value.code) == ("paused", ExitCode.LIMIT_REACHED)
 
 
-async def test_plan_only_opens_no_sandbox_and_asks_nobody() -> None:
+async def test_plan_only_job_opens_no_sandbox() -> None:
     result = await work(World(Agent([], SUBMITTED), [], []), plan_mode="only")
     assert (result.exit_status, result.plan, result.exit_code) == ("answered", PLAN, ExitCode.OK)
 
@@ -231,7 +233,7 @@ async def test_a_resolved_merge_is_not_sent_back_for_a_reproduction() -> None:
     assert world.agent.assignments[0].aim == "merge"
 
 
-async def test_a_question_never_comes_near_what_publishes() -> None:
+async def test_question_job_never_publishes() -> None:
     world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
     with pytest.raises(ValueError, match="asks a question"):
         await work(world, aim="ask")
@@ -239,13 +241,13 @@ async def test_a_question_never_comes_near_what_publishes() -> None:
     assert not world.published
 
 
-def test_a_test_that_vanished_goes_back_once_even_where_nothing_can_be_red() -> None:
+def test_vanished_test_is_sent_back_once_even_if_no_red_is_expected() -> None:
     lost = Verification(verdict="unproved", suite=SuiteComparison(command="s", missing=("t",)))
     assert not is_acceptable(lost, [], was_requested=True)
     assert is_acceptable(lost, [VerifiedPatch(patch=patch(), verification=lost)], was_requested=True)
 
 
-async def test_a_refactoring_is_taken_without_a_reproduction() -> None:
+async def test_refactoring_is_accepted_without_a_reproduction() -> None:
     moved = Submission(summary="Moved.")
     ending = RunnerEnding(exit_status="submitted", submission=moved)
     world = World(Agent([moved], ending), [verification("tested", "not_run", "not_run")], [patch()])

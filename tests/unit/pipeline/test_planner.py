@@ -67,7 +67,7 @@ async def plan_from(
     return plan, model
 
 
-async def test_the_plan_is_the_first_turn_of_the_work() -> None:
+async def test_plan_is_the_first_turn_of_the_conversation() -> None:
     made = conversation(tools=True)
     plan, model = await plan_from(say(ANSWER), made=made)
     assert plan == made.plan == PLAN
@@ -81,7 +81,7 @@ async def test_the_plan_is_the_first_turn_of_the_work() -> None:
     assert made.turns == (request.messages[1], Message(role="assistant", content=ANSWER))
 
 
-async def test_who_begins_to_work_is_let_to() -> None:
+async def test_model_may_skip_the_plan_and_begin_to_work() -> None:
     made = conversation(tools=True)
     plan, _ = await plan_from(act(("bash", "{}")), made=made)
     assert plan == Plan(summary=ISSUE.title)
@@ -90,7 +90,7 @@ async def test_who_begins_to_work_is_let_to() -> None:
     assert [message.role for message in made.turns] == ["user"]
 
 
-async def test_without_tools_nobody_begins_to_work() -> None:
+async def test_planner_without_tools_repairs_a_tool_call() -> None:
     made = conversation()
     plan, model = await plan_from(act(("bash", "{}")), say(ANSWER), made=made)
     assert plan == PLAN
@@ -98,7 +98,7 @@ async def test_without_tools_nobody_begins_to_work() -> None:
     assert model.keys == ["plan", "plan.repair"]
 
 
-async def test_a_useless_answer_is_repaired_once() -> None:
+async def test_invalid_plan_is_repaired_once() -> None:
     made, model = await plan_from(say("I would fix it."), say(ANSWER))
     assert made == PLAN
     assert model.keys == ["plan", "plan.repair"]
@@ -106,14 +106,14 @@ async def test_a_useless_answer_is_repaired_once() -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "no", "{}", '{"summary": ""}', "[1]", '{"summary": 3}', "{" * 5_000])
-async def test_two_useless_answers_make_a_minimal_plan(answer: str) -> None:
+async def test_two_invalid_answers_give_a_minimal_plan(answer: str) -> None:
     made = conversation()
     plan, _ = await plan_from(say(answer), say(answer), made=made)
     assert plan == Plan(summary="Totals are wrong")
     assert made.turns == ()
 
 
-async def test_what_does_not_fit_is_asked_with_the_issue_alone() -> None:
+async def test_too_large_planning_request_is_retried_with_the_issue_only() -> None:
     made, model = await plan_from(SHRINK, say(ANSWER))
     assert made == PLAN
     assert "They are 1 cent off." in model.requests[1].messages[1].content
@@ -121,14 +121,14 @@ async def test_what_does_not_fit_is_asked_with_the_issue_alone() -> None:
     assert SECTION.text not in model.requests[1].messages[1].content
 
 
-async def test_an_issue_that_never_fits_has_a_minimal_plan() -> None:
+async def test_issue_that_never_fits_gets_a_minimal_plan() -> None:
     made = conversation()
     assert (await plan_from(SHRINK, SHRINK, made=made))[0] == Plan(summary="Totals are wrong")
     assert made.turns == ()
 
 
 @pytest.mark.parametrize("error", [ModelError("no key", kind="give_up", reason="no_key"), BudgetError("cap")])
-async def test_what_no_call_survives_is_raised(error: ModelError | BudgetError) -> None:
+async def test_fatal_model_errors_are_raised(error: ModelError | BudgetError) -> None:
     def fail(_: object) -> None:
         raise error
 
@@ -136,7 +136,7 @@ async def test_what_no_call_survives_is_raised(error: ModelError | BudgetError) 
         await plan_from(fail)  # type: ignore[arg-type]
 
 
-async def test_an_answer_is_not_bought_twice() -> None:
+async def test_planning_answer_is_not_paid_twice() -> None:
     model = ScriptedModel([say("useless"), say(ANSWER)])
     journal = MemoryJournal(die_at="plan.repair.answer", moment="after")
     with pytest.raises(Died):
@@ -151,7 +151,7 @@ def answered(text: str) -> QuestionAnswers:
     return QuestionAnswers(questions=("Which currency?",), messages=(UserMessage(seq=1, author="octocat", text=text),))
 
 
-async def test_it_is_planned_again_below_with_what_people_answered() -> None:
+async def test_new_plan_continues_the_conversation_with_the_answers() -> None:
     made, journal = conversation(), MemoryJournal()
     _, first = await plan_from(say(ANSWER), made=made, journal=journal)
     model = ScriptedModel([say(ANSWER)])
@@ -164,7 +164,7 @@ async def test_it_is_planned_again_below_with_what_people_answered() -> None:
     assert [message.role for message in made.turns] == ["user", "assistant", "user", "assistant"]
 
 
-async def test_after_the_last_round_no_more_can_be_asked() -> None:
+async def test_last_planning_round_forbids_questions() -> None:
     model = ScriptedModel([SHRINK, say(ANSWER)])
     answers = [answered("Hm."), answered("Hm!")]
     await conversation().make_plan(UnbudgetedModel(model), MemoryJournal(), ISSUE.title, answers)
@@ -174,7 +174,7 @@ async def test_after_the_last_round_no_more_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("nothing", [[], None, "", "None", ["none."], ["N/A", "No questions."]])
-def test_no_question_in_many_words_is_no_question(nothing: object) -> None:
+def test_texts_meaning_no_question_are_dropped(nothing: object) -> None:
     assert parse_plan(json.dumps({"summary": "x", "questions": nothing})).questions == ()
 
 
@@ -183,7 +183,7 @@ def test_at_most_three_questions_are_asked() -> None:
     assert parse_plan(json.dumps({"summary": "x", "questions": many})).questions == tuple(many[:3])
 
 
-def test_a_plan_that_was_kept_before_there_were_questions() -> None:
+def test_older_stored_plan_without_questions_is_read() -> None:
     kept = PLAN.model_dump(mode="json")
     del kept["questions"]
     assert Plan.model_validate(kept) == PLAN
@@ -203,11 +203,11 @@ def test_a_plan_that_was_kept_before_there_were_questions() -> None:
         json.dumps(PLAN.model_dump(), indent=2).replace('end."', 'end.\n"'),
     ],
 )
-def test_answers_as_models_write_them(text: str) -> None:
+def test_plans_written_by_models_are_parsed(text: str) -> None:
     assert parse_plan(text) == PLAN
 
 
-def test_parts_of_other_shapes_are_understood() -> None:
+def test_plan_parts_of_other_shapes_are_parsed() -> None:
     answer = {
         "summary": "Fix\n it.",
         "steps": "look\nfix\n",
@@ -226,7 +226,7 @@ def test_parts_of_other_shapes_are_understood() -> None:
 @pytest.mark.parametrize(
     "answer", [{"summary": "x", "steps": ["s"] * 31}, {"summary": "x" * 4_001}, {"summary": "x", "verify": "v" * 4_001}]
 )
-def test_a_plan_nobody_can_read_is_refused(answer: dict[str, object]) -> None:
+def test_unreadable_plan_is_refused(answer: dict[str, object]) -> None:
     with pytest.raises(PlanError):
         parse_plan(json.dumps(answer))
 
@@ -249,7 +249,7 @@ LINES = st.lists(TEXT.filter(str.strip), max_size=4).map(tuple)
         verify=TEXT,
     )
 )
-def test_a_yaml_file_comes_back_as_it_was(plan: Plan) -> None:
+def test_yaml_plan_file_round_trips(plan: Plan) -> None:
     text = render_plan_file(plan)
     assert parse_plan_file(text) == plan
 
@@ -270,11 +270,11 @@ ITEMS = st.lists(WORDS, max_size=4).map(tuple)
         verify=WORDS,
     )
 )
-def test_a_markdown_file_comes_back_as_it_was(plan: Plan) -> None:
+def test_markdown_plan_file_round_trips(plan: Plan) -> None:
     assert parse_plan_file(render_plan_markdown(plan)) == plan
 
 
-def test_the_bundled_shapes_are_read_by_people() -> None:
+def test_plan_files_are_readable_text() -> None:
     assert render_plan(PLAN).split("\n\n") == [
         "Round once, at the end.",
         "Likely causes:\n- each line is rounded\n- cents are floats",
@@ -311,7 +311,7 @@ def test_the_bundled_shapes_are_read_by_people() -> None:
         ),
     ],
 )
-def test_files_as_people_write_them(text: str, plan: Plan) -> None:
+def test_hand_written_plan_files_are_parsed(text: str, plan: Plan) -> None:
     assert parse_plan_file(text) == plan
 
 
@@ -340,7 +340,7 @@ def test_files_as_people_write_them(text: str, plan: Plan) -> None:
         ("summary: x\n--- \nsummary: y\n", "line "),
     ],
 )
-def test_broken_files_name_their_line(text: str, said: str) -> None:
+def test_errors_in_plan_files_name_their_line(text: str, said: str) -> None:
     with pytest.raises(PlanError) as error:
         parse_plan_file(text)
     assert said in error.value.message
@@ -349,7 +349,7 @@ def test_broken_files_name_their_line(text: str, said: str) -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_file_gives_a_plan_or_a_plan_error(text: str) -> None:
+def test_any_plan_file_gives_a_plan_or_a_plan_error(text: str) -> None:
     try:
         made = parse_plan_file(text)
     except PlanError:
@@ -357,7 +357,7 @@ def test_any_file_gives_a_plan_or_a_plan_error(text: str) -> None:
     assert made.summary.strip()
 
 
-def test_an_edited_file_from_disk(tmp_path: Path) -> None:
+def test_edited_plan_file_is_read_from_disk(tmp_path: Path) -> None:
     file = tmp_path / "plan.yml"
     file.write_text(render_plan_file(PLAN).replace("Round the sum.", "Round the sum, half up."))
     assert parse_plan_file(file.read_text()).steps[1] == "Round the sum, half up."

@@ -10,7 +10,7 @@ from tests.support.memory_journal import CrashMoment, Died, MemoryJournal
 from tests.support.scripted_job import PLAN, asks, job, says, willing, work
 
 
-async def test_a_plan_with_questions_waits_for_people_and_is_made_again_with_what_they_said() -> None:
+async def test_plan_questions_pause_the_job_and_answers_lead_to_a_new_plan() -> None:
     world, journal = willing([asks("Which currency?")]), MemoryJournal()
     with pytest.raises(WaitingForUser) as parked:
         await solve(job(), world.services(), journal)
@@ -28,7 +28,7 @@ async def test_a_plan_with_questions_waits_for_people_and_is_made_again_with_wha
     assert resumed.executed == ["answers.1", "plan.1", "specification.answered", "verify.1", "publish"]
 
 
-async def test_nobody_is_asked_a_third_time() -> None:
+async def test_plan_questions_are_asked_at_most_twice() -> None:
     plans = [asks("One?"), asks("Two?"), asks("Three?")]
     world = willing(plans, says(3, "Yes."), says(5, "No."), says(9, "Enough."))
     result = await work(world)
@@ -37,7 +37,7 @@ async def test_nobody_is_asked_a_third_time() -> None:
     assert result.plan == asks("Three?")
 
 
-async def test_an_answer_counts_for_one_round_only() -> None:
+async def test_each_answer_counts_for_one_round_of_questions() -> None:
     world = willing([asks("One?"), asks("Two?")], says(3, "Yes."))
     with pytest.raises(WaitingForUser) as parked:
         await work(world)
@@ -46,7 +46,7 @@ async def test_an_answer_counts_for_one_round_only() -> None:
 
 @pytest.mark.parametrize("step", ["plan.0", "baseline", "answers.1", "plan.1", "answers.2", "plan.2"])
 @pytest.mark.parametrize("moment", ["before", "during", "after"])
-async def test_a_crash_while_asking_asks_nothing_twice(step: str, moment: CrashMoment) -> None:
+async def test_crash_while_asking_repeats_no_question(step: str, moment: CrashMoment) -> None:
     world = willing([], says(3, "Yes."), says(5, "No."))
     world.plans = [asks("One?"), asks("Two?"), PLAN]
     if moment == "during" and step.startswith("plan"):  # that plan was made and lost: the next process makes it again
@@ -60,17 +60,17 @@ async def test_a_crash_while_asking_asks_nothing_twice(step: str, moment: CrashM
     assert world.answered[-1] == ("Yes.", "No.")
 
 
-async def test_a_plan_of_peoples_own_is_not_asked_about() -> None:
+async def test_plan_from_a_person_has_no_questions() -> None:
     result = await work(willing([asks("Which currency? Euro.")]), plan_file="summary: x")
     assert result.exit_status == "pr_opened"
 
 
-async def test_plan_only_shows_its_questions_and_waits_for_nobody() -> None:
+async def test_plan_only_shows_questions_without_waiting() -> None:
     result = await work(willing([asks("Which currency?")]), plan_mode="only")
     assert (result.exit_status, result.plan) == ("answered", asks("Which currency?"))
 
 
-async def test_without_anybody_to_ask_the_hint_says_what_to_do() -> None:
+async def test_questions_without_a_person_to_ask_give_a_hint() -> None:
     with pytest.raises(WaitingForUser) as parked:
         await refuse_questions(("Which currency?",), 0)
     assert (parked.value.state, parked.value.code) == ("needs_input", ExitCode.NEEDS_INPUT)

@@ -11,7 +11,7 @@ from tests.support.memory_journal import CrashMoment, Died, MemoryJournal
 from tests.support.scripted_job import SUBMISSION, SUBMITTED, Agent, World, job, patch, verification, work
 
 
-async def test_an_attempt_that_used_its_share_gives_way_to_the_next_and_leaves_nothing() -> None:
+async def test_attempt_that_spent_its_share_is_followed_by_a_clean_one() -> None:
     agent = Agent([SUBMISSION], SUBMITTED, spends_its_share=[True, False])
     world = World(agent, [verification("proved")], [patch()])
     result = await work(world, attempts=2)
@@ -21,7 +21,7 @@ async def test_an_attempt_that_used_its_share_gives_way_to_the_next_and_leaves_n
     assert world.published == [patch()]
 
 
-async def test_at_a_limit_the_last_attempt_waits_unless_an_earlier_one_can_be_published() -> None:
+async def test_last_attempt_pauses_at_a_limit_unless_an_earlier_one_is_publishable() -> None:
     limited = RunnerEnding(exit_status="limit_reached", reason="50 steps")
     with pytest.raises(WaitingForUser):
         await work(World(Agent([], limited), [], [patch()]), attempts=2)

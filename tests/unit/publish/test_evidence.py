@@ -37,7 +37,7 @@ def told(found: SpecificationResult | None) -> str:
     return independent_tests(Verification(specification=found, verdict="tested"), CAPS)
 
 
-def test_one_sentence_says_who_wrote_them_for_how_much_and_what_was_run() -> None:
+def test_evidence_names_author_cost_and_runs_of_the_tests() -> None:
     first = told(FOUND).partition("\n")[0]
     assert "a separate author (`vendor/author`, 2 calls, 8,086 tokens, $0.01, 14 s) wrote them from the issue" in first
     assert "run on the base 5 times and then frozen (`0123456789ab`)" in first
@@ -45,7 +45,7 @@ def test_one_sentence_says_who_wrote_them_for_how_much_and_what_was_run() -> Non
     assert "saw none of them." in told(FOUND.model_copy(update={"example": ""}))
 
 
-def test_each_behaviour_stands_with_base_and_head() -> None:
+def test_each_behaviour_is_listed_with_base_and_head_results() -> None:
     rows = [line for line in told(FOUND).splitlines() if line.startswith("| Half")]
     assert rows == [
         "| Half of an odd sum is rounded up. | 🔴 fails | 🟢 passes | `t::half` |",
@@ -60,7 +60,7 @@ def test_failed_attempts_are_listed_with_their_result() -> None:
     assert told(None) == ""
 
 
-def test_a_disagreement_is_told_from_both_sides() -> None:
+def test_objection_and_decision_are_both_shown() -> None:
     settled = Settlement(objection="Zero is not in the issue.", withdrawn=("t::none",), reason="It leaves that open.")
     body = told(FOUND.model_copy(update={"settlement": settled}))
     assert "> Zero is not in the issue." in body
@@ -71,7 +71,7 @@ def test_a_price_of_zero_is_left_out() -> None:
     assert effort(Specification(turns=1, tokens=10, seconds=1)) == "1 call, 10 tokens, 1.0 s"
 
 
-def test_controls_stand_open_only_where_one_did_not_hold() -> None:
+def test_controls_are_expanded_only_if_one_failed() -> None:
     held = Control(name="repeats_agree", outcome="held", detail="5 executions on the head.")
     failed = Control(name="noise_stays_red", outcome="failed", detail="t::half passed there.")
     assert "<summary>Controls of these runs: 1 of 1 held, none failed</summary>" in control_table((held,))

@@ -138,11 +138,11 @@ MADE = dict(texts())
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_it_reads_as_it_did(name: str) -> None:
+def test_published_text_matches_its_golden_file(name: str) -> None:
     assert MADE[name] == (GOLDEN / name).read_text()
 
 
-def test_no_file_is_left_over() -> None:
+def test_every_golden_file_is_used() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == set(MADE)
 
 

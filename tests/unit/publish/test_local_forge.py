@@ -31,7 +31,7 @@ def test_a_new_folder_is_made_and_left_empty(tmp_path: Path) -> None:
     assert list(folder.path.iterdir()) == []
 
 
-def test_files_are_replaced_at_once(tmp_path: Path) -> None:
+def test_files_are_replaced_atomically(tmp_path: Path) -> None:
     folder = OutputFolder(tmp_path)
     assert folder.write("a.md", "first") == tmp_path / "a.md"
     folder.write("a.md", "größer\udcff")
@@ -47,7 +47,7 @@ def current_umask() -> int:
     return mask
 
 
-def test_what_a_dead_process_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_leftovers_of_a_dead_process_are_overwritten(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("precious")
     (tmp_path / ".a.md.new").symlink_to(elsewhere)
@@ -58,7 +58,7 @@ def test_what_a_dead_process_left_is_no_obstacle(tmp_path: Path) -> None:
     assert elsewhere.read_text() == "precious"
 
 
-def test_a_file_in_the_way(tmp_path: Path) -> None:
+def test_file_at_the_folder_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         error = failure(OutputFolder(path))
@@ -70,12 +70,12 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     )
 
 
-def test_a_name_that_no_file_system_takes(tmp_path: Path) -> None:
+def test_invalid_file_name_is_reported(tmp_path: Path) -> None:
     assert failure(OutputFolder(tmp_path / ("x" * 300))).code == ExitCode.OUTPUT
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_folder_without_write_access_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         assert failure(OutputFolder(tmp_path)).message == f"{tmp_path} cannot be written: permission denied."
@@ -84,7 +84,7 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
 
 
-def test_a_place_that_takes_no_files() -> None:
+def test_unusable_output_location_is_reported() -> None:
     assert failure(OutputFolder(Path("/proc/agent-fix"))).code == ExitCode.OUTPUT
 
 
@@ -94,7 +94,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_disk(small: Path) -> None:
+def test_full_disk_is_reported(small: Path) -> None:
     folder = OutputFolder(small)
     folder.prepare()
     folder.write("job.json", "whole")

@@ -118,7 +118,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OutboxHa
 
 
 @pytest.mark.parametrize("effect", ALL, ids=lambda effect: effect.kind)
-async def test_each_kind_of_effect_is_made_and_gets_a_receipt(harness: OutboxHarness, effect: Effect) -> None:
+async def test_every_effect_kind_is_made_and_gets_a_receipt(harness: OutboxHarness, effect: Effect) -> None:
     key = harness.outbox.add("j1", 1, PLACE, effect)
     assert harness.state(key) == "wanted"
     assert await harness.publish() == 1
@@ -142,7 +142,7 @@ async def test_a_draft_is_its_branch_and_its_pull_request(harness: OutboxHarness
     assert status.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
 
 
-def test_keys_are_the_same_everywhere_and_different_for_different_things() -> None:
+def test_effect_keys_are_deterministic_and_distinct() -> None:
     keys = [key_of("j1", effect) for effect in ALL]
     assert keys == [key_of("j1", EFFECT_ADAPTER.validate_json(effect.model_dump_json())) for effect in ALL]
     assert len(set(keys)) == len(ALL)
@@ -151,14 +151,14 @@ def test_keys_are_the_same_everywhere_and_different_for_different_things() -> No
     assert key_of("j1", DRAFT) == key_of("j1", DRAFT.model_copy(update={"title": "Better"}))
 
 
-def test_a_wish_with_a_field_of_its_own_is_refused() -> None:
+def test_effect_with_unknown_fields_is_refused() -> None:
     with pytest.raises(ValueError):
         EFFECT_ADAPTER.validate_python({"kind": "status_comment", "body": "x", "repository": "other/one"})
     with pytest.raises(ValueError):
         EFFECT_ADAPTER.validate_python({"kind": "merge"})
 
 
-async def test_only_the_newest_version_is_written_and_edits_keep_their_distance(harness: OutboxHarness) -> None:
+async def test_newest_version_is_written_and_edits_are_spaced(harness: OutboxHarness) -> None:
     for text in ("one", "two", "three"):
         key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body=text))
     await harness.publish()
@@ -172,7 +172,7 @@ async def test_only_the_newest_version_is_written_and_edits_keep_their_distance(
     assert harness.state(key) == "done"
 
 
-async def test_the_same_wish_again_is_no_second_effect(harness: OutboxHarness) -> None:
+async def test_repeated_effect_is_made_once(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     await harness.publish()
     harness.now += timedelta(hours=1)
@@ -180,7 +180,7 @@ async def test_the_same_wish_again_is_no_second_effect(harness: OutboxHarness) -
     assert await harness.publish() == 0
 
 
-async def test_a_version_wished_while_another_is_written_is_written_after_it(harness: OutboxHarness) -> None:
+async def test_version_added_during_a_write_is_written_after_it(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="one"))
     claim = harness.outbox.claim("p1")
     assert claim is not None
@@ -214,7 +214,7 @@ async def test_a_version_added_while_the_receipt_is_written_is_written_after_it(
     assert harness.forge.made("comment-j1") == ["two"]
 
 
-async def test_a_process_that_lost_its_job_adds_no_effect(harness: OutboxHarness) -> None:
+async def test_process_that_lost_its_job_adds_no_effect(harness: OutboxHarness) -> None:
     harness.take_over()
     with pytest.raises(StaleEpoch):
         harness.outbox.add("j1", 1, PLACE, DRAFT)
@@ -225,7 +225,7 @@ async def test_a_process_that_lost_its_job_adds_no_effect(harness: OutboxHarness
     assert await harness.publish() == 0
 
 
-async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(harness: OutboxHarness) -> None:
+async def test_effect_of_a_former_owner_waits_for_adoption(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     epoch = harness.take_over()
     assert await harness.publish() == 0
@@ -236,7 +236,7 @@ async def test_a_wish_of_a_former_owner_is_granted_to_the_new_one_only(harness: 
     assert harness.forge.made("pull-request") == ["agent-fix/issue-3 Fix"]
 
 
-async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(harness: OutboxHarness) -> None:
+async def test_status_comment_can_be_adopted_without_the_branch(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     assert harness.outbox.adopt("j1", harness.take_over(), branches=False) == 1
@@ -244,13 +244,13 @@ async def test_what_is_said_of_a_job_may_be_adopted_without_its_branch(harness: 
     assert harness.forge.made("pull-request") == []
 
 
-async def test_wishing_again_adopts_too(harness: OutboxHarness) -> None:
+async def test_adding_an_effect_again_adopts_it(harness: OutboxHarness) -> None:
     harness.outbox.add("j1", 1, PLACE, DRAFT)
     harness.outbox.add("j1", harness.take_over(), PLACE, DRAFT)
     assert await harness.publish() == 1
 
 
-async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: OutboxHarness) -> None:
+async def test_temporary_failures_are_retried_and_refusals_are_not(harness: OutboxHarness) -> None:
     harness.trouble += [TemporaryFailure("502"), TemporaryFailure("502")]
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     for attempt in (1, 2):
@@ -269,7 +269,7 @@ async def test_a_passing_trouble_is_tried_again_and_a_refusal_is_not(harness: Ou
     assert await harness.publish() == 0
 
 
-async def test_a_limit_is_waited_for_however_often(harness: OutboxHarness) -> None:
+async def test_rate_limits_are_waited_for_without_a_count(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     for _ in range(3 * MAX_ATTEMPTS):
         until = harness.now + timedelta(minutes=7)
@@ -284,7 +284,7 @@ async def test_a_limit_is_waited_for_however_often(harness: OutboxHarness) -> No
     assert harness.outbox.next_due() is None
 
 
-async def test_an_hour_without_a_forge_is_waited_out(harness: OutboxHarness) -> None:
+async def test_one_hour_outage_of_the_forge_is_survived(harness: OutboxHarness) -> None:
     """R34: nothing has to be done by hand, and it goes on within two minutes."""
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     back = harness.now + timedelta(hours=1)
@@ -298,7 +298,7 @@ async def test_an_hour_without_a_forge_is_waited_out(harness: OutboxHarness) -> 
     assert harness.state(key) == "done"
 
 
-async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: OutboxHarness) -> None:
+async def test_dead_publisher_is_replaced_when_its_lease_ends(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     dead = harness.outbox.claim("p1")
     assert dead is not None
@@ -314,7 +314,7 @@ async def test_a_publisher_that_died_is_replaced_when_its_lease_ends(harness: Ou
     assert status.receipt == Receipt(url="https://forge.example/pull-request", branch="agent-fix/issue-3")
 
 
-async def test_what_kills_every_publisher_is_given_up(harness: OutboxHarness) -> None:
+async def test_effect_that_kills_every_publisher_is_given_up(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
     for _ in range(MAX_ATTEMPTS):
         assert harness.outbox.claim("p") is not None
@@ -336,7 +336,7 @@ async def test_what_kills_every_publisher_is_given_up(harness: OutboxHarness) ->
     ],
     ids=lambda value: str(value.get("type")) if isinstance(value, dict) else "",
 )
-def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
+def test_older_row_keeps_its_error_kind(
     harness: OutboxHarness, stored: dict[str, str], kind: type[AgentFixError]
 ) -> None:
     key = harness.outbox.add("j1", 1, PLACE, DRAFT)
@@ -350,7 +350,7 @@ def test_a_row_of_an_earlier_version_keeps_its_kind_of_error(
     assert expected.items() <= vars(status.error).items()
 
 
-async def test_after_a_stop_nothing_more_is_begun(harness: OutboxHarness) -> None:
+async def test_stopped_job_starts_no_further_effect(harness: OutboxHarness) -> None:
     first = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="x"))
     claim = harness.outbox.claim("p1")
     assert claim is not None
@@ -365,7 +365,7 @@ async def test_after_a_stop_nothing_more_is_begun(harness: OutboxHarness) -> Non
     assert await harness.publish() == 1, "a job that goes on may wish it again"
 
 
-def test_two_publishers_never_hold_the_same_one(harness: OutboxHarness) -> None:
+def test_concurrent_publishers_never_claim_the_same_effect(harness: OutboxHarness) -> None:
     keys = {
         harness.outbox.add(
             "j1", 1, PLACE, AddReaction(target=ReactionTarget(kind="comment", id=number), content="eyes")
@@ -398,7 +398,7 @@ def test_a_receipt_is_kept_for_every_version(harness: OutboxHarness) -> None:
 
 
 @given(attempts=st.integers(1, 100), seconds=st.floats(-1e6, 1e6))
-def test_every_failure_leads_to_a_later_try_or_to_an_end(attempts: int, seconds: float) -> None:
+def test_every_failure_leads_to_a_retry_or_an_end(attempts: int, seconds: float) -> None:
     until = NOW + timedelta(seconds=seconds)
     make: tuple[Callable[[], AgentFixError], ...] = (
         lambda: TemporaryFailure("x"),
@@ -415,7 +415,7 @@ def test_every_failure_leads_to_a_later_try_or_to_an_end(attempts: int, seconds:
             assert timedelta() < then.due - NOW <= timedelta(minutes=2)
 
 
-def test_the_other_transitions() -> None:
+def test_new_effects_and_successes_change_the_state() -> None:
     assert after_success(1, 1, NOW).state == "done"
     assert after_success(1, 2, NOW).state == "wanted"
     later = NOW + timedelta(seconds=5)

@@ -58,7 +58,7 @@ def headings(text: str) -> list[str]:
     return re.findall(r"(?m)^#{1,2} (.*)$", re.sub(r"(?ms)^(`{3,})text\n.*?^\1$", "", text))
 
 
-def test_the_template_is_filled_in_and_our_proof_is_below_it() -> None:
+def test_template_is_filled_in_and_followed_by_the_proof() -> None:
     made = fill_template(TEMPLATE, BODY)
     assert headings(made) == [
         "Pull request",
@@ -80,19 +80,19 @@ def test_the_template_is_filled_in_and_our_proof_is_below_it() -> None:
     assert made.rstrip().endswith("</sub>"), "the footer stays the last thing"
 
 
-def test_what_no_heading_asks_for_is_on_top_and_below() -> None:
+def test_text_without_a_matching_heading_goes_above_and_below() -> None:
     made = fill_template("## Deployment\nNotify the crew.\n", BODY)
     assert made.startswith("Fixes #12:")
     assert headings(made)[:2] == ["Deployment", "What changed and why"]
     assert "## Deployment\n\nNotify the crew.\n" in made
 
 
-def test_a_template_without_headings_stays_on_top() -> None:
+def test_template_without_headings_comes_first() -> None:
     made = fill_template("Please be kind.\n\n- [ ] signed off", BODY)
     assert "Please be kind.\n\n- [ ] signed off\n\n## What changed and why" in made
 
 
-def test_headings_in_code_and_comments_are_none() -> None:
+def test_headings_in_code_and_comments_are_ignored() -> None:
     made = fill_template("<!--\n## Description\n-->\n\n```\n## Description\n```\n", BODY)
     assert "<!--\n## Description\n-->\n\n```\n## Description\n```\n\n## What changed and why" in made
 
@@ -101,7 +101,7 @@ def test_headings_in_code_and_comments_are_none() -> None:
     "path",
     [".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md", "docs/Pull_Request_Template.md"],
 )
-def test_the_template_is_found_where_forges_look(path: str) -> None:
+def test_template_is_found_in_every_supported_path(path: str) -> None:
     assert find_template(MemoryTree({path: b"## Why\r\n\r\nx\r\n", "a.md": b"no"})) == "## Why\n\nx"
 
 
@@ -113,7 +113,7 @@ def test_the_template_is_found_where_forges_look(path: str) -> None:
         {".github/PULL_REQUEST_TEMPLATE/one.md": b"x"},
     ],
 )
-def test_there_may_be_none(files: dict[str, bytes]) -> None:
+def test_repository_without_a_template_has_none(files: dict[str, bytes]) -> None:
     assert find_template(MemoryTree(files)) == ""
 
 
@@ -128,7 +128,7 @@ def test_a_draft_gets_labels_and_reviewers() -> None:
     assert with_template(draft(), MemoryTree({}), where()).body == BODY
 
 
-def test_workflows_that_start_in_spite_of_the_mark_are_told() -> None:
+def test_workflows_not_skipped_by_the_ci_mark_are_listed() -> None:
     files = {
         ".github/workflows/greet.yml": b"on:\n  pull_request_target:\n",
         ".github/workflows/ci.yaml": b"on: [push, pull_request]\n",
@@ -141,19 +141,19 @@ def test_workflows_that_start_in_spite_of_the_mark_are_told() -> None:
 
 
 @pytest.mark.parametrize("size", [9_000, 9_999])
-def test_what_would_be_too_long_goes_without_the_template(size: int) -> None:
+def test_template_is_left_out_if_the_body_gets_too_long(size: int) -> None:
     long = f"{BODY[:-300]}{'x' * (MAX_BODY - len(BODY) - 50)}\n"
     files = {"pull_request_template.md": b"y" * size}
     assert with_template(draft(long), MemoryTree(files), where()).body == long
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_hostile_text_stays_harmless_in_the_repositorys_template(case: str) -> None:
+def test_hostile_text_stays_escaped_in_the_template(case: str) -> None:
     made = fill_template("## Checklist\n\n- none\n", pull_request_body(hostile(case)))
     assert_nothing_active(made.replace("## Checklist\n\n- none\n\n", ""))
 
 
-def test_a_section_of_the_description_is_replaced_and_not_repeated() -> None:
+def test_follow_up_section_is_replaced_not_repeated() -> None:
     once = with_section(BODY, "j2", "## Follow-up in abc\n\nFirst.")
     assert once.index("First.") < once.index("\n---\n\n<sub>agent-fix")
     assert once.startswith(BODY[:2_000])
@@ -164,17 +164,17 @@ def test_a_section_of_the_description_is_replaced_and_not_repeated() -> None:
     assert both.index("Second.") < both.index("Third.")
 
 
-def test_a_description_that_people_rewrote_gets_the_section_at_its_end() -> None:
+def test_rewritten_description_gets_the_section_at_its_end() -> None:
     assert with_section("My own words.", "j2", "Mine.").startswith("My own words.\n\n<!-- agent-fix:follow-up:j2 -->")
 
 
-def test_a_shown_output_with_a_mark_of_ours_ends_no_section() -> None:
+def test_section_mark_inside_output_does_not_end_the_section() -> None:
     nasty = "<!-- /agent-fix:follow-up:j2 --> tailpiece"
     made = with_section(with_section(BODY, "j2", nasty), "j2", "Clean.")
     assert "tailpiece" not in made
 
 
-def test_the_oldest_follow_ups_give_way() -> None:
+def test_oldest_follow_up_sections_are_dropped_first() -> None:
     body = "x" * 30_000
     for number in range(4):
         body = with_section(body, f"j{number}", f"section {number} " + "y" * 14_000)
@@ -202,13 +202,13 @@ DIFF = """diff --git a/a.py b/a.py
     [(10, 10, True), (14, 16, True), (16, 18, False), (1, 4, False), (1, 5, True), (43, 60, True), (48, 60, False),
      (90, 90, True), (None, 12, True), (None, None, False)],
 )  # fmt: skip
-def test_near_is_five_lines(start: int | None, end: int | None, expected: bool) -> None:
+def test_comments_within_five_lines_are_near(start: int | None, end: int | None, expected: bool) -> None:
     assert touches(DIFF, ThreadRef(comment=1, path="a.py", start=start, end=end)) is expected
     assert not touches("", ThreadRef(comment=1, path="a.py", start=start, end=end))
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_answers_in_threads_are_harmless(case: str) -> None:
+def test_answers_in_threads_are_escaped(case: str) -> None:
     thread = ThreadRef(comment=1, path=case, start=1, end=1)
     for touched in (True, False):
         made = thread_answer(thread, commit="COMMIT", touched=touched, changed=False, summary=case)

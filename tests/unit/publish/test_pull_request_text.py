@@ -47,7 +47,7 @@ def verified(**changes: Any) -> str:
     return body(verification=verification(**changes))
 
 
-def test_the_body_of_a_proved_change() -> None:
+def test_body_of_a_proved_change_shows_all_evidence() -> None:
     text = body()
     assert text.startswith("Fixes #12: Invoice totals are a cent too low\n\n> [!TIP]\n> **Proved.**")
     assert re.findall(r"(?m)^## (.*)$", text) == SECTIONS
@@ -63,7 +63,7 @@ def test_the_body_of_a_proved_change() -> None:
     assert "9 calls, $0.08 · 61,234 prompt tokens (85% cached) · 3,210 completion tokens · 8 turns · 1 min 33 s" in text
 
 
-def test_it_is_well_formed() -> None:
+def test_body_is_well_formed_markdown() -> None:
     tokens = flat(PARSER.parse(body()))
     html = [token.content.strip() for token in tokens if token.type in {"html_block", "html_inline"}]
     tags = re.findall(r"<(/?)(\w+)", " ".join(html))
@@ -74,7 +74,7 @@ def test_it_is_well_formed() -> None:
     assert sum(token.type == "fence" for token in tokens) == 4
 
 
-def test_without_a_number_no_issue_is_closed() -> None:
+def test_body_without_an_issue_number_closes_no_issue() -> None:
     text = body(task=task(number=None))
     assert text.startswith("Issue: Invoice totals are a cent too low\n")
     assert "Fixes" not in text
@@ -83,21 +83,21 @@ def test_without_a_number_no_issue_is_closed() -> None:
 @pytest.mark.parametrize(
     ("verdict", "alert"), [("proved", "TIP"), ("tested", "NOTE"), ("unproved", "WARNING"), ("broken", "CAUTION")]
 )
-def test_each_verdict_is_the_first_thing_seen(verdict: Verdict, alert: str) -> None:
+def test_verdict_comes_first(verdict: Verdict, alert: str) -> None:
     lines = verified(verdict=verdict).splitlines()
     assert lines[2] == f"> [!{alert}]"
     assert lines[3].startswith(f"> **{verdict.capitalize()}.** ")
     assert {"proved", "tested", "unproved", "broken"} == set(get_args(Verdict))
 
 
-def test_unproved_does_not_deny_what_was_shown() -> None:
+def test_unproved_verdict_still_states_a_green_reproduction() -> None:
     """A test that vanished is held against the change; that the reproduction turned green stays true."""
     shown = meaning(verification(verdict="unproved"))
     assert shown.startswith("The reproduction is red without this change and green with it")
     assert "Nothing that was run" in meaning(verification(verdict="unproved", reproduction=None))
 
 
-def test_what_was_not_run_is_said() -> None:
+def test_checks_that_did_not_run_are_listed() -> None:
     text = verified(reproduction=None, suite=None, gates=(), reasons=(), verdict="unproved")
     assert "- The reproduction: there is none.\n- The test suite: no result." in text
     assert "🟢" not in text
@@ -109,14 +109,14 @@ def test_what_was_not_run_is_said() -> None:
     assert "- Part of the suite on the head: Only 12 of 90 files ran." in verified(suite=suite(head=partial))
 
 
-def test_a_red_that_proves_nothing_is_said_to_prove_nothing() -> None:
+def test_red_for_the_wrong_reason_is_shown_as_no_proof() -> None:
     text = verified(reproduction=reproduction(on_base="was_not_there", note="ModuleNotFoundError: no module `x`"))
     assert "⚪ could not start<br>exit code 1" in text
     assert "which does not prove the bug" in text
     assert "reproduction 🔴 → 🟢" not in text
 
 
-def test_the_changes_own_tests_and_what_it_had_to_change_of_others_are_shown() -> None:
+def test_added_tests_and_changed_existing_tests_are_shown() -> None:
     execution = Execution(command="python -m unittest b", exit_code=0, seconds=2.0)
     changed = ExistingTestChange(path="tests/test_a.py", failing=("a", "b"), removed=("c",), diff="-old\n+new")
     head = SuiteResult(execution=execution, untrusted="The exit code is 0 although a test failed.")
@@ -129,7 +129,7 @@ def test_the_changes_own_tests_and_what_it_had_to_change_of_others_are_shown() -
     assert "results on the head are not believed: The exit code is 0 although a test failed." in text
 
 
-def test_regressions_and_blocks_stand_open() -> None:
+def test_regressions_and_blocking_gates_are_expanded() -> None:
     head = SuiteResult(execution=Execution(command="t", exit_code=1, seconds=2.0), failing=("tests.a", "tests.b"))
     text = verified(
         verdict="broken",
@@ -142,13 +142,13 @@ def test_regressions_and_blocks_stand_open() -> None:
     assert "| 🔴 fails<br>exit code 1, 2.0 s |" in text
 
 
-def test_a_command_that_did_not_end() -> None:
+def test_timed_out_command_is_shown() -> None:
     hung = Execution(command=COMMAND, exit_code=137, seconds=300.0, timed_out=True)
     text = verified(reproduction=reproduction(head=hung, on_head="red"))
     assert "🔴 fails<br>stopped after 5 min 0 s" in text
 
 
-def test_no_sandbox_and_recorded_answers_and_warnings_are_said_on_top() -> None:
+def test_missing_sandbox_recorded_answers_and_warnings_come_first() -> None:
     text = pull_request_body(
         pull_request(recorded=True, warnings=("One file was left out.",), verification=verification(isolated=False))
     )
@@ -161,7 +161,7 @@ def test_no_sandbox_and_recorded_answers_and_warnings_are_said_on_top() -> None:
     assert "Recorded" not in body()
 
 
-def test_the_footer_names_the_models_that_really_answered() -> None:
+def test_footer_names_the_models_that_answered() -> None:
     usage = Totals(calls=9, models=(ModelUse(model="a/plan", kind="plan"), ModelUse(model="b/code", answers=8)))
     assert "models `a/plan` (plan), `b/code` (code)" in body(usage=usage)
     stood_in = ModelUse(model="c/other", answers=2, instead_of="b/code", because="quota")
@@ -171,7 +171,7 @@ def test_the_footer_names_the_models_that_really_answered() -> None:
     assert "model `c/other` · " in body(usage=alone)
 
 
-def test_answers_of_fallbacks_are_told_in_the_notes() -> None:
+def test_fallback_answers_are_listed_in_the_notes() -> None:
     use = ModelUse(model="c/other", answers=2, instead_of="b/code", because="unreachable")
     usage = Totals(calls=7, models=(ModelUse(model="b/code", answers=5), use))
     result = JobResult(exit_status="pr_opened", usage=usage, notes=("A note.",))
@@ -179,7 +179,7 @@ def test_answers_of_fallbacks_are_told_in_the_notes() -> None:
     assert facts.notes == ("A note.", "2 of 7 answers came from c/other, because b/code was unreachable.")
 
 
-def test_kinds_of_changed_files_are_told() -> None:
+def test_kinds_of_changed_files_are_shown() -> None:
     def stat(path: str, **changes: Any) -> FileStat:
         facts = {"path": path, "status": "modified", "mode": "100644", "old_mode": "100644", "added": 1, "deleted": 1}
         return FileStat.model_validate(facts | changes)
@@ -254,20 +254,20 @@ def assert_nothing_active(made: str) -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_nobody_elses_words_are_active(case: str) -> None:
+def test_untrusted_text_in_the_body_is_escaped(case: str) -> None:
     assert_nothing_active(pull_request_body(hostile(case)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_is_harmless_everywhere(text: str) -> None:
+def test_any_text_in_the_body_is_escaped(text: str) -> None:
     facts = hostile(text.encode("utf-8", "replace").decode())
     assert_nothing_active(pull_request_body(facts))
     assert len(pull_request_title(facts.task)) <= MAX_TITLE
 
 
 @pytest.mark.parametrize("filling", ["&<>", "x", "`", "@a ", "\n- y", "字"])
-def test_a_body_is_never_too_long_and_says_what_is_missing(filling: str) -> None:
+def test_body_keeps_its_size_limit_and_counts_omissions(filling: str) -> None:
     many = tuple(f"{number}{filling * 200}" for number in range(100))
     facts = hostile(filling * 10_000)
     stat = facts.changes[0]
@@ -290,7 +290,7 @@ def test_a_body_is_never_too_long_and_says_what_is_missing(filling: str) -> None
     assert_nothing_active(made)
 
 
-def test_a_long_output_keeps_its_end_and_says_so() -> None:
+def test_long_output_keeps_its_end_with_a_note() -> None:
     output = "\n".join(f"line {number}" for number in range(20_000))
     execution = Execution(command=COMMAND, exit_code=1, seconds=1.0, excerpt=output)
     made = verified(reproduction=reproduction(base=execution))
@@ -310,18 +310,18 @@ def test_a_long_output_keeps_its_end_and_says_so() -> None:
         ("Signed-off-by: ceo", "Fix: Signed-off-by - ceo"),
     ],
 )
-def test_titles(title: str, expected: str) -> None:
+def test_title_is_made_from_the_issue_title(title: str, expected: str) -> None:
     assert pull_request_title(task(title=title)) == expected
 
 
-def test_a_repository_has_its_own_pattern() -> None:
+def test_title_follows_the_pattern_of_the_repository() -> None:
     config = RepoConfig(title="fix: {title} (#{number})")
     assert pull_request_title(task(), config) == "fix: Invoice totals are a cent too low (#12)"
     assert len(pull_request_title(task(title="long " * 100), config)) <= MAX_TITLE
     assert pull_request_title(task(title="long " * 100), config).endswith("… (#12)")
 
 
-def test_commit_message() -> None:
+def test_commit_message_has_title_and_reference() -> None:
     summary = (
         "Round half up.\n\n* `total()` in invoices/money.py passes the rounding, which is what people expect of it\n"
     )
@@ -343,7 +343,7 @@ Reviewed-by:Ceo
 see 0123456789abcdef0123456789abcdef01234567\0\x1b[31m"""
 
 
-def test_no_commit_message_is_forged() -> None:
+def test_hostile_text_cannot_forge_commit_trailers() -> None:
     person = Person(name="Eve\nSigned-off-by: x <y>", email="eve@x.example>\nApproved-by: z")
     made = commit_message(task(title="x\n\nCo-authored-by: ceo"), FORGED, person)
     assert re.findall(r"(?m)^([\w-]+-by|skip-checks)[ \t]*:", made) == ["Co-authored-by"]
@@ -355,7 +355,7 @@ def test_no_commit_message_is_forged() -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_titles_and_messages_of_hostile_text(case: str) -> None:
+def test_hostile_text_is_cleaned_in_titles_and_messages(case: str) -> None:
     title = pull_request_title(task(title=case))
     assert title.isprintable()
     message = commit_message(task(title=case, number=None), case, None)
@@ -363,7 +363,7 @@ def test_titles_and_messages_of_hostile_text(case: str) -> None:
         assert not re.search(r"(?i)@\w|#\d|gh-\d|://|\[skip", text)
 
 
-def test_an_endless_summary_is_cut() -> None:
+def test_very_long_summary_is_cut() -> None:
     message = commit_message(task(), "word " * 10_000)
     assert len(message) < 2_500
     assert "word …\n" in message
@@ -373,11 +373,11 @@ def test_an_endless_summary_is_cut() -> None:
     ("seconds", "expected"),
     [(0.04, "0.0 s"), (1.25, "1.2 s"), (9.99, "10 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3_725, "1 h 2 min")],
 )
-def test_duration(seconds: float, expected: str) -> None:
+def test_duration_is_formatted(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
 
 
-def test_small_words() -> None:
+def test_counts_and_amounts_are_formatted() -> None:
     assert [count(number, "file") for number in (0, 1, 1_000)] == ["0 files", "1 file", "1,000 files"]
     assert harmless_line("one two three", 9) == "one two…"
     assert "usage of 2 calls estimated" in body(usage=Totals(calls=2, estimated=2))
@@ -389,7 +389,7 @@ def test_small_words() -> None:
     ("kind", "title"),
     [("bug", "Fix: Rounding"), ("review", "Fix: Rounding"), ("feature", "Rounding"), ("refactoring", "Rounding")],
 )
-def test_only_a_fix_is_called_one(kind: TaskKind, title: str) -> None:
+def test_title_prefix_depends_on_the_task_kind(kind: TaskKind, title: str) -> None:
     issue = Issue(title="Rounding", body="")
     task = Task(repository="r", issue=issue, base="0" * 40, base_ref="main", slug="r", kind=kind)
     assert pull_request_title(task) == title

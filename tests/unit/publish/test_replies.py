@@ -10,7 +10,7 @@ from tests.unit.publish.test_markdown import CASES, check, shown
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_quoted_is_harmless(case: str) -> None:
+def test_quoted_text_is_escaped(case: str) -> None:
     for made in (
         replies.in_the_way(case, case),
         replies.status("t1x9", "error", case),
@@ -23,7 +23,7 @@ def test_what_is_quoted_is_harmless(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_mistyped_command_is_quoted_harmlessly(case: str) -> None:
+def test_mistyped_command_is_quoted_escaped(case: str) -> None:
     for text in (f"/agent {case}", f"/agent fix --model {case}", f"/agent fix --modle {case}", f"/agent forget {case}"):
         command = parse(text)
         if command is not None and command.verb == "help":
@@ -31,14 +31,14 @@ def test_a_mistyped_command_is_quoted_harmlessly(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_broken_file_is_quoted_harmlessly(case: str) -> None:
+def test_broken_file_is_quoted_escaped(case: str) -> None:
     try:
         parse_config(f'"{case}": {case}\n'.encode("utf-8", "replace"))
     except ConfigError as error:
         check(replies.broken_config(error.message, SOURCE))
 
 
-def test_the_command_to_try_stands_there() -> None:
+def test_reply_shows_the_command_to_try() -> None:
     assert replies.reply("No job is paused.", "/agent status") == "No job is paused.\n\nTry `/agent status`.\n"
     assert replies.reply("No.") == "No.\n"
     assert replies.refused("It is closed; reopen it first.") == "Nothing was started: it is closed; reopen it first.\n"
@@ -50,13 +50,13 @@ def test_help_names_every_command() -> None:
         assert f"/agent {verb}" in text
 
 
-def test_a_misread_command_tells_what_was_meant_and_all_there_is() -> None:
+def test_unclear_command_gets_a_suggestion_and_the_command_list() -> None:
     text = replies.unclear_command("There is no command `stopp`.", "/agent stop")
     assert text.startswith("There is no command `stopp`.\n\nTry `/agent stop`.\n\nThese are the commands:")
     assert replies.unclear_command("").startswith("These are the commands:")
 
 
-def test_the_state_is_told_with_where_to_look() -> None:
+def test_status_reply_shows_the_state_and_a_link() -> None:
     link = "https://forge.example/ada/sample/issues/1#issuecomment-5"
     text = replies.status("t1x9", "working", "", link)
     assert text == f"Job `t1x9` is running.\n\nSee [its status]({link}).\n"

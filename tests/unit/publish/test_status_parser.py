@@ -21,7 +21,7 @@ def comment(state: JobState, page: str = RUN) -> str:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_every_state_is_read_as_it_was_told(state: JobState) -> None:
+def test_every_state_is_read_back(state: JobState) -> None:
     told = read_status(comment(state))
     assert told is not None
     assert (told.job, told.state, told.run) == ("j1abcdef", state, 4711)
@@ -64,7 +64,7 @@ def test_comments_posted_by_earlier_versions_are_still_read(headline: str, state
     assert read_status(marked(f"{headline}\n\nText.", "j1abcdef")) == StatusCommentState("j1abcdef", state)
 
 
-def test_the_plan_is_read_as_people_left_it() -> None:
+def test_edited_plan_is_read_back() -> None:
     told = read_status(
         comment("awaiting_approval").replace("Round half up.", "Round half to even.").replace("\n", "\r\n")
     )
@@ -72,7 +72,7 @@ def test_the_plan_is_read_as_people_left_it() -> None:
     assert parse_plan_file(told.plan).steps == ("Round half to even.", *PLAN.steps[1:])
 
 
-def test_a_servers_comment_names_no_run() -> None:
+def test_server_comment_has_no_workflow_run() -> None:
     assert read_status(comment("paused", "https://bot.example/jobs/j1")) == StatusCommentState("j1abcdef", "paused")
 
 
@@ -88,5 +88,5 @@ def test_a_servers_comment_names_no_run() -> None:
         marked("### ⏸️ Paused", "j1/end"),
     ],
 )
-def test_other_comments_are_none(text: str) -> None:
+def test_other_comments_are_not_parsed(text: str) -> None:
     assert read_status(text) is None

