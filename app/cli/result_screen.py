@@ -38,6 +38,10 @@ class Line(NamedTuple):
     style: str = ""
 
 
+OUTPUT_LINES = 12
+"""Lines of a failed command's output that are shown, from its end."""
+
+
 def local_state(state: str) -> str:
     """A state as the command line names it: it makes branches, not pull requests."""
     return "branch_made" if state in PUBLISHED else state
@@ -49,7 +53,9 @@ def result_screen(order: LocalJob, result: JobResult, width: int = 0) -> Iterato
     verdict = result.verification.verdict if result.verification else ""
     headline = verdict or _STATES.get(result.exit_status, result.exit_status)
     yield Line("")
-    yield from _wrapped(headline, result.reason, width, _STYLES.get(verdict, BAD if not verdict else ""))
+    reason, *output = result.reason.splitlines() or [""]
+    yield from _wrapped(headline, reason, width, _STYLES.get(verdict, BAD if not verdict else ""))
+    yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
         yield Line(_cut(f"  red    {red_line(result.verification)}", width), "31")
         yield Line(_cut(f"  green  {green_line(result.verification)}", width), "32")

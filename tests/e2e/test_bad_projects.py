@@ -40,7 +40,10 @@ def test_a_set_up_that_asks_another_host_is_told_how_to_allow_it(console: Consol
     before = snapshot(repository)
     finished = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     assert finished.code == 8, finished.said
-    assert "refused: elsewhere.example.com (allow with `network:` in .github/agent-fix.yml)" in finished.said
+    assert "refused: elsewhere.example.com (allow with `network:` in .github/agent-fix.yml)" in " ".join(
+        finished.said.split()
+    )
+    assert "  | urllib.error.URLError: " in finished.stdout, "the output's end, line by line"
     assert snapshot(repository) == before
 
 

@@ -195,7 +195,8 @@ def read_left_out(path: Path) -> tuple[str, ...]:
 def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -> SetupError:
     late = f"took longer than {COMMAND_SECONDS:.0f} seconds"
     ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
-    tail = plain(done.output[-4 * TAIL :].decode(errors="replace"))[-TAIL:].strip()
+    output = plain(done.output[-4 * TAIL :].decode(errors="replace")).strip()
+    tail = output if len(output) <= TAIL else output[-TAIL:].partition("\n")[2] or output[-TAIL:]
     return SetupError(
         f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
         hint="Change `setup:` in .github/agent-fix.yml, or fix what the output reports.",
