@@ -1,6 +1,7 @@
 """Writes the reference pages that are generated from code: `python -m docs.generate`; `--check` only compares."""
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from app.cli import EXIT_CODES, parser
+from app.config.repository import json_schema
 from app.github.app_manifest import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, GRAPHQL_GUIDE, PUBLISHED, UNDOCUMENTED, Purpose, grant
 from app.github.connection import Grant
@@ -107,7 +109,13 @@ def projects() -> str:
     return "\n".join((*lines, project_figures.page()))
 
 
+def schema() -> str:
+    """The JSON schema of `.github/agent-fix.yml`."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES = {
+    "agent-fix.schema.json": schema,
     "command-line.md": command_line,
     "action.md": action,
     "permissions.md": permissions,

@@ -1,6 +1,5 @@
 """A good file is read as people meant it; a broken one is named by line and key, all its faults at once."""
 
-import json
 from pathlib import Path
 
 import jsonschema  # type: ignore[import-untyped]  # part of LiteLLM's own dependencies
@@ -19,7 +18,7 @@ from app.core.errors import ConfigError, ExitCode
 from app.core.job import Budget
 from app.core.strict_yaml import MAX_BYTES
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "reference" / "agent-fix.schema.json"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 EVERY_KEY = """\
 model: openai/gpt-5
@@ -349,11 +348,6 @@ def test_branch_and_title_follow_their_templates() -> None:
     assert own.title_for("Crash") == "Crash"
 
 
-def test_published_schema_matches_the_code() -> None:
-    written = json.loads(SCHEMA.read_text())
-    assert written == json_schema(), "write it again, as CONTRIBUTING.md says"
-
-
 def test_the_schema_accepts_what_the_code_accepts() -> None:
     import yaml
 
@@ -368,7 +362,7 @@ def test_every_key_has_a_description() -> None:
 
 
 def test_reference_page_shows_every_key_and_a_valid_file() -> None:
-    page = (SCHEMA.parent / "configuration.md").read_text()
+    page = (REFERENCE / "configuration.md").read_text()
     example = page.split("```yaml\n")[1].split("```")[0]
     assert parse_config(example.encode()).budget.usd == 2.5
     keys = {f"budget.{name}" for name in BudgetConfig.model_fields} | {
@@ -383,7 +377,7 @@ def test_reference_page_shows_every_key_and_a_valid_file() -> None:
 
 
 def test_every_example_in_the_documentation_is_valid() -> None:
-    page = (SCHEMA.parent / "configuration.md").read_text()
+    page = (REFERENCE / "configuration.md").read_text()
     examples = [parse_config(part.split("```")[0].encode()) for part in page.split("```yaml\n")[1:]]
     assert [gate.name for config in examples for gate in config.gates] == [
         "types",

@@ -12,7 +12,7 @@ def test_each_manager_stands_in_the_table_once() -> None:
 
 
 def test_set_up_looks_for_these_programs() -> None:
-    assert SYSTEM_TOOLS == ("node", "npm", "yarn", "pnpm", "cargo", "go")
+    assert SYSTEM_TOOLS == ("node", "npm", "yarn", "pnpm", "cargo", "go", "mvn")
     assert frozenset({"npm", "yarn", "pnpm", "bun"}) == NODE_TOOLS
 
 
