@@ -33,11 +33,11 @@ test: lint
 STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_works_in_e2b_from_a_label_to_a_draft \
 	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py \
 	tests/integration/git/test_git_store.py tests/integration/git/test_inspection.py \
-	tests/integration/sandbox/test_layers.py::test_a_runner_may_write_into_node_modules_and_finds_it_as_it_was_made \
+	tests/integration/sandbox/test_layers.py::test_node_modules_is_writable_and_reset_after_each_command \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
 	$(addprefix tests/integration/sandbox/test_verifier.py::, test_pytest_red_to_green_is_tested test_unittest_red_to_green_is_tested \
-	test_node_red_to_green_is_tested test_independent_tests_that_turn_are_proof test_a_lie_is_broken_and_the_agent_is_told_why) \
+	test_node_red_to_green_is_tested test_independent_tests_that_turn_are_proof test_a_false_claim_is_broken_and_the_agent_is_told_why) \
 	tests/integration/server/test_litellm_model.py tests/attacks/test_patch_policy.py \
 	tests/attacks/proof
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup

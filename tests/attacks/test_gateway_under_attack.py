@@ -233,7 +233,7 @@ def test_long_conversations_are_stored_shortened() -> None:
 
 
 @pytest.mark.parametrize("length", [100 * 1024**2, 10**18])
-async def test_a_request_that_says_it_is_too_large_is_not_read(e2e_server: ParallelJobs, length: int) -> None:
+async def test_a_request_declared_too_large_is_not_read(e2e_server: ParallelJobs, length: int) -> None:
     async with e2e_server.job(Provider(short)) as job:
         status, told = await heard(*await job.send(b"{", length=length))
         assert (status, "at most" in told) == (413, True)
@@ -354,7 +354,7 @@ async def test_a_killed_agent_is_charged_for_the_answer_it_received(e2e_server: 
     assert job.totals.cost == totals.cost + COST
 
 
-async def test_with_the_job_ends_whatever_is_open(e2e_server: ParallelJobs) -> None:
+async def test_everything_open_ends_with_the_job(e2e_server: ParallelJobs) -> None:
     gate = Gate()
     provider = Provider(lambda limit: [text("I look around, and")], after=gate.hold)
     async with e2e_server.job(provider) as job:

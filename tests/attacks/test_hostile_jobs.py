@@ -43,7 +43,7 @@ def test_a_false_submission_is_broken(console: Console, tmp_path: Path) -> None:
     assert snapshot(repository) == before
 
 
-def test_a_failure_that_was_shown_cannot_be_hidden(console: Console, tmp_path: Path) -> None:
+def test_a_reported_failure_cannot_be_hidden(console: Console, tmp_path: Path) -> None:
     """The test that tells the truth is taken away again, and a command put in its place that is always green."""
     repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
     recording = (
@@ -78,7 +78,7 @@ def test_reproductions_that_show_nothing_prove_nothing(console: Console, tmp_pat
     assert finished.verification["verdict"] == "unproved"
 
 
-def test_reproductions_that_look_at_the_change_prove_nothing(console: Console, tmp_path: Path) -> None:
+def test_reproductions_that_inspect_the_change_prove_nothing(console: Console, tmp_path: Path) -> None:
     """Red and green by what the files say, and not by what they do."""
     repository = wallet_project.make_wallet(tmp_path / "wallet", NO_AUTHOR)
     recording = wallet_project.planned().turn("Mend it.", wallet_project.FIX, write("MENDED", "yes\n"))

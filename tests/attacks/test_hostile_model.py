@@ -113,7 +113,7 @@ async def test_ids_are_made_distinct(ids: list[str], tmp_path: Path) -> None:
         '{"command": "id", "timeout": "120"}',
     ],
 )
-def test_what_is_nearly_json_is_repaired_once(arguments: str) -> None:
+def test_almost_valid_json_is_repaired_once(arguments: str) -> None:
     (admitted,) = parse_calls([ToolCall(id="a", name="bash", arguments=arguments)], 1)
     assert admitted.action == BashAction(command="id")
     assert json.loads(admitted.call.arguments)["command"] == "id"

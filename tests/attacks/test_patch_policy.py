@@ -255,7 +255,7 @@ def test_odd_paths_are_refused(path: str) -> None:
         ("deploy/", "src/deploy.py", False),
     ],
 )
-def test_a_configuration_adds_and_never_takes_away(pattern: str, path: str, *, blocked: bool) -> None:
+def test_a_configuration_only_adds_protected_paths(pattern: str, path: str, *, blocked: bool) -> None:
     change = FileChange(path=path, mode="100644", content=b"x")
     candidate = CandidatePatch(MemoryTree(BASE), Patch(base="0" * 40, changes=(change,)))
     assert (protected_paths(candidate, [pattern]).outcome == "blocked") is blocked

@@ -101,7 +101,7 @@ def wish(patch: Patch, **changes: Any) -> PublishRequest:
 
 
 @pytest.mark.parametrize("path", FORBIDDEN)
-def test_what_no_patch_may_touch_is_refused_by_the_publisher_too(path: str) -> None:
+def test_the_publisher_refuses_forbidden_paths_too(path: str) -> None:
     """S12, S13: whatever a worker was made to believe."""
     changes: tuple[dict[str, Any], ...] = (
         {"content": b"x"},
@@ -162,7 +162,7 @@ def asker(permission: Permission, kind: str = "User") -> ActorPermission:
     return ActorPermission(id=7, login="ada", kind=kind, permission=permission, person=person)
 
 
-def test_forty_names_are_no_branches_of_ours() -> None:
+def test_foreign_branch_names_are_refused() -> None:
     """S19."""
     assert len(set(BRANCHES)) == 40
     ours = wish(Patch(base="a" * 40))

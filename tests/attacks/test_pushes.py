@@ -173,7 +173,7 @@ async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[G
         yield forge
 
 
-async def test_the_forge_asks_people_and_not_github(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_pull_request_approval_is_left_to_people(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     head = fake_github.repo.branches["main"]
     for name in EVERY:
         for effect in (forge.ensure_branch(name, head), forge.advance_branch(name, head, head)):

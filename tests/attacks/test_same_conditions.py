@@ -113,7 +113,7 @@ async def test_set_up_sees_the_base_whatever_is_to_be_verified(tmp_path: Path, p
     await sandbox.destroy()
 
 
-async def test_what_people_read_holds_no_path_of_this_machine(tmp_path: Path) -> None:
+async def test_texts_for_people_hold_no_path_of_this_machine(tmp_path: Path) -> None:
     async def setup() -> SetupPlan:
         return SetupPlan(commands=("touch /env/x",), key="k")
 

@@ -223,7 +223,7 @@ print(libc.syscall(add, b"user", b"name", b"secret", 6, ctypes.c_long(-3)), errn
         told = await python(sandbox, f"import socket; socket.socket(socket.{parts})")
         assert "Address family not supported" in told or "AttributeError" in told
 
-    async def test_a_variable_for_the_loader_is_read_by_nobody_with_rights(self, sandbox: Sandbox) -> None:
+    async def test_loader_variables_reach_no_privileged_process(self, sandbox: Sandbox) -> None:
         """As root the sandbox begins with a program that still is root: a preloaded library would be too."""
         await sandbox.exec(["/usr/bin/tee", "f.c"], stdin=PRELOADED)
         if not (
@@ -294,7 +294,7 @@ class TestSetupDirectories:
         ("mkdir -p packages/a/deps && echo dep > packages/a/deps/d",), key="nested", directories=("packages/a/deps",)
     )
 
-    async def test_what_a_command_changes_in_its_result_is_gone_after_it(
+    async def test_changes_by_a_command_to_its_layer_are_discarded(
         self, provider: BubblewrapProvider, tmp_path: Path
     ) -> None:
         files = {"packages/a/package.json": b"{}"}
@@ -326,7 +326,7 @@ class TestSetupDirectories:
             )
         assert list(seen) == ["d\none\n", "d\ntwo\n"]
 
-    async def test_what_commands_write_there_counts_as_the_sandboxs_disk(self, provider: BubblewrapProvider) -> None:
+    async def test_files_written_by_commands_count_against_the_disk_limit(self, provider: BubblewrapProvider) -> None:
         limits = SandboxLimits(disk=8 * 1024**2)
         spec = SandboxSpec("large", filler({"packages/a/package.json": b"{}"}), self.SETUP, limits)
         async with opened(provider, spec) as sandbox:
@@ -517,7 +517,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_a_killed_caller_leaves_is_ended_by_the_next(tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_caller_are_ended_by_the_next(tmp_path: Path) -> None:
     """kill -9 at any moment, also before bwrap has tied its process 1 to itself."""
     mark = f"agent-fix-{os.getpid()}-hasty"
     places = (str(tmp_path / "jobs"), str(tmp_path / "caches"))

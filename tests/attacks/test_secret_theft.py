@@ -192,7 +192,7 @@ def test_nothing_planted_was_executed(theft: FinishedTheft) -> None:
     assert not theft.tripwire.exists()
 
 
-def test_what_was_refused_is_said(theft: FinishedTheft) -> None:
+def test_refused_files_are_named(theft: FinishedTheft) -> None:
     refusal = theft.finished.observation(7)
     assert theft.finished.steps[6]["submission"] == "rejected"
     for path in (

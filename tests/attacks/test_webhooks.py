@@ -33,7 +33,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[ReceiverClient]:
+async def endpoint(tmp_path: Path) -> AsyncIterator[ReceiverClient]:
     async with receiver_client(tmp_path) as ready:
         yield ready
 
@@ -86,7 +86,7 @@ REFUSED: dict[str, tuple[int, bytes, dict[str, str | None]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_refused(door: ReceiverClient, case: str) -> None:
+async def test_refused(endpoint: ReceiverClient, case: str) -> None:
     status, body, headers = REFUSED[case]
     names = {"x_github_event": "event", "x_github_delivery": "delivery"}
     changes = {name: value for name, value in headers.items() if name not in names}
@@ -95,21 +95,21 @@ async def test_refused(door: ReceiverClient, case: str) -> None:
         made_headers.pop(name.replace("_", "-"))
         if (value := headers[name]) is not None:
             made_headers[name.replace("_", "-")] = value
-    answer = await door.client.post("/webhook", content=body, headers=made_headers)
+    answer = await endpoint.client.post("/webhook", content=body, headers=made_headers)
     assert answer.status_code == status, answer.text
-    assert door.untouched
+    assert endpoint.untouched
     assert made.SECRET not in answer.text
-    again = await door.post(BODY)  # and the right one is still welcome
+    again = await endpoint.post(BODY)  # and the right one is still welcome
     assert (again.status_code, again.json()) == (202, {"status": "stored"})
 
 
-async def test_two_signature_headers(door: ReceiverClient) -> None:
+async def test_two_signature_headers(endpoint: ReceiverClient) -> None:
     twice = [*made.headers(BODY).items(), ("x-hub-signature-256", "sha256=" + "0" * 64)]
-    assert (await door.client.post("/webhook", content=BODY, headers=twice)).status_code == 401
-    assert door.untouched
+    assert (await endpoint.client.post("/webhook", content=BODY, headers=twice)).status_code == 401
+    assert endpoint.untouched
 
 
-async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(door: ReceiverClient) -> None:
+async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(endpoint: ReceiverClient) -> None:
     read_bytes = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -118,21 +118,21 @@ async def test_a_length_above_the_cap_is_refused_before_a_byte_is_read(door: Rec
         yield b"x"
 
     headers = {**made.headers(b""), "content-length": str(MAX_BYTES + 1)}
-    answer = await door.client.post("/webhook", content=body(), headers=headers)
+    answer = await endpoint.client.post("/webhook", content=body(), headers=headers)
     assert (answer.status_code, answer.json()) == (413, {"status": "too_large"})
     assert read_bytes == 0
 
 
 @pytest.mark.parametrize("length", ["9" * 5_000, "-1", "1e9", "\u0665"])
-async def test_a_length_that_lies_is_not_believed(door: ReceiverClient, length: str) -> None:
+async def test_a_false_content_length_is_not_trusted(endpoint: ReceiverClient, length: str) -> None:
     headers = [*made.headers(BODY).items(), ("content-length", length)]
     raw = [(name.encode(), value.encode()) for name, value in headers]
-    answer = await door.client.post("/webhook", content=BODY, headers=raw)
+    answer = await endpoint.client.post("/webhook", content=BODY, headers=raw)
     assert answer.status_code in {202, 413}
-    assert answer.status_code == 413 or len(door.stored()) == 1
+    assert answer.status_code == 413 or len(endpoint.stored()) == 1
 
 
-async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(door: ReceiverClient) -> None:
+async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(endpoint: ReceiverClient) -> None:
     chunk, sent = bytes(256 * 1024), 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -143,33 +143,33 @@ async def test_a_stream_without_end_is_cut_at_the_cap_with_little_memory(door: R
 
     tracemalloc.start()
     try:
-        answer = await door.client.post("/webhook", content=endless(), headers=made.headers(b""))
+        answer = await endpoint.client.post("/webhook", content=endless(), headers=made.headers(b""))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert (answer.status_code, answer.json()) == (413, {"status": "too_large"})
     assert sent <= MAX_BYTES + 2 * len(chunk)
     assert peak < 64 * 1024 * 1024
-    assert door.untouched
+    assert endpoint.untouched
 
 
-async def test_a_body_at_the_cap_is_accepted(door: ReceiverClient) -> None:
+async def test_a_body_at_the_cap_is_accepted(endpoint: ReceiverClient) -> None:
     body = BODY[:-1] + b" " * (MAX_BYTES - len(BODY)) + BODY[-1:]
     assert len(body) == MAX_BYTES
-    assert (await door.post(body)).status_code == 202
-    assert (await door.post(body + b" ")).status_code == 413
+    assert (await endpoint.post(body)).status_code == 202
+    assert (await endpoint.post(body + b" ")).status_code == 413
 
 
-async def test_a_replay_under_a_new_id_or_event_is_the_same_delivery(door: ReceiverClient) -> None:
+async def test_a_replay_under_a_new_id_or_event_is_the_same_delivery(endpoint: ReceiverClient) -> None:
     answers = [
-        (await door.post(BODY, delivery=f"d-{number}", event=event)).json()["status"]
+        (await endpoint.post(BODY, delivery=f"d-{number}", event=event)).json()["status"]
         for number, event in enumerate(["issues", "issues", "pull_request"])
     ]
     assert answers == ["stored", "duplicate", "duplicate"]
-    assert [found.event for found in door.stored()] == ["issues"]
+    assert [found.event for found in endpoint.stored()] == ["issues"]
 
 
-def test_a_body_under_a_wrong_events_name_orders_nothing() -> None:
+def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
     """The event's header is outside the signature: what it claims must fit the body."""
     events = ["issues", "issue_comment", "pull_request", "pull_request_review", "pull_request_review_comment", "push"]
     bodies: dict[str, dict[str, Any]] = {
@@ -189,7 +189,7 @@ def test_a_body_under_a_wrong_events_name_orders_nothing() -> None:
             }
 
 
-def test_an_installation_that_speaks_for_anothers_repository_orders_nothing() -> None:
+def test_an_installation_cannot_act_for_anothers_repository() -> None:
     event = read("issues", made.label_added(installation={"id": 501})).event
     assert event is not None
     decision = decide(event, CONFIG, WRITER, state(), US, now=NOW)
@@ -224,25 +224,25 @@ async def test_a_flood_of_bodies_that_do_not_end_is_turned_away(tmp_path: Path) 
         return Request({"type": "http", "method": "POST", "headers": raw}, receive)
 
     async with receiver_client(tmp_path) as ready:
-        door = WebhookEndpoint([made.SECRET], BatchWriter(ready.inbox.store), most_at_once=len(BODY) + 10)
-        slow = asyncio.create_task(door.answer(sending(BODY, wait=True)))
+        endpoint = WebhookEndpoint([made.SECRET], BatchWriter(ready.inbox.store), most_at_once=len(BODY) + 10)
+        slow = asyncio.create_task(endpoint.answer(sending(BODY, wait=True)))
         await arrived.wait()
-        assert (await door.answer(sending(bytes(11)))).status_code == 503
+        assert (await endpoint.answer(sending(bytes(11)))).status_code == 503
         go_on.set()
         assert (await slow).status_code == 202
-        assert (await door.answer(sending(BODY))).status_code == 202
-        assert door.counts == {"too_busy": 1, "stored": 1, "duplicate": 1}
+        assert (await endpoint.answer(sending(BODY))).status_code == 202
+        assert endpoint.counts == {"too_busy": 1, "stored": 1, "duplicate": 1}
 
 
-async def test_secrets_and_bodies_stand_in_no_log(door: ReceiverClient, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_and_bodies_stand_in_no_log(endpoint: ReceiverClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    await door.post(BODY)
-    await door.post(made.encode(made.label_added("private words")))
-    await door.post(BODY, x_hub_signature_256=made.sign(BODY, "guess"))
+    await endpoint.post(BODY)
+    await endpoint.post(made.encode(made.label_added("private words")))
+    await endpoint.post(BODY, x_hub_signature_256=made.sign(BODY, "guess"))
     text = caplog.text
     assert "was repeated with another body" in text
     assert not [word for word in (made.SECRET, "private words", "Badly.", RIGHT, "guess") if word in text]
 
 
-def test_what_is_stored_is_what_was_signed() -> None:
+def test_the_stored_body_is_the_signed_body() -> None:
     assert Delivery("d", "issues", BODY).content == hashlib.sha256(BODY).hexdigest()

@@ -100,7 +100,7 @@ def test_a_finished_job_gives_its_result_again_without_working(tmp_path: Path) -
     assert marks(tmp_path, "publish") == 1
 
 
-def test_a_living_process_does_not_take_up_the_job_of_another(tmp_path: Path) -> None:
+def test_a_process_does_not_take_another_live_processs_job(tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     other.mkdir()

@@ -142,9 +142,7 @@ def test_the_matrix_names_every_step_that_a_job_has(cli_job: CliJob) -> None:
 
 
 @pytest.mark.parametrize("deaths", CHAINS, ids=["one", "other"])
-def test_a_job_that_dies_again_and_again_ends_as_if_it_had_not(
-    cli_job: CliJob, undisturbed: UninterruptedRun, deaths: Sequence[str]
-) -> None:
+def test_a_job_survives_repeated_kills(cli_job: CliJob, undisturbed: UninterruptedRun, deaths: Sequence[str]) -> None:
     for failpoint in deaths:
         assert_killed(cli_job, failpoint)
     again = cli_job.fix()

@@ -30,7 +30,7 @@ async def prepare(fake_github: FakeGitHubSetup, address: str, directory: Path, *
     """
     async with fake_github.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
-        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.door(app)), engine, directory)
+        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory)
         config = RepoConfig(pull_request="early" if early else "final")
         made = await harness.admit(job_changes={"branch": BRANCH}, config=config)
         if early:
@@ -55,7 +55,7 @@ async def finish(fake_github: FakeGitHubSetup, address: str, directory: Path) ->
     """The work is done now."""
     async with fake_github.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
-        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.door(app)), engine, directory)
+        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory)
         await harness.work(harness.commissioned("j1").job)
         engine.dispose()
 

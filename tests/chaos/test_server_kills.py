@@ -58,7 +58,7 @@ CHAINS: dict[str, dict[Role, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_job_whose_server_dies_again_and_again_ends_as_if_it_had_not(tmp_path: Path, dialect: str) -> None:
+def test_a_job_survives_repeated_kills_of_its_server(tmp_path: Path, dialect: str) -> None:
     with chaos_server(tmp_path, dialect) as play:
         for role, names in CHAINS[dialect].items():
             play.arm(role, *names)

@@ -109,7 +109,7 @@ def test_remembering_the_same_text_twice_stores_one_lesson(store: LessonStore) -
     assert [lesson.number for lesson in store.all()] == [1, 2, 3]
 
 
-def test_the_same_learned_again_lives_longer_and_is_no_news(store: LessonStore, clock: SettableClock) -> None:
+def test_a_lesson_learned_again_lives_longer(store: LessonStore, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     clock.now += timedelta(days=80)
     assert store.learn([draft("amounts are cents.", job="j2")]) == ()
@@ -118,7 +118,7 @@ def test_the_same_learned_again_lives_longer_and_is_no_news(store: LessonStore, 
     assert lesson.expires == clock.now + timedelta(days=90)
 
 
-def test_a_topic_has_one_lesson_the_newest(store: LessonStore) -> None:
+def test_a_topic_keeps_only_the_newest_lesson(store: LessonStore) -> None:
     (first,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
     (second,) = store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
     assert (second.number, second.text, second.job) == (first.number, "The suite fails.", "j2")
@@ -138,7 +138,7 @@ def test_a_forgotten_lesson_is_gone_and_not_learned_again(
     assert [each.number for each in store.learn([draft("Amounts are cents.", job="j3")])] == [2]
 
 
-def test_to_forget_is_answered_the_same_however_often_it_is_delivered(store: LessonStore) -> None:
+def test_forgetting_is_answered_once_per_command(store: LessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert [store.forget(lesson.number, key) for key in ("k1", "k1", "k2")] == [True, True, False]
     assert store.forget(99, "k3") is False
@@ -152,7 +152,7 @@ def test_a_number_is_never_given_twice(store: LessonStore) -> None:
     assert (first.number, second.number) == (1, 2)
 
 
-def test_people_may_say_again_what_they_had_forgotten(store: LessonStore) -> None:
+def test_a_forgotten_lesson_can_be_added_again(store: LessonStore) -> None:
     told = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert told is not None
     store.forget(told.number, "k2")
@@ -162,7 +162,7 @@ def test_people_may_say_again_what_they_had_forgotten(store: LessonStore) -> Non
     assert texts(store) == ["Use decimals."]
 
 
-def test_what_people_told_is_not_changed_by_a_job(store: LessonStore) -> None:
+def test_a_job_does_not_change_a_persons_lesson(store: LessonStore) -> None:
     store.remember(draft("Use decimals.", "remembered"), "k1")
     assert store.learn([draft("Use decimals.")]) == ()
     assert store.all()[0].kind == "remembered"
@@ -206,7 +206,7 @@ def test_remembering_beyond_the_limit_is_refused(store: LessonStore) -> None:
     assert store.remember(draft("One too many.", "remembered"), "k-more") is not None
 
 
-def test_what_a_job_is_shown_is_written_down_once(store: LessonStore) -> None:
+def test_lessons_shown_to_a_job_are_recorded_once(store: LessonStore) -> None:
     first, second = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert store.lessons_shown_to("j9") is None
     assert store.recall("j9", [first]) == (first,)
@@ -234,7 +234,7 @@ def test_a_process_that_lost_its_job_stores_no_lesson(engine: Engine, clock: Set
     assert [lesson.text for lesson in now.learn([draft("Amounts are cents.")])] == ["Amounts are cents."]
 
 
-def test_what_a_job_taught_can_be_dropped(store: LessonStore) -> None:
+def test_a_jobs_lessons_can_be_dropped(store: LessonStore) -> None:
     store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     store.learn([draft("Dates are in UTC.", job="j2")])
     store.remember(draft("Use decimals.", "remembered"), "k1")

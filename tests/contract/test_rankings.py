@@ -124,7 +124,7 @@ def ranking(request: pytest.FixtureRequest, place: Path) -> LessonRanking:
         ("The importer reads blank lines", IMPORT),
     ],
 )
-async def test_what_is_like_the_question_comes_first(ranking: LessonRanking, question: str, first: Lesson) -> None:
+async def test_the_most_similar_lesson_comes_first(ranking: LessonRanking, question: str, first: Lesson) -> None:
     found = await ranking.rank(ALL, question)
     assert found[0] == first
     assert len(set(found)) == len(found)
@@ -195,7 +195,7 @@ async def test_if_the_model_fails_lessons_are_ranked_by_words(caplog: pytest.Log
     assert "by words: The model is down." in caplog.text
 
 
-def test_what_cannot_be_compared_is_not_alike() -> None:
+def test_vectors_of_different_lengths_have_no_similarity() -> None:
     assert cosine([1.0, 0.0], [1.0, 0.0, 0.0]) == 0.0
     assert cosine([0.0, 0.0], [1.0, 0.0]) == 0.0
     assert cosine([1.0, 1.0], [2.0, 2.0]) == pytest.approx(1.0)

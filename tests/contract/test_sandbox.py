@@ -225,7 +225,7 @@ class TestLimits:
         assert done.ok
         assert done.dropped == 200_000_000 - SMALL.output
 
-    async def test_a_flood_is_ended_and_said(self, sandbox: Sandbox) -> None:
+    async def test_endless_output_is_ended_and_reported(self, sandbox: Sandbox) -> None:
         done = await sandbox.exec(["/bin/cat", "/dev/zero"], timeout=120)
         assert done.exit_code == 137
         assert not done.timed_out
@@ -241,13 +241,13 @@ class TestLimits:
         assert done.output == b"begun\n"
         assert await shell(sandbox, "stat -c %s beat") == await shell(sandbox, "stat -c %s beat")
 
-    async def test_what_a_command_leaves_behind_is_ended_with_it(self, sandbox: Sandbox) -> None:
+    async def test_processes_left_by_a_command_are_ended(self, sandbox: Sandbox) -> None:
         beat = "while :; do echo x >> beat; done"
         script = f"touch beat; setsid sh -c '{beat}' > /dev/null 2>&1 & exit 3"
         assert (await sandbox.exec(["/bin/sh", "-c", script])).exit_code == 3
         assert await shell(sandbox, "stat -c %s beat") == await shell(sandbox, "stat -c %s beat")
 
-    async def test_a_daemon_that_keeps_the_output_open_does_not_keep_us(self, sandbox: Sandbox) -> None:
+    async def test_a_daemon_holding_the_output_open_does_not_block(self, sandbox: Sandbox) -> None:
         done = await sandbox.exec(["/bin/sh", "-c", "setsid sleep 300 & exit 0"], timeout=60)
         assert done.ok
         assert done.seconds < 60
@@ -333,7 +333,7 @@ class TestFiles:
 
 
 class TestLosing:
-    async def test_what_vanishes_in_the_middle_is_never_an_empty_result(self, provider: SandboxProvider) -> None:
+    async def test_a_sandbox_lost_during_a_command_is_an_error(self, provider: SandboxProvider) -> None:
         sandbox = await provider.open(SandboxSpec("lost", filler(FILES)))
         before, begun = _descendants(), asyncio.Event()
         running = asyncio.create_task(
@@ -356,7 +356,7 @@ class TestLosing:
 
 
 class TestSetup:
-    async def test_its_result_is_there_and_first_on_the_path(self, provider: SandboxProvider) -> None:
+    async def test_installed_programs_come_first_on_the_path(self, provider: SandboxProvider) -> None:
         script = f"mkdir -p {ENV}/bin && printf '#!/bin/sh\\necho made\\n' > {ENV}/bin/tool && chmod +x {ENV}/bin/tool"
         setup = SetupPlan((script, "mkdir modules && cp README.md modules/m"), key="k", directories=("modules",))
         async with opened(provider, SandboxSpec("set-up", filler(FILES), setup)) as sandbox:
@@ -372,7 +372,7 @@ class TestSetup:
                 assert await shell(sandbox, "ls -A modules; cat modules/m") == "m\nmade\n"
                 assert await shell(sandbox, write) == "n\n"
 
-    async def test_its_variables_hold_in_every_command(self, provider: SandboxProvider) -> None:
+    async def test_setup_variables_hold_in_every_command(self, provider: SandboxProvider) -> None:
         setup = SetupPlan((f"echo $WHERE > {ENV}/where",), key="v", environment=(("WHERE", f"{ENV}/x"),))
         async with opened(provider, SandboxSpec("variables", filler(FILES), setup)) as sandbox:
             assert await shell(sandbox, f'[ "$WHERE" = "$(cat {ENV}/where)" ] && echo same') == "same\n"

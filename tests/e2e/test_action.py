@@ -157,7 +157,7 @@ def test_an_apps_token_that_ends_during_the_work(
     assert [step for step in acted.environments if key in acted.given(step)] == ["publish", "receive"]
 
 
-def test_where_workflows_may_not_open_pull_requests_the_work_is_kept(
+def test_if_workflows_may_not_open_pull_requests_the_branch_is_kept(
     github: EmulatedGitHub, repository: Repository, runner: Runner, tmp_path: Path
 ) -> None:
     """The most common first run: the branch is there, a link opens its pull request, the record has change and text."""
@@ -190,7 +190,7 @@ def _no_step_holds_both(acted: ActResult, token: str) -> None:
     assert token not in kept + acted.log
 
 
-def test_an_event_that_asks_for_nothing_is_green_and_reaches_no_github(
+def test_an_event_without_a_request_succeeds_without_calling_github(
     github: EmulatedGitHub, repository: Repository, runner: Runner
 ) -> None:
     ada = repository.as_user("ada")
@@ -286,9 +286,7 @@ def test_a_solving_step_that_is_ended_leaves_a_final_state(
 
 
 @pytest.mark.full
-def test_a_runner_that_is_lost_is_told_by_the_sweep(
-    github: EmulatedGitHub, repository: Repository, tmp_path: Path
-) -> None:
+def test_the_sweep_reports_a_lost_runner(github: EmulatedGitHub, repository: Repository, tmp_path: Path) -> None:
     """Nothing of that workflow speaks any more: its comment says for ever that it is at work, until somebody looks."""
     issue, event = labelled(github, repository)
     with ConversationModel(lambda _: stall(planned("Nobody hears this."), 0)) as silent:

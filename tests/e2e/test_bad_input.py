@@ -236,7 +236,7 @@ def test_a_configuration_that_is_broken(console: Console, tmp_path: Path, kind: 
     refused(console, repository, wallet_project.ISSUE, code=5, says=(SOURCE, *says))
 
 
-def test_an_uncommitted_configuration_is_not_read(console: Console, tmp_path: Path) -> None:
+def test_an_uncommitted_configuration_is_ignored(console: Console, tmp_path: Path) -> None:
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     (repository / SOURCE).parent.mkdir()
     (repository / SOURCE).write_text("broken: [")

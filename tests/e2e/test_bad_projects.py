@@ -130,7 +130,7 @@ def test_with_nothing_to_show_the_verdict_is_unproved(console: Console, tmp_path
     assert branches(repository) == ["agent-fix/greet-fails", "main"]
 
 
-def test_no_sandbox_is_said_wherever_the_result_is_shown(console: Console, tmp_path: Path) -> None:
+def test_a_missing_sandbox_is_named_wherever_the_result_is_shown(console: Console, tmp_path: Path) -> None:
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     finished = console.fix(repository, wallet_project.ISSUE, "--sandbox", "none", recording=wallet_project.mended())
     assert finished.code == 0, finished.said

@@ -29,7 +29,7 @@ def at_work(cli_job: CliJob) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_of_no_jobs_it_is_said_how_to_begin(cli_job: CliJob) -> None:
+def test_an_empty_job_list_says_how_to_begin(cli_job: CliJob) -> None:
     listed = cli_job.jobs()
     assert listed.code == 0
     assert "agent-fix fix --repo PATH --issue FILE" in listed.text
@@ -83,7 +83,7 @@ def test_an_id_that_fits_several_jobs_is_refused(cli_job: CliJob) -> None:
     assert len(json.loads(cli_job.jobs("list", "-n", "1", "--json").text)) == 1
 
 
-def test_a_second_command_for_the_same_work_is_turned_away(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
+def test_a_second_command_for_the_same_job_is_refused(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
     second = cli_job.fix()
     assert second.code == 4, second.text
     assert f"Job {cli_job.job} is being worked on by process {at_work.pid}" in second.text
@@ -139,7 +139,7 @@ def test_two_jobs_of_one_state_directory_work_at_once(cli_job: CliJob, at_work: 
     assert cli_job.is_held(), "nobody has touched the sandbox of the first"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
+def test_a_closed_output_pipe_is_no_error(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
     follower = cli_job.begin_jobs("logs", "-f", cli_job.job)
     assert follower.stdout is not None
     follower.stdout.readline()

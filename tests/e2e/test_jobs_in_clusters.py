@@ -111,7 +111,7 @@ def test_a_label_leads_to_a_draft_from_a_pod_that_holds_no_key_of_the_app(cluste
         assert "verifying" in stored
 
 
-def test_a_process_that_dies_is_followed_by_another_pod_and_nothing_happens_twice(cluster: Story) -> None:
+def test_a_crashed_pod_is_replaced_and_nothing_happens_twice(cluster: Story) -> None:
     with cluster.running(failpoint="turn.2.answer.stored") as story:
         story.label()
         story.ends()
@@ -121,7 +121,7 @@ def test_a_process_that_dies_is_followed_by_another_pod_and_nothing_happens_twic
 
 
 @pytest.mark.parametrize("how", ["delete", "displace"])
-def test_a_pod_that_is_taken_away_is_no_end(cluster: Story, how: str) -> None:
+def test_a_lost_pod_is_replaced(cluster: Story, how: str) -> None:
     with cluster.running() as story:
         story.label()
         name = story.starts()

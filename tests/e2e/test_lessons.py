@@ -98,7 +98,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_what_one_job_learned_the_next_one_is_shown(site: Site) -> None:
+async def test_lessons_of_one_job_are_shown_to_the_next(site: Site) -> None:
     first = await site.work(FIRST, wallet_project.ISSUE)
     assert first.exit_status == "pr_opened"
     suite, broke, said = site.lessons
@@ -122,7 +122,7 @@ async def test_what_one_job_learned_the_next_one_is_shown(site: Site) -> None:
     assert [each.uses for each in site.lessons] == [1, 1, 1]
 
 
-async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_its_process_died(site: Site) -> None:
+async def test_a_crash_does_not_change_the_lessons_in_a_prompt(site: Site) -> None:
     store = site.local_context.lessons(site.repository.resolve())
     store.remember(LessonDraft(text="The shares of nobody are an empty dict.", kind="remembered", author="ada"), "k1")
     gone = Citation(path=wallet_project.TEST, commit="a" * 40, digest="0" * 32)
@@ -140,7 +140,7 @@ async def test_a_lesson_is_looked_at_again_and_a_prompt_does_not_change_because_
     assert "Used 1 lesson of earlier jobs here: (1) The shares of nobody are an empty dict." in site.notes(result)
 
 
-async def test_where_none_are_kept_nothing_is_recalled(site: Site) -> None:
+async def test_without_lessons_nothing_is_recalled(site: Site) -> None:
     site.local_context.lessons(site.repository.resolve()).remember(
         LessonDraft(text="Nobody pays.", kind="remembered", author="ada"), "k1"
     )

@@ -86,7 +86,7 @@ def test_a_repository_that_somebody_works_in_is_left_alone(github: EmulatedGitHu
     assert not [call for call in github.calls[before:] if call.method != "GET"]
 
 
-def test_what_is_missing_is_told(github: EmulatedGitHub) -> None:
+def test_missing_programs_are_named(github: EmulatedGitHub) -> None:
     repository = github.add_repository("", README)
     process = begin(github, repository, AGENT_FIX_APP_ID="", AGENT_FIX_PRIVATE_KEY="")
     said, _ = process.communicate(timeout=60)

@@ -26,7 +26,7 @@ def think(asked: ModelQuestion) -> Reply:
     return submitted(wallet_project.SUMMARY, wallet_project.REPRODUCTION)
 
 
-def test_what_each_model_did_and_cost_is_told(tmp_path: Path) -> None:
+def test_each_models_calls_and_cost_are_shown(tmp_path: Path) -> None:
     (tmp_path / "prices.yml").write_text(PRICES)
     repository = wallet_project.make_wallet(tmp_path / "wallet", {".github/agent-fix.yml": CONFIG})
     work = answer(

@@ -113,7 +113,7 @@ async def test_conflicts_are_resolved_before_anything_is_published(tmp_path: Pat
     assert git(site.repository, "show", f"{result.branch}:maths.py").strip() == OTHER.strip()
 
 
-def test_of_a_long_issue_people_are_told_how_much_the_agent_saw(tmp_path: Path) -> None:
+def test_a_long_issue_says_how_much_the_agent_saw(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "repo", {"maths.py": RIGHT})
     local_context = LocalContext(settings_from({"PATH": os.environ["PATH"]}, tmp_path / "state"))
     issue = tmp_path / "issue.md"

@@ -71,7 +71,7 @@ def test_an_issue_becomes_a_proved_change(story: StoryResult) -> None:
     assert story.finished.verification["verdict"] == "proved"
 
 
-def test_it_is_told_as_it_happens(story: StoryResult) -> None:
+def test_progress_is_shown_as_it_happens(story: StoryResult) -> None:
     told = story.finished.stdout
     moments = (
         "issue: Splitting a bill loses cents",
@@ -133,7 +133,7 @@ def test_independent_tests_were_red_and_are_green_and_every_control_is_told(stor
     assert story.finished.verification["rules"] == []
 
 
-def test_who_made_the_change_saw_one_of_the_tests_at_most(story: StoryResult) -> None:
+def test_the_fixer_sees_at_most_one_independent_test(story: StoryResult) -> None:
     told = "".join(path.read_text() for path in story.finished.out.glob("trajectory*"))
     assert "test_spec" not in told
     assert "several_cents" not in told

@@ -99,7 +99,7 @@ async def test_a_regression_test_is_tested_by_taking_the_fix_back(site: Site) ->
     assert site.show(result, "maths.py") == f"# maths\n{RIGHT}".rstrip()
 
 
-async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
+async def test_the_known_fix_is_shown_to_the_model(site: Site) -> None:
     fix = commit_files(site.repository, {"maths.py": RIGHT}, "Double, not square")
     site.sit_down(RecordedAnswers(), "Cover doubling\n", fixed_by="HEAD")
     (section,) = site.harness.kind.shown.task.sections
@@ -116,7 +116,7 @@ async def test_the_fix_is_shown_to_the_model(site: Site) -> None:
         ({"attempts": 6}, "--attempts must be between 1 and 5, not 6"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(site: Site, options: dict[str, object], said: str) -> None:
+def test_an_impossible_request_is_refused(site: Site, options: dict[str, object], said: str) -> None:
     with pytest.raises(AgentFixError, match=said):
         site.sit_down(RecordedAnswers(), "Doubling\n", **options)
 

@@ -135,7 +135,7 @@ def test_health_is_the_receivers_word(status: int, well: bool, monkeypatch: pyte
         assert health.healthy(port) is well
 
 
-def test_who_does_not_answer_is_not_well() -> None:
+def test_a_server_that_does_not_answer_is_unhealthy() -> None:
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         port = server.server_port
     assert health.healthy(port) is False
@@ -196,7 +196,7 @@ def test_sandboxes_start_under_the_profile(properties: list[str], tmp_path: Path
 
 
 @pytest.mark.parametrize("name", sorted(seccomp.NEEDED))
-def test_what_the_profile_allows_is_needed(properties: list[str], name: str, tmp_path: Path) -> None:
+def test_each_system_call_in_the_profile_is_needed(properties: list[str], name: str, tmp_path: Path) -> None:
     profile = seccomp.profile()
     profile["syscalls"][0]["names"].append(name)
     done = doctor(tmp_path, profile)

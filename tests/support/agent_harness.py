@@ -1,4 +1,4 @@
-"""A desk for the native agent: scripted answers, a temporary work tree, a journal that survives, a scripted review."""
+"""A harness for the native agent: scripted answers, a temporary tree, a durable journal, a scripted review."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

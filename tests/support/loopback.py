@@ -19,30 +19,30 @@ from tests.support.repositories import ENVIRONMENT
 @contextmanager
 def listening() -> Iterator[socket.socket]:
     """A port that is ours: who connects before anybody serves there waits in the backlog."""
-    door = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     try:
-        yield door
+        yield listener
     finally:
-        door.close()
+        listener.close()
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
-def address_of(door: socket.socket) -> str:
-    return f"http://127.0.0.1:{door.getsockname()[1]}"
+def address_of(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextmanager
-def serving(app: Any, door: socket.socket, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
+def serving(app: Any, listener: socket.socket, *, lifespan: Literal["on", "off"] = "off") -> Iterator[str]:
     """The application at that port, in a thread of its own; its address."""
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan=lifespan))
-    thread = threading.Thread(target=server.run, args=([door],))
+    thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield address_of(door)
+        yield address_of(listener)
     finally:
         server.should_exit = True
         thread.join(30)

@@ -236,7 +236,7 @@ async def publisher_harness(
             engine = sqlite_engine(directory / "state.db", synced=False)
             try:
                 yield PublisherHarness(
-                    fake_github, app, await find_bot_user(fake_github.door(app)), engine, directory, secrets
+                    fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory, secrets
                 )
             finally:
                 engine.dispose()

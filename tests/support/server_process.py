@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        self.door = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.log = place / "server.log"
         own = {
             "AGENT_FIX_WEBHOOK_SECRET": SECRET,
@@ -37,7 +37,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.door.getsockname()[1]}"
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}"
 
     @property
     def webhook(self) -> str:
@@ -47,8 +47,8 @@ class Server:
         """Start it, with other values of some variables."""
         environment = {**self.settings.for_role(role), "AGENT_FIX_FAILPOINT": failpoint, **changes}
         words = [sys.executable, "-I", "-m", "app", "serve", "--role", role]
-        files = (self.door.fileno(),) if role == "receiver" else ()
-        words += ["--listening", str(self.door.fileno())] if files else []
+        files = (self.listener.fileno(),) if role == "receiver" else ()
+        words += ["--listening", str(self.listener.fileno())] if files else []
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 words, env=environment, cwd="/", pass_fds=files, stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -71,7 +71,7 @@ class Server:
     def close(self) -> None:
         for role in list(self.processes):
             self.end(role, kill=False)
-        self.door.close()
+        self.listener.close()
         self.server_context.engine.dispose()
 
     def wait(self, until: Callable[[], T | None], what: str, *, timeout: float = TIMEOUT) -> T:

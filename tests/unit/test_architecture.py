@@ -513,3 +513,10 @@ def test_tests_use_typed_doubles_not_patches() -> None:
     tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     patched = [str(path.relative_to(ROOT)) for path in tests if patching.search(path.read_text("utf-8"))]
     assert not patched, patched
+
+
+def test_names_of_tests_begin_with_their_subject() -> None:
+    """Not with a pronoun: the reader of a failure sees the name alone."""
+    unclear = re.compile(r"def (test_(?:of|what|who|whoever|nobody|where)_\w+)")
+    found = [name for path in (ROOT / "tests").rglob("test_*.py") for name in unclear.findall(path.read_text("utf-8"))]
+    assert not found, found

@@ -117,7 +117,5 @@ async def test_attacks_through_the_whole_command_are_held(case: Case, tmp_path: 
 
 
 @pytest.mark.parametrize("case", cases(misread(), quick=False))
-async def test_what_no_verdict_can_know(
-    case: Case, trials: Trials, record_property: Callable[[str, object], None]
-) -> None:
+async def test_limits_of_a_verdict(case: Case, trials: Trials, record_property: Callable[[str, object], None]) -> None:
     await held(trials, case, record_property)

@@ -18,7 +18,7 @@ def head(repository: Path) -> str:
     return git(repository, "rev-parse", "HEAD")
 
 
-def test_what_a_text_names() -> None:
+def test_commits_and_numbers_named_in_a_text() -> None:
     text = "Fixed in 8f3c1a2 (see #41, GH-7, https://forge.example/o/r/pull/12) and deadbeef, 1234567, not x8f3c1a2y."
     assert named_commits(text) == ("8f3c1a2",)
     assert named_numbers(text) == (41, 7, 12)
@@ -33,7 +33,7 @@ def test_a_commit_that_is_asked_for(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "a\0b", "--help"])
-def test_what_is_no_commit_is_refused(repository: Path, name: str) -> None:
+def test_a_name_that_is_not_a_commit_is_refused(repository: Path, name: str) -> None:
     with pytest.raises(RepositoryError, match="is not a commit") as caught:
         requested_fix(repository, head(repository), name)
     assert caught.value.code == ExitCode.UNKNOWN_BASE
@@ -47,7 +47,7 @@ def test_a_commit_that_the_base_does_not_have_is_refused(repository: Path) -> No
     assert mentioned_fix(repository, base, f"see {later}") == ""
 
 
-def test_the_surest_commit_of_a_number(repository: Path) -> None:
+def test_the_most_likely_commit_of_a_number(repository: Path) -> None:
     commit_files(repository, {"a": "1"}, "Prepare for #41")
     closing = commit_files(repository, {"a": "2"}, "Round halves up\n\nFixes #41")
     assert mentioned_fix(repository, head(repository), "Test for #41") == closing
@@ -69,7 +69,7 @@ def test_nothing_is_guessed(repository: Path) -> None:
     assert mentioned_fix(repository, head(repository), "Add tests for rounding, see #99 and 8f3c1a2") == ""
 
 
-def test_the_first_number_that_has_a_commit_is_meant(repository: Path) -> None:
+def test_the_first_number_with_a_commit_is_used(repository: Path) -> None:
     first = commit_files(repository, {"a": "1"}, "One (#7)")
     commit_files(repository, {"a": "2"}, "Two (#8)")
     assert mentioned_fix(repository, head(repository), "Test for #9 and #7, not #8") == first

@@ -70,7 +70,7 @@ def test_it_can_be_told_against_another_commit(store: GitStore, tmp_path: Path) 
     assert b"+b = 1" in unified_diff(store, patch, base=first)
 
 
-def test_what_git_must_never_get_makes_no_diff(store: GitStore, tmp_path: Path) -> None:
+def test_paths_inside_git_directories_make_no_diff(store: GitStore, tmp_path: Path) -> None:
     base = store.fetch(make_repository(tmp_path / "theirs", {"a.py": "a = 1\n"}), "main")
     with pytest.raises(GitError):
         unified_diff(store, Patch(base=base, changes=(change(".git/hooks/pre-commit", b"#!/bin/sh\n"),)))

@@ -52,7 +52,7 @@ def commit(store: GitStore, base: str, *changes: FileChange, message: str = "fix
     return store.commit(Patch(base=base, changes=changes), message=message, author=BOT, date=WHEN)
 
 
-def test_a_commit_whose_contents_are_not_here_is_a_sentence(tmp_path: Path, source: Path) -> None:
+def test_a_commit_without_its_contents_is_a_clear_error(tmp_path: Path, source: Path) -> None:
     """`git ls-tree -l` writes BAD in the place of their size, and succeeds."""
     git(source, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{source}", "partial")
@@ -86,7 +86,7 @@ def test_fetch_resolves_names_and_leaves_history_behind(store: GitStore, source:
     assert git(store.path, "rev-list", "--count", second) == "1"
 
 
-def test_a_commit_that_is_there_needs_no_source(store: GitStore, base: str, tmp_path: Path) -> None:
+def test_a_stored_commit_needs_no_source(store: GitStore, base: str, tmp_path: Path) -> None:
     assert store.fetch(tmp_path / "gone", base) == base
 
 
@@ -97,7 +97,7 @@ def test_fetch_of_an_unknown_name_says_so(store: GitStore, source: Path) -> None
         store.fetch(source, "--upload-pack=touch /tmp/x")
 
 
-def test_what_a_killed_fetch_left_is_no_obstacle(store: GitStore, source: Path) -> None:
+def test_leftovers_of_a_killed_fetch_do_not_block_the_next(store: GitStore, source: Path) -> None:
     head = git(source, "rev-parse", "HEAD")
     pack = store.path / "objects" / "pack" / "tmp_pack_x"
     pack.parent.mkdir(parents=True, exist_ok=True)
@@ -382,7 +382,7 @@ def test_a_name_that_git_cannot_hold_beside_another(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_repository_that_takes_nothing_is_told(store: GitStore, source: Path, base: str) -> None:
+def test_a_read_only_repository_is_reported(store: GitStore, source: Path, base: str) -> None:
     made = commit(store, base, change("a.txt", b"a\n"))
     (source / ".git" / "objects").chmod(0o500)
     try:
@@ -402,7 +402,7 @@ def test_only_full_ids_name_commits_inside_the_mirror(store: GitStore, tmp_path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can own files of two users")
 @pytest.mark.parametrize(("reachable", "owner"), [(True, 65_534), (False, 0)])
-def test_what_root_delivers_belongs_to_an_owner_who_can_reach_it(store: GitStore, reachable: bool, owner: int) -> None:
+def test_files_written_by_root_get_an_owner_who_can_reach_them(store: GitStore, reachable: bool, owner: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs = make_repository(Path(folder) / "theirs", FILES)
         for path in [theirs, *theirs.rglob("*")]:
@@ -415,7 +415,7 @@ def test_what_root_delivers_belongs_to_an_owner_who_can_reach_it(store: GitStore
         assert {path.lstat().st_uid for path in set(theirs.rglob("*")) - before} == {owner}
 
 
-def test_a_full_disk_is_told_and_what_stands_stays_whole(source: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_stored_data_stays_intact(source: Path, tmp_path: Path) -> None:
     commit_files(source, {"large.bin": os.urandom(3_000_000)})
     with tiny_disk(tmp_path / "tiny") as place:
         small = GitStore(place / "mirror.git")

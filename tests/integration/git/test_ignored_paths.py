@@ -59,11 +59,11 @@ def test_litter_without_any_rule(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["src/a.py", "build/x", "dist/x", "target/x", "lib/x", "env/x", "a.pycx", ".env", ".github/x"]
 )
-def test_what_is_not_litter(path: str) -> None:
+def test_paths_that_are_not_ignored(path: str) -> None:
     assert not ignored_by({})(path)
 
 
-def test_a_rule_can_bring_litter_back() -> None:
+def test_a_rule_can_include_ignored_files_again() -> None:
     ignored = ignored_by({".gitignore": b"!*.swp\n"})
     assert not ignored("a.swp")
     assert ignored("a.pyc")

@@ -63,7 +63,7 @@ def test_uncommitted_changes_are_counted_and_left_alone(repository: Path, store:
     assert snapshot(repository) == before
 
 
-def test_a_broken_index_is_not_in_the_way(repository: Path, store: GitStore) -> None:
+def test_a_broken_index_does_not_matter(repository: Path, store: GitStore) -> None:
     (repository / ".git" / "index").write_bytes(b"not an index")
     seen = inspect(repository, None, store)
     assert seen.dirty is None
@@ -105,7 +105,7 @@ def test_every_way_to_name_a_base(repository: Path, store: GitStore) -> None:
     assert {base: (seen.base_commit, seen.base_ref) for base, seen in found.items()} == expected
 
 
-def test_where_it_came_from(repository: Path, store: GitStore) -> None:
+def test_origin_and_default_branch_are_found(repository: Path, store: GitStore) -> None:
     git(repository, "remote", "add", "origin", "https://user:secret@forge.example/o/r.git")
     git(repository, "update-ref", "refs/remotes/origin/trunk", "HEAD")
     git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
@@ -229,7 +229,7 @@ def test_an_unknown_base_names_its_neighbours(repository: Path, store: GitStore)
     assert refusal(repository, store, "feature").hint == "Did you mean origin/feature?"
 
 
-def test_a_broken_configuration_is_told_in_gits_words(repository: Path, store: GitStore) -> None:
+def test_a_broken_git_configuration_shows_gits_message(repository: Path, store: GitStore) -> None:
     (repository / ".git" / "config").write_text("[core\nrepositoryformatversion = 0\n")
     error = refusal(repository, store)
     assert (error.code, "bad config line 1" in error.message) == (ExitCode.UNSUPPORTED_REPOSITORY, True)
@@ -252,7 +252,7 @@ def test_a_directory_that_cannot_be_entered(repository: Path, store: GitStore) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_repository_that_no_branch_could_be_left_in(repository: Path, store: GitStore) -> None:
+def test_a_repository_that_refuses_branches_is_reported(repository: Path, store: GitStore) -> None:
     (repository / ".git" / "objects").chmod(0o500)
     try:
         error = refusal(repository, store)
@@ -289,6 +289,6 @@ def test_a_slug_is_always_safe(title: str) -> None:
     assert name == name.lower().strip("-")
 
 
-def test_a_folder_inside_the_repository_is_told(tmp_path: Path) -> None:
+def test_a_state_directory_inside_the_repository_is_reported(tmp_path: Path) -> None:
     assert note_about(tmp_path / "repo" / "out", tmp_path / "repo").endswith("git will show it as untracked.")
     assert note_about(tmp_path / "out", tmp_path / "repo") == ""

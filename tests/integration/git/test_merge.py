@@ -139,7 +139,7 @@ def test_a_change_is_kept_where_the_other_side_deleted(fake_github: DivergedRepo
     }
 
 
-def test_what_both_added_is_merged_from_nothing(fake_github: DivergedRepository) -> None:
+def test_a_file_added_on_both_sides_is_merged_from_an_empty_base(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"new.txt": "same\nours\n", "equal.txt": "e\n"})
     theirs = fake_github.side("theirs", {"new.txt": "same\ntheirs\n", "equal.txt": "e\n"})
     merged = fake_github.merge(ours, theirs)
@@ -231,7 +231,7 @@ def test_a_change_of_a_renamed_file_can_conflict(fake_github: DivergedRepository
     assert merged.conflicts == ("moved.txt: both sides changed the same lines, in 1 place",)
 
 
-def test_a_file_that_both_renamed_differently_or_one_deleted_is_told(fake_github: DivergedRepository) -> None:
+def test_conflicting_renames_and_deletions_are_reported(fake_github: DivergedRepository) -> None:
     ours = fake_github.side("ours", {"a.txt": None, "one.txt": "".join(LINES), "docs/x.md": None})
     theirs = fake_github.side("theirs", {"a.txt": None, "two.txt": "".join(LINES), "docs/x.md": None, "x.md": "x\n"})
     merged = fake_github.merge(ours, theirs)

@@ -72,7 +72,7 @@ def forge(tmp_path: Path) -> Forge:
 
 @pytest.fixture
 def remote(forge: Forge) -> Iterator[Remote]:
-    with listening() as door, serving(forge.app(), door) as address:
+    with listening() as listener, serving(forge.app(), listener) as address:
         yield Remote(f"{address}/ada/sample.git", "token")
 
 
@@ -83,7 +83,7 @@ def store(tmp_path: Path) -> GitStore:
     return made
 
 
-def test_a_commit_comes_with_its_files_and_once(forge: Forge, remote: Remote, store: GitStore) -> None:
+def test_a_commit_is_fetched_once_with_its_files(forge: Forge, remote: Remote, store: GitStore) -> None:
     commit = forge.push("refs/heads/main", commit_files(forge.work, {"new.txt": "new\n"}))
     fetch(store, remote, commit, ref="refs/heads/main")
     assert store.tree(commit).read("new.txt") == b"new\n"
@@ -123,7 +123,7 @@ def test_an_old_server_gives_only_what_a_ref_shows(forge: Forge, remote: Remote,
     assert store.tree(tip).read("fork.txt") == b"2\n"
 
 
-def test_a_ref_that_moved_on_gives_nothing_else(forge: Forge, remote: Remote, store: GitStore) -> None:
+def test_a_moved_ref_gives_no_other_commit(forge: Forge, remote: Remote, store: GitStore) -> None:
     head = commit_files(forge.work, {"fork.txt": "theirs\n"})
     git(forge.work, "commit", "-q", "--amend", "-m", "forced")
     tip = forge.push(PULL, git(forge.work, "rev-parse", "HEAD"))
@@ -144,9 +144,7 @@ def test_a_ref_is_a_ref(forge: Forge, remote: Remote, store: GitStore, ref: str)
     assert forge.asked == []
 
 
-def test_a_ref_of_ours_with_another_commit_behind_it_is_not_believed(
-    forge: Forge, remote: Remote, store: GitStore
-) -> None:
+def test_our_ref_with_a_different_commit_is_not_trusted(forge: Forge, remote: Remote, store: GitStore) -> None:
     first = git(forge.work, "rev-parse", "HEAD")
     fetch(store, remote, first)
     commit = forge.push("refs/heads/main", commit_files(forge.work, {"new.txt": "new\n"}))
@@ -155,7 +153,7 @@ def test_a_ref_of_ours_with_another_commit_behind_it_is_not_believed(
     assert store.tree(commit).read("new.txt") == b"new\n"
 
 
-def test_what_a_killed_fetch_left_is_no_obstacle(forge: Forge, remote: Remote, store: GitStore) -> None:
+def test_leftovers_of_a_killed_fetch_do_not_block_the_next(forge: Forge, remote: Remote, store: GitStore) -> None:
     commit = git(forge.work, "rev-parse", "HEAD")
     pack = store.path / "objects" / "pack" / "tmp_pack_x"
     (store.path / "refs" / "agent-fix" / "base").mkdir(parents=True)
@@ -166,7 +164,7 @@ def test_what_a_killed_fetch_left_is_no_obstacle(forge: Forge, remote: Remote, s
     assert not pack.exists()
 
 
-def test_nobody_gets_the_lock_before_the_git_of_a_dead_process_has_ended(store: GitStore) -> None:
+def test_the_lock_stays_held_until_a_dead_processs_git_has_ended(store: GitStore) -> None:
     """The lock is let go here as it is in a kill, while a git that holds it lives: it is told to end by its input."""
     import fcntl
     import subprocess

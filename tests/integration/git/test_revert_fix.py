@@ -65,7 +65,7 @@ def test_later_work_on_the_same_file_is_kept(history: History) -> None:
     assert contents(found)["calc.py"] == NEWER.replace("mended", "line 0").encode()
 
 
-def test_words_that_were_changed_since_are_left_as_they_are(history: History) -> None:
+def test_edited_text_is_left_alone(history: History) -> None:
     fix = history.fix()
     base = history.commit(CHANGELOG__md="# Changes\n- fixed\n- more\n")
     assert contents(history.without(base, fix)).keys() == {"calc.py", "new.py"}
@@ -78,14 +78,14 @@ def test_code_that_was_changed_since_in_the_same_place_cannot_be_had_without(his
     assert found == RevertedFix(None, "its lines were changed again later (calc.py)")
 
 
-def test_a_fix_that_was_reverted_since_is_not_there(history: History) -> None:
+def test_a_reverted_fix_is_not_found(history: History) -> None:
     fix = history.fix()
     (history.source / "new.py").unlink()
     base = commit_files(history.source, {"calc.py": BROKEN, "CHANGELOG.md": "# Changes\n"})
     assert history.without(base, fix).reason == "only its tests are left in the base"
 
 
-def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
+def test_reverting_a_merge_reverts_the_whole_branch(history: History) -> None:
     git(history.source, "checkout", "-q", "-b", "topic")
     history.fix()
     git(history.source, "checkout", "-q", "main")
@@ -105,7 +105,7 @@ def test_of_a_merge_the_whole_branch_is_taken_back(history: History) -> None:
         ("160000 commit", "module", "only its tests are left in the base"),
     ],
 )
-def test_what_no_tree_may_hold_is_brought_back_by_no_fix(history: History, mode: str, name: str, reason: str) -> None:
+def test_reverting_a_fix_does_not_restore_forbidden_files(history: History, mode: str, name: str, reason: str) -> None:
     """The commit before the fix was made by hand; no git would have written it."""
     source, head = history.source, history.before
     here = git(source, "ls-tree", head)

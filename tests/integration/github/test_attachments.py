@@ -137,14 +137,14 @@ async def test_no_other_host_is_asked(address: str) -> None:
     assert image_collection.images == []
 
 
-async def test_what_is_not_on_the_page_any_more_is_not_guessed_at() -> None:
+async def test_an_image_that_is_no_longer_on_the_page_is_noted() -> None:
     site = Site(page(2))
     image_collection = await collected(site, written(1))
     assert (site.asked, image_collection.contents) == ([], [])
     assert "is no longer on the page" in image_collection.notes[0]
 
 
-async def test_where_github_does_not_show_the_page_nothing_is_fetched() -> None:
+async def test_no_image_is_fetched_without_githubs_page() -> None:
     site = Site("")
     assert (await collected(site, written())).contents == []
     assert site.asked == []
@@ -180,7 +180,7 @@ def lost(_request: httpx.Request) -> httpx.Response:
         (lost, "it could not be fetched"),
     ],
 )
-async def test_what_cannot_be_shown_is_told_and_asked_for_once(answer: Answer, why: str) -> None:
+async def test_an_unusable_image_is_noted_and_requested_once(answer: Answer, why: str) -> None:
     site = Site(page(1), answer)
     image_collection = await collected(site, written())
     assert image_collection.contents == []
@@ -188,7 +188,7 @@ async def test_what_cannot_be_shown_is_told_and_asked_for_once(answer: Answer, w
     assert len(site.asked) == 1, "no redirect is followed"
 
 
-async def test_of_a_hundred_megabytes_no_more_is_taken_than_may_be_shown() -> None:
+async def test_an_oversized_image_is_read_only_up_to_the_limit() -> None:
     body = Endless()
     image_collection = await collected(Site(page(1), lambda _: httpx.Response(200, stream=body)), written())
     assert image_collection.contents == []
@@ -196,13 +196,13 @@ async def test_of_a_hundred_megabytes_no_more_is_taken_than_may_be_shown() -> No
     assert body.sent < MAX_IMAGE_BYTES + (1 << 17)
 
 
-async def test_what_is_packed_is_not_unpacked() -> None:
+async def test_a_compressed_image_is_not_decompressed() -> None:
     packed = served(gzip.compress(png()), content_encoding="gzip")
     image_collection = await collected(Site(page(1), lambda _: packed), written())
     assert "only PNG" in image_collection.notes[0]
 
 
-async def test_of_three_hundred_five_are_asked_for_each_once() -> None:
+async def test_only_five_of_three_hundred_images_are_fetched() -> None:
     site = Site(page(*range(300)))
     image_collection = await collected(site, *(written(number) for number in range(300)), written(0))
     assert len(site.asked) == len(image_collection.images) == 5

@@ -16,9 +16,7 @@ from tests.support.github.publishing import BRANCH, commit
 from tests.support.repositories import git
 
 
-async def test_a_branch_is_pushed_and_said_twice_is_there_once(
-    forge: GitHubForge, fake_github: FakeGitHubSetup
-) -> None:
+async def test_pushing_a_branch_twice_creates_it_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     ours = await commit(forge, fake_github, "half = 0.25\n")
     assert await forge.ensure_branch(BRANCH, ours) == BRANCH
     assert await forge.ensure_branch(BRANCH, ours) == BRANCH
@@ -36,7 +34,7 @@ async def test_the_name_of_somebody_elses_branch_is_not_taken(forge: GitHubForge
     assert fake_github.repo.branches[BRANCH] == theirs
 
 
-async def test_our_branch_moves_on(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_our_branch_is_updated(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     first = await commit(forge, fake_github, "half = 0.25\n")
     await forge.ensure_branch(BRANCH, first)
     second = await commit(forge, fake_github, "half = 0.125\n", base=first)
@@ -59,7 +57,7 @@ async def test_a_humans_commit_is_never_overwritten(forge: GitHubForge, fake_git
     assert len(fake_github.repo.pushes) == 1, "not even tried"
 
 
-async def test_a_race_is_lost_to_the_human_by_the_lease(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_a_persons_push_wins_against_our_lease(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     first = await commit(forge, fake_github, "half = 0.25\n")
     await forge.ensure_branch(BRANCH, first)
     second = await commit(forge, fake_github, "half = 0.125\n")
@@ -85,16 +83,14 @@ async def test_a_deleted_branch_is_not_made_again(forge: GitHubForge, fake_githu
         await forge.advance_branch(BRANCH, first, "0" * 39 + "1")
 
 
-async def test_a_protected_branch_is_a_matter_for_people(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_a_protected_branch_is_left_to_people(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.protect(BRANCH)
     with pytest.raises(NeedsHumanAction, match="GH006") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
     assert "repository rule" in caught.value.hint
 
 
-async def test_a_rule_that_wants_signed_commits_is_told_in_a_sentence(
-    forge: GitHubForge, fake_github: FakeGitHubSetup
-) -> None:
+async def test_a_signed_commits_rule_is_a_clear_error(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.demand_signatures()
     with pytest.raises(NeedsHumanAction, match="GH013") as caught:
         await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))

@@ -78,7 +78,7 @@ def test_every_document_is_a_row() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.title)
-def test_a_row_says_what_it_needs_and_how_that_is_known(call: Call) -> None:
+def test_each_call_names_its_permission_and_source(call: Call) -> None:
     assert call.source
     assert bool(call.needs) == (call.purpose is not Purpose.AS_APP)
     assert call.purpose is Purpose.AS_APP or grant([call.purpose]).items() >= {

@@ -90,7 +90,7 @@ async def test_a_draft_is_opened_with_the_plan_and_nothing_else(
     assert (len(fake_github.repo.pushes), len(fake_github.repo.pulls)) == (pushes, 1) == (1, 1)
 
 
-async def test_the_verified_change_takes_the_empty_commits_place(
+async def test_the_verified_change_replaces_the_empty_commit(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made, pull = await opened(harness, fake_github)
@@ -205,7 +205,7 @@ async def test_a_persons_commit_on_the_draft_is_never_lost(
 
 
 @pytest.mark.parametrize("state", ["stopped", "error", "verification_failed", "limit_reached"])
-async def test_a_draft_that_came_to_nothing_says_so_and_stays(
+async def test_a_draft_without_a_result_says_so_and_stays(
     harness: PublisherHarness, fake_github: FakeGitHubSetup, state: str
 ) -> None:
     made, pull = await opened(harness, fake_github)
@@ -219,7 +219,7 @@ async def test_a_draft_that_came_to_nothing_says_so_and_stays(
     assert "not verified yet" in harness.comments()[0]
 
 
-async def test_where_nothing_was_changed_the_draft_goes_with_its_branch(
+async def test_without_a_change_draft_and_branch_are_removed(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made, pull = await opened(harness, fake_github)
@@ -229,7 +229,7 @@ async def test_where_nothing_was_changed_the_draft_goes_with_its_branch(
     assert sorted(fake_github.repo.branches) == ["main"]
 
 
-async def test_where_nothing_was_changed_but_by_a_person_it_stays(
+async def test_a_draft_with_a_persons_commit_stays_open(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made, pull = await opened(harness, fake_github)
@@ -238,7 +238,7 @@ async def test_where_nothing_was_changed_but_by_a_person_it_stays(
     assert (pull.state, fake_github.repo.branches[made.branch]) == ("open", theirs)
 
 
-async def test_a_pause_is_told_and_its_end_too(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_pausing_and_resuming_are_announced(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made, pull = await opened(harness, fake_github)
     harness.store.enter(made.id, "paused", "Its money is spent.")
     await see(harness, fake_github)
@@ -316,9 +316,7 @@ async def test_the_change_waits_until_the_draft_is_opened_or_not(
     assert one(fake_github).pull is not None
 
 
-async def test_a_draft_that_was_half_opened_is_the_one_that_the_change_gets(
-    harness: PublisherHarness, fake_github: FakeGitHubSetup
-) -> None:
+async def test_a_half_opened_draft_is_completed(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     """The branch was made, then the publisher died; meanwhile the work was done."""
     made = await begin(harness)
     await harness.status_updater.post_due()
@@ -381,7 +379,7 @@ async def test_a_worker_cannot_say_which_commits_give_way(
     assert fake_github.repo.branches["agent-fix/mine"] == theirs
 
 
-async def test_a_mirror_that_was_lost_is_no_end(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_lost_mirror_is_fetched_again(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made, pull = await opened(harness, fake_github)
     mirror = harness.mirror(fake_github.repo.id).path
     mirror.rename(mirror.with_suffix(".gone"))
@@ -395,7 +393,7 @@ def test_the_state_stands_between_marks_and_nowhere_else() -> None:
     assert with_state("my own words", "new") == "my own words"
 
 
-def test_what_is_wished_for_before_is_read_after_a_deploy() -> None:
+def test_effects_stored_by_an_earlier_version_can_be_read() -> None:
     """A draft wished for by the version before has neither field."""
     names = OpenDraftPullRequest.model_fields
     assert (names["replaces"].default, names["draft"].default) == ((), "")

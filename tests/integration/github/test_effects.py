@@ -53,7 +53,7 @@ async def test_a_closed_pull_request_is_not_opened_again(
     assert len(fake_github.repo.pulls) == 1
 
 
-async def test_where_drafts_are_not_to_be_had_the_title_says_it(
+async def test_without_draft_pull_requests_the_title_says_draft(
     forge: GitHubForge, fake_github: FakeGitHubSetup
 ) -> None:
     fake_github.repo.drafts = False
@@ -308,7 +308,9 @@ async def test_labels_and_reviewers_are_added_once(forge: GitHubForge, fake_gith
         await forge.amend_pull_request(lambda body: f"{body}!")
 
 
-async def test_who_has_reviewed_is_not_asked_again(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_a_reviewer_who_has_reviewed_is_not_requested_again(
+    forge: GitHubForge, fake_github: FakeGitHubSetup
+) -> None:
     grace = fake_github.world.add_user("grace")
     fake_github.repo.collaborators[grace.id] = "write"
     pull = await opened(forge, fake_github)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("emulate")
 
 
 async def test_one_comment_by_its_number(place: EmulatedRepository) -> None:
-    talk, ada = CommentsApi(place.door), place.repository.as_user("ada")
+    talk, ada = CommentsApi(place.repository_api), place.repository.as_user("ada")
     number = ada.comment(place.issue, "/agent fix")
     found = await talk.comment(number)
     assert found is not None
@@ -27,16 +27,16 @@ async def test_one_comment_by_its_number(place: EmulatedRepository) -> None:
     assert await talk.comment(number) is None
 
 
-async def test_what_our_app_says_is_known_by_the_app(place: EmulatedRepository) -> None:
+async def test_our_comment_carries_our_apps_id(place: EmulatedRepository) -> None:
     await place.forge.ensure_comment("j1", "working")
     (comment,) = place.repository.site.comments(place.issue)
-    found = await CommentsApi(place.door).comment(comment.id)
+    found = await CommentsApi(place.repository_api).comment(comment.id)
     assert found is not None
     assert (found.bot, found.kind, found.app) == (True, "Bot", place.github.app_id)
 
 
-async def test_who_edited_a_comment_last(place: EmulatedRepository) -> None:
-    talk = CommentsApi(place.door)
+async def test_the_last_editor_of_a_comment_is_known(place: EmulatedRepository) -> None:
+    talk = CommentsApi(place.repository_api)
     await place.forge.ensure_comment("j1", "the plan")
     (comment,) = place.repository.site.comments(place.issue)
     found = await talk.edit(comment.id)
@@ -54,7 +54,7 @@ async def test_who_edited_a_comment_last(place: EmulatedRepository) -> None:
 
 
 async def test_everything_that_was_said_since(place: EmulatedRepository) -> None:
-    number, talk = await place.opened(), CommentsApi(place.door)
+    number, talk = await place.opened(), CommentsApi(place.repository_api)
     ada = place.repository.as_user("ada")
     begun = datetime.now(UTC).replace(microsecond=0)
     on_issue, on_pull = ada.comment(place.issue, "one"), ada.comment(number, "two")
@@ -73,7 +73,7 @@ async def test_everything_that_was_said_since(place: EmulatedRepository) -> None
 
 
 async def test_a_review_and_the_comments_that_belong_to_it(place: EmulatedRepository) -> None:
-    number, talk = await place.opened(), CommentsApi(place.door)
+    number, talk = await place.opened(), CommentsApi(place.repository_api)
     ada = place.repository.as_user("ada")
     review = ada.review(number, "/agent please", comments=[InlineComment("app/money.py", 1, "why?")])
     found = await talk.review(number, review)
@@ -88,14 +88,14 @@ async def test_a_review_and_the_comments_that_belong_to_it(place: EmulatedReposi
 
 
 @pytest.mark.parametrize("on", ["issue", "pull request"])
-async def test_what_happened_in_order(place: EmulatedRepository, on: str) -> None:
+async def test_events_are_listed_in_order(place: EmulatedRepository, on: str) -> None:
     number = place.issue if on == "issue" else await place.opened()
     grace = place.repository.as_user("grace")
     grace.label(number, "agent-fix")
     grace.unlabel(number, "agent-fix")
     grace.close(number)
     grace.reopen(number)
-    found = await CommentsApi(place.door).events(number)
+    found = await CommentsApi(place.repository_api).events(number)
     told = [(item.event, item.label, item.actor.id) for item in found if item.event != "opened"]
     me = grace.number
     assert told == [
@@ -113,7 +113,7 @@ async def test_pull_requests_that_will_close_an_issue(place: EmulatedRepository)
     theirs = grace.open_pull("theirs", "Mine", f"This resolves #{place.issue}.")
     grace.push("other", {"b.txt": "b\n"})
     grace.open_pull("other", "Other", f"See #{place.issue}, closes #{place.issue}1.")
-    pulls = PullRequestsApi(place.door)
+    pulls = PullRequestsApi(place.repository_api)
     bot = int(place.forge.bot.person.email.partition("+")[0])
     assert {item.author for item in await pulls.linked(place.issue)} == {grace.number, bot}
     grace.close(theirs)
@@ -127,14 +127,14 @@ async def test_the_commits_of_a_pull_request_and_where_it_parted(place: Emulated
     base, first = place.repository.head, place.repository.head_of(BRANCH)
     second = place.repository.as_user("grace").push(BRANCH, {"c.txt": "c\n"}, "theirs")
     place.repository.as_user("ada").push("main", {"d.txt": "d\n"})
-    pulls = PullRequestsApi(place.door)
+    pulls = PullRequestsApi(place.repository_api)
     assert [item.id for item in await pulls.commits(number)] == [first, second]
     assert await pulls.merge_base(place.repository.head, second) == base
 
 
-async def test_a_pull_request_of_ours_is_dressed_and_amended_and_nobody_elses(place: EmulatedRepository) -> None:
+async def test_only_our_pull_requests_get_labels_and_edits(place: EmulatedRepository) -> None:
     number, site = await place.opened(), place.repository.site
-    proposals = PullRequestEditor(place.door, RepositoryReader(place.door), place.forge.bot.login)
+    proposals = PullRequestEditor(place.repository_api, RepositoryReader(place.repository_api), place.forge.bot.login)
     for _ in range(2):
         await proposals.label_and_request_review(BRANCH, ["bug"], ["grace"])
         await proposals.amend(number, lambda body: f"{body.removesuffix(' (more)')} (more)")
@@ -148,17 +148,17 @@ async def test_a_pull_request_of_ours_is_dressed_and_amended_and_nobody_elses(pl
         await proposals.amend(theirs, lambda body: "ours now")
 
 
-async def test_where_the_app_is_installed_and_what_that_opens(place: EmulatedRepository) -> None:
+async def test_installations_list_their_repositories(place: EmulatedRepository) -> None:
     registration = AppRegistration(place.app)
     (found,) = await registration.installations()
     assert (found.id, found.suspended_at) == (place.github.installation_id, None)
     opened = {facts.id: facts.name for facts in await registration.repositories(found.id)}
     assert opened[place.repository.id] == place.repository.name
-    facts = await RepositoryReader(place.door).repository_by_id()
+    facts = await RepositoryReader(place.repository_api).repository_by_id()
     assert (facts.id, facts.name) == (place.repository.id, place.repository.name)
-    assert await RepositoryReader(place.door).installation() == place.github.installation_id
+    assert await RepositoryReader(place.repository_api).installation() == place.github.installation_id
 
 
 async def test_another_app_by_its_name(place: EmulatedRepository) -> None:
-    assert await RepositoryReader(place.door).application("github-actions") == 15_368
-    assert await RepositoryReader(place.door).application("no-such-app") is None
+    assert await RepositoryReader(place.repository_api).application("github-actions") == 15_368
+    assert await RepositoryReader(place.repository_api).application("no-such-app") is None

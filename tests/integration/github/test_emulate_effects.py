@@ -27,7 +27,7 @@ async def test_a_name_that_is_taken_is_left_alone(place: EmulatedRepository) -> 
     assert place.repository.site.branches()[BRANCH] == theirs
 
 
-async def test_our_branch_moves_on_and_the_pull_request_with_it(place: EmulatedRepository) -> None:
+async def test_our_branch_and_pull_request_are_updated(place: EmulatedRepository) -> None:
     number = await place.opened()
     first = place.repository.head_of(BRANCH)
     second = place.commit("half = 0.125\n", base=first)
@@ -56,7 +56,7 @@ async def test_a_draft_is_opened_once_and_brought_up_to_date(place: EmulatedRepo
     assert (pull.draft, pull.body, pull.author) == (True, "Fixes #1, better", place.github.bot)
 
 
-async def test_where_the_plan_has_no_drafts_the_title_says_it(place: EmulatedRepository) -> None:
+async def test_without_draft_pull_requests_the_title_says_draft(place: EmulatedRepository) -> None:
     place.repository.memory.drafts = False
     await place.opened()
     await place.forge.ensure_pull_request(wanted(body="Fixes #1, better"))
@@ -66,7 +66,7 @@ async def test_where_the_plan_has_no_drafts_the_title_says_it(place: EmulatedRep
 
 
 @pytest.mark.parametrize("merged", [False, True])
-async def test_a_pull_request_that_is_over_stays_over(place: EmulatedRepository, merged: bool) -> None:
+async def test_a_closed_pull_request_stays_closed(place: EmulatedRepository, merged: bool) -> None:
     number = await place.opened()
     ada = place.repository.as_user("ada")
     if merged:

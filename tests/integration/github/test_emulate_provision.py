@@ -44,7 +44,7 @@ def test_it_is_fetched_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "programs", [{"npm": INSTALL}, {"npm": INSTALL, "node": OLD}, {"npm": INSTALL, "node": "exit 1"}]
 )
-def test_a_node_is_fetched_where_there_is_none_or_an_old_one(tmp_path: Path, programs: dict[str, str]) -> None:
+def test_node_is_installed_where_missing_or_old(tmp_path: Path, programs: dict[str, str]) -> None:
     found = obtain(tmp_path / "cache", machine(tmp_path / "bin", **programs))
     assert found.node.is_relative_to(tmp_path / "cache")
     assert len((tmp_path / "bin" / "calls").read_text().splitlines()) == 2
@@ -53,14 +53,16 @@ def test_a_node_is_fetched_where_there_is_none_or_an_old_one(tmp_path: Path, pro
 @pytest.mark.parametrize(
     ("npm", "words"), [(None, "npm, which would bring"), ("echo E404 not there >&2; exit 1", "E404 not there")]
 )
-def test_where_it_cannot_be_had_that_is_said_and_nothing_stays(tmp_path: Path, npm: str | None, words: str) -> None:
+def test_without_npm_the_reason_is_given_and_nothing_is_left_behind(
+    tmp_path: Path, npm: str | None, words: str
+) -> None:
     programs = {"node": NEW} if npm is None else {"node": NEW, "npm": npm}
     with pytest.raises(Unavailable, match=words):
         obtain(tmp_path / "cache", machine(tmp_path / "bin", **programs))
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
 
 
-def test_what_was_cut_off_is_not_taken_for_whole(tmp_path: Path) -> None:
+def test_an_interrupted_installation_is_not_used(tmp_path: Path) -> None:
     killed = INSTALL + "\nkill -9 $$"
     search = machine(tmp_path / "bin", node=NEW, npm=killed)
     with pytest.raises(Unavailable):
@@ -69,7 +71,7 @@ def test_what_was_cut_off_is_not_taken_for_whole(tmp_path: Path) -> None:
     assert obtain(tmp_path / "cache", search).emulate.exists()
 
 
-def test_a_start_that_fails_tells_what_emulate_said(tmp_path: Path) -> None:
+def test_a_failed_start_shows_emulates_output(tmp_path: Path) -> None:
     seed = {"github": {"apps": [{"app_id": 1, "slug": "a", "name": "a"}]}}
     with pytest.raises(StartError, match="private_key"), emulate(programs(), seed, "http://site.invalid", tmp_path):
         pass

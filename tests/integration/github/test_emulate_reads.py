@@ -59,7 +59,7 @@ async def test_a_wrong_key_opens_nothing(place: EmulatedRepository, github: Emul
 @pytest.mark.parametrize(
     ("login", "permission"), [("ada", "admin"), ("grace", "write"), ("rob", "read"), ("mallory", "none")]
 )
-async def test_a_permission_is_asked_by_number(place: EmulatedRepository, login: str, permission: str) -> None:
+async def test_permissions_are_checked_by_user_id(place: EmulatedRepository, login: str, permission: str) -> None:
     number = place.repository.as_user(login).number
     actor = await place.forge.reads.actor(number)
     assert (actor.login, actor.permission, actor.kind) == (login, permission, "User")
@@ -183,7 +183,7 @@ async def test_failed_checks_bring_the_end_of_their_log(place: EmulatedRepositor
     assert "agent-fix" not in facts, "our own is none of them"
 
 
-async def test_what_nobody_received_is_found_and_sent_again(place: EmulatedRepository) -> None:
+async def test_missed_deliveries_are_found_and_redelivered(place: EmulatedRepository) -> None:
     begun = datetime.now(UTC).replace(microsecond=0)
     seen = len(place.github.deliveries)
     place.repository.as_user("ada").label(place.issue, "agent-fix")
@@ -247,14 +247,14 @@ async def test_another_repositorys_token_opens_nothing_here(place: EmulatedRepos
     """A payload that names a repository with the number of another gets a token for that other one only."""
     other = place.github.add_repository(files=FILES)
     mixed = RepositoryId(other.id, place.repository.owner, place.repository.name)
-    door = RepositoryApi(place.app, place.github.installation_id, mixed)
-    forge = GitHubForge(door, GitStore(tmp_path / "other.git"), place.forge.bot, place.issue)
+    mixed_api = RepositoryApi(place.app, place.github.installation_id, mixed)
+    forge = GitHubForge(mixed_api, GitStore(tmp_path / "other.git"), place.forge.bot, place.issue)
     for what, ask in ATTEMPTS.items():
         with pytest.raises(NoAccess):
             assert await ask(forge, place.repository.head), what
 
 
-async def test_settings_take_us_there(place: EmulatedRepository) -> None:
+async def test_settings_choose_the_server(place: EmulatedRepository) -> None:
     settings = settings_from({**place.github.environment, "AGENT_FIX_MODEL": "openai/m", "HOME": "/nowhere"})
     settings.check("receiver", "publisher")
     app = AppConnection(

@@ -97,7 +97,11 @@ def stored() -> StoredDeliveries:
 @pytest.fixture(scope="module")
 def github(stored: StoredDeliveries) -> Iterator[EmulatedGitHub]:
     application = receiver((SECRET,), stored, now)
-    with listening() as door, serving(application, door) as address, emulated_github(f"{address}/webhook") as github:
+    with (
+        listening() as listener,
+        serving(application, listener) as address,
+        emulated_github(f"{address}/webhook") as github,
+    ):
         yield github
 
 
@@ -243,14 +247,14 @@ def test_an_unknown_token_opens_nothing(harness: WebhookHarness, token: str) -> 
 @pytest.mark.parametrize(
     ("login", "status"), [("grace", "200"), ("rob", "403"), ("mallory", "403"), ("unknown", "401"), ("", "401")]
 )
-def test_who_may_push(harness: WebhookHarness, login: str, status: str) -> None:
+def test_pushing_needs_write_access(harness: WebhookHarness, login: str, status: str) -> None:
     address = f"{harness.github.server_url}/{harness.repository.full_name}.git/info/refs?service=git-receive-pack"
     credentials = base64.b64encode(f"x-access-token:ghp_{login}".encode()).decode()
     headers = {"authorization": f"Basic {credentials}"} if login else {}
     assert str(httpx.get(address, headers=headers).status_code) == status
 
 
-def test_nobody_clones_without_a_token(harness: WebhookHarness) -> None:
+def test_cloning_needs_a_token(harness: WebhookHarness) -> None:
     address = f"{harness.github.server_url}/{harness.repository.full_name}.git"
     done = subprocess.run(["git", "ls-remote", address], capture_output=True, env={**ENVIRONMENT, "GIT_TERMINAL_PROMPT": "0"}, check=False)  # fmt: skip # noqa: E501
     assert done.returncode != 0

@@ -459,7 +459,7 @@ async def test_a_token_of_an_administrator_sees_all(fake_github: FakeGitHubSetup
         ("", False, "not ok"),
     ],
 )
-async def test_a_classic_token_tells_its_scopes(
+async def test_a_classic_token_names_its_scopes(
     fake_github: FakeGitHubSetup, scopes: str, private: bool, state: str
 ) -> None:
     fake_github.repo.private = private
@@ -515,7 +515,7 @@ async def test_branch_protection_rules(fake_github: FakeGitHubSetup, kind: str) 
     assert (found.state, words in said(found)) == (state, True), found
 
 
-async def test_to_others_the_list_of_protections_is_empty_and_says_nothing(fake_github: FakeGitHubSetup) -> None:
+async def test_an_empty_list_of_branch_rules_proves_nothing(fake_github: FakeGitHubSetup) -> None:
     """w3c/validate-repos#30. An App is refused instead."""
     fake_github.repo.protections = [{"pattern": "agent-fix/*", "lockBranch": True}]
     bob = fake_github.world.add_user("bob")
@@ -558,7 +558,7 @@ async def test_without_administration_nobody_tells_whether_workflows_may(fake_gi
     ("api", "state", "words"),
     [(API, "cannot tell", "Approve workflows to run"), (f"{API}/api/v3", "not ok", "do not start")],
 )
-def test_what_becomes_of_the_workflows_of_a_workflow_s_pull_request(api: str, state: str, words: str) -> None:
+def test_workflows_of_a_workflows_pull_request_need_approval_or_a_token(api: str, state: str, words: str) -> None:
     enterprise = GitHubHost(api, SITE).is_enterprise_server
     found = findings.approval("github-actions[bot]", enterprise_server=enterprise)
     assert (found.state, words in found.detail) == (state, True)
@@ -615,7 +615,7 @@ def test_the_command_prints_lines_and_ends_with_a_code(fake_github: FakeGitHubSe
 
 
 @pytest.mark.parametrize("place", ["sample", "ada/", "a/b/c"])
-def test_what_is_no_repository(place: str, tmp_path: Path) -> None:
+def test_a_name_that_is_not_a_repository_is_refused(place: str, tmp_path: Path) -> None:
     user = Console(tmp_path)
     done = user.execute("doctor", "--github", place, "--state", user.state)
     assert (done.code, "is not a repository" in done.stderr) == (2, True)

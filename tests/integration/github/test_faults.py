@@ -35,10 +35,10 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
     ],
     ids=["html", "json", "cut", "dropped", "proxy", "token"],
 )
-async def test_a_read_outlasts_three_stumbles(fake_github: FakeGitHubSetup, fault: Fault) -> None:
+async def test_a_read_survives_three_failures(fake_github: FakeGitHubSetup, fault: Fault) -> None:
     fake_github.github.faults.append(fault)
     began = fake_github.world.now
-    found = await RepositoryReader(fake_github.door(fake_github.app())).issue(1)
+    found = await RepositoryReader(fake_github.api(fake_github.app())).issue(1)
     assert found is not None
     assert fake_github.world.now - began == timedelta(seconds=3.5), "it waited between the tries"
 
@@ -46,7 +46,7 @@ async def test_a_read_outlasts_three_stumbles(fake_github: FakeGitHubSetup, faul
 async def test_a_read_that_never_succeeds_says_so(fake_github: FakeGitHubSetup) -> None:
     fake_github.github.faults.append(Fault(ISSUE, times=99))
     with pytest.raises(TemporaryFailure):
-        await RepositoryReader(fake_github.door(fake_github.app())).issue(1)
+        await RepositoryReader(fake_github.api(fake_github.app())).issue(1)
     assert len([call for call in fake_github.github.calls if call.path.endswith("/issues/1")]) == 4
 
 
@@ -140,7 +140,7 @@ async def test_an_ended_token_is_replaced_once(forge: GitHubForge, fake_github: 
     assert len(fake_github.issue.comments) == 2
 
 
-async def test_a_key_that_is_not_the_apps_is_told_at_once(fake_github: FakeGitHubSetup) -> None:
+async def test_a_wrong_app_key_fails_at_once(fake_github: FakeGitHubSetup) -> None:
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -155,14 +155,14 @@ async def test_a_key_that_is_not_the_apps_is_told_at_once(fake_github: FakeGitHu
             sleep=fake_github.sleep,
         )
         with pytest.raises(NoAccess) as caught:
-            await RepositoryReader(fake_github.door(app)).issue(1)
+            await RepositoryReader(fake_github.api(app)).issue(1)
         assert caught.value.hint
         assert key not in caught.value.message
     assert len(fake_github.github.calls) == 2, "one refusal, one more try with a new signature, no storm"
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-async def test_a_clock_that_is_wrong_is_set_by_the_servers(fake_github: FakeGitHubSetup, minutes: int) -> None:
+async def test_a_wrong_clock_is_corrected_by_the_server(fake_github: FakeGitHubSetup, minutes: int) -> None:
     real = fake_github.world.now
     fake_github.world.tick(minutes * 60)
     app = AppConnection(
@@ -172,7 +172,7 @@ async def test_a_clock_that_is_wrong_is_set_by_the_servers(fake_github: FakeGitH
         now=lambda: real,
         sleep=fake_github.sleep,
     )
-    found = await RepositoryReader(fake_github.door(app)).issue(1)
+    found = await RepositoryReader(fake_github.api(app)).issue(1)
     assert found is not None
 
 
@@ -213,8 +213,8 @@ def test_no_error_tells_a_token(token: str) -> None:
     assert token not in mask_tokens(f"https://x-access-token:{token}@host/ Authorization: bearer {token}")
 
 
-async def test_a_graphql_answer_that_refuses_has_a_kind_too(fake_github: FakeGitHubSetup) -> None:
-    threads = ReviewThreadsApi(fake_github.door(fake_github.app()), "agent-fix-test[bot]")
+async def test_a_graphql_refusal_has_a_kind(fake_github: FakeGitHubSetup) -> None:
+    threads = ReviewThreadsApi(fake_github.api(fake_github.app()), "agent-fix-test[bot]")
     moment = fake_github.world.now
     limit = '{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}'
     fake_github.github.faults.append(Fault("POST /graphql", 200, body=limit))

@@ -60,7 +60,7 @@ async def test_a_sibling_of_a_fork_starts_no_workflow_and_says_why(
     assert "lets CI start" not in harness.comments(ours.number - 1)[0]
 
 
-async def test_what_would_start_workflows_for_a_forks_commits_is_not_pushed(
+async def test_a_push_that_would_start_workflows_for_a_forks_commits_is_refused(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     """Whatever the worker was told: GitHub is asked whose commits they are right before the push."""
@@ -102,7 +102,7 @@ async def test_nor_is_anything_that_starts_them_later(
     assert fake_github.repo.pushes == pushed
 
 
-async def test_a_fork_is_worked_on_with_ci_held_back_whatever_the_configuration_says(front: EventHarness) -> None:
+async def test_ci_is_always_held_back_for_a_fork(front: EventHarness) -> None:
     front.configure("ci: auto\n")
     pull = front.open_pull(front.person("mallory", "none"), fork=999)
     await front.says("/agent fix the rounding", pull)
@@ -111,7 +111,7 @@ async def test_a_fork_is_worked_on_with_ci_held_back_whatever_the_configuration_
 
 
 @pytest.mark.parametrize(("mark", "ci"), [(FORK_MARK, "manual"), ("", "auto")])
-async def test_so_is_our_own_pull_request_that_holds_a_forks_commits(front: EventHarness, mark: str, ci: str) -> None:
+async def test_our_pull_request_with_a_forks_commits_is_a_fork_too(front: EventHarness, mark: str, ci: str) -> None:
     front.configure("ci: auto\n")
     pull = front.our_pull()
     pull.body = f"Fixes #1\n\n{mark}"

@@ -103,7 +103,7 @@ async def test_a_public_issue_needs_no_token(fake_github: FakeGitHubSetup) -> No
     assert {call.token for call in fake_github.github.calls} == {None}
 
 
-async def test_a_private_one_needs_a_token_that_may_read_it(fake_github: FakeGitHubSetup) -> None:
+async def test_a_private_issue_needs_a_token_with_access(fake_github: FakeGitHubSetup) -> None:
     fake_github.repo.private = True
     assert "a private repository needs a token: set GITHUB_TOKEN" in await refused(fake_github, "ada/sample#1")
     token = give_token(fake_github, metadata="read")
@@ -127,7 +127,7 @@ async def test_a_token_goes_to_no_other_server(fake_github: FakeGitHubSetup) -> 
     assert fake_github.github.calls == []
 
 
-async def test_what_is_no_issue_is_said(fake_github: FakeGitHubSetup) -> None:
+async def test_a_number_that_is_not_an_issue_is_refused(fake_github: FakeGitHubSetup) -> None:
     assert "ada/sample has no issue 9" in await refused(fake_github, "ada/sample#9")
     fake_github.world.open_issue(
         fake_github.repo, fake_github.owner, "A change", pull=Pull("topic", "main", draft=True)
@@ -137,7 +137,7 @@ async def test_what_is_no_issue_is_said(fake_github: FakeGitHubSetup) -> None:
     assert "401" in await refused(fake_github, "ada/sample#1", "ghp_unknown")
 
 
-async def test_a_limit_is_said_in_githubs_words(fake_github: FakeGitHubSetup) -> None:
+async def test_a_rate_limit_is_reported_in_githubs_words(fake_github: FakeGitHubSetup) -> None:
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "9999999999"}
     body = '{"message": "API rate limit exceeded for 192.0.2.1."}'
     fake_github.github.faults.append(Fault("GET /repos/ada/sample/issues/1", 403, body=body, headers=headers))

@@ -39,9 +39,7 @@ async def opened(harness: PublisherHarness, fake_github: FakeGitHubSetup, **chan
     return fake_github.repo.pulls[-1]
 
 
-async def test_what_was_opened_is_told_with_its_address(
-    harness: PublisherHarness, fake_github: FakeGitHubSetup
-) -> None:
+async def test_the_result_links_to_the_pull_request(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await harness.admit()
     await harness.work(made)
     assert await harness.finalizer.finalize() == 0, "nothing is published yet"
@@ -55,7 +53,7 @@ async def test_what_was_opened_is_told_with_its_address(
     assert await harness.finalizer.finalize() == 0
 
 
-async def test_a_branch_whose_name_was_taken_is_told_by_its_own(
+async def test_a_job_reports_its_own_branch_if_the_name_was_taken(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -80,7 +78,7 @@ async def test_configured_labels_and_reviewers_are_added(
     assert pull.pull.draft
 
 
-async def test_a_reviewer_who_cannot_be_asked_hinders_no_other(
+async def test_one_invalid_reviewer_does_not_block_others(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     fake_github.repo.collaborators[fake_github.world.add_user("grace").id] = "write"
@@ -122,7 +120,7 @@ def archive(fake_github: FakeGitHubSetup, branch: str) -> None:
         (archive, "no_access", "archived"),
     ],
 )
-async def test_what_cannot_be_published_ends_visibly_and_the_work_is_kept(
+async def test_a_refused_publication_ends_the_job_with_its_reason(
     harness: PublisherHarness,
     fake_github: FakeGitHubSetup,
     happens: Callable[[FakeGitHubSetup, str], None],
@@ -157,7 +155,7 @@ MAY_NOT_OPEN = '{"message": "GitHub Actions is not permitted to create or approv
 """GitHub's words where the switch is off: peter-evans/create-pull-request#1175, #3979."""
 
 
-async def test_where_the_branch_is_there_and_the_pull_request_refused_people_open_it_with_one_click(
+async def test_a_refused_pull_request_leaves_a_link_that_opens_it(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -228,7 +226,7 @@ async def test_every_moment_of_a_stop_ends_without_a_push_after_it(
         assert (state == "stopped") != (branch in fake_github.repo.branches), (moment, state)
 
 
-async def test_a_passing_trouble_is_no_end(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_temporary_failure_is_retried(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await harness.admit()
     await harness.work(made)
     fake_github.github.faults.append(Fault("POST /repos/ada/sample/pulls", times=1))
@@ -263,7 +261,7 @@ async def follow_up(
     return made.id
 
 
-async def test_a_follow_up_moves_our_branch_and_is_told_in_the_description(
+async def test_a_follow_up_updates_branch_and_description(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     pull = await opened(harness, fake_github)
@@ -425,7 +423,7 @@ async def test_an_answer_stands_where_resolving_is_refused(
     assert not thread.resolved
 
 
-async def test_a_fork_is_answered_beside_it(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_fork_gets_a_separate_pull_request(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     pull = fake_github.world.open_issue(
         fake_github.repo, fake_github.owner, "Theirs", pull=Pull("topic", "main", draft=False, fork=99)
     )

@@ -28,7 +28,7 @@ async def test_a_branch_that_is_not_seen_yet_is_waited_for(
 
 
 @pytest.mark.parametrize("errors", BRANCH_UNSEEN)
-async def test_a_branch_that_is_never_seen_is_told_after_a_minute(
+async def test_a_branch_that_never_appears_fails_after_a_minute(
     forge: GitHubForge, fake_github: FakeGitHubSetup, errors: object
 ) -> None:
     fake_github.github.faults.append(invalid(PULLS, errors, times=99))
@@ -39,7 +39,7 @@ async def test_a_branch_that_is_never_seen_is_told_after_a_minute(
     assert len([call for call in fake_github.github.mutations() if re.fullmatch(PULLS, f"POST {call.path}")]) <= 8
 
 
-async def test_a_base_that_is_gone_is_told_at_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_a_missing_base_fails_at_once(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
     began = fake_github.world.now
     with pytest.raises(NeedsHumanAction, match="base invalid"):

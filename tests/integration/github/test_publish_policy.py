@@ -125,7 +125,7 @@ def other_installation(fake_github: FakeGitHubSetup) -> None:
         (other_installation, "no_access", "no longer installed"),
     ],
 )
-async def test_what_changed_since_admission_counts(
+async def test_changes_since_admission_are_checked_before_publishing(
     harness: PublisherHarness,
     fake_github: FakeGitHubSetup,
     happens: Callable[[FakeGitHubSetup], None],
@@ -277,7 +277,7 @@ async def test_a_person_lets_a_job_change_a_protected_path(
     assert [pull.title for pull in fake_github.repo.pulls] == ["Fix: Totals are a cent too low"]
 
 
-async def test_what_a_person_allowed_is_that_path_and_no_other(harness: PublisherHarness) -> None:
+async def test_a_permission_covers_one_path_only(harness: PublisherHarness) -> None:
     key = await harness.work(await harness.admit(config=INFRA, allowed=PERMIT), {"infra/other.tf": "x\n"})
     assert "infra/other.tf" in (await refused(harness, key)).message
 
@@ -348,7 +348,9 @@ async def test_without_the_skip_mark_nothing_starts_ci(harness: PublisherHarness
     assert "[skip ci]" in (await refused(harness, key)).message
 
 
-async def test_where_ci_is_automatic_no_mark_is_needed(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_with_automatic_ci_commits_carry_no_skip_mark(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
     made = await harness.admit(config=RepoConfig(ci="auto"))
     await harness.work(made)
     await harness.publish()

@@ -1,4 +1,4 @@
-"""What GitHub asks of its guests is kept: silence for as long as it says, and a second between two mutations."""
+"""GitHub's rate limits are obeyed: a pause for as long as it says, and a second between two mutations."""
 
 import itertools
 import json
@@ -77,10 +77,10 @@ async def test_no_request_is_sent_before_the_given_time(
     assert len(fake_github.issue.comments) == 1
 
 
-async def test_a_limit_met_while_a_token_is_asked_for_counts_too(fake_github: FakeGitHubSetup) -> None:
+async def test_a_rate_limit_on_the_token_request_counts_too(fake_github: FakeGitHubSetup) -> None:
     fake_github.github.faults.append(Fault("POST /app/.*", 429, body="{}", headers={"retry-after": "30"}))
     with pytest.raises(RateLimited):
-        await RepositoryReader(fake_github.door(fake_github.app())).issue(1)
+        await RepositoryReader(fake_github.api(fake_github.app())).issue(1)
     assert len(fake_github.github.calls) == 1
 
 

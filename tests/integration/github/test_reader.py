@@ -23,7 +23,7 @@ from tests.support.github.world import Delivery, Pull, Review
 
 
 def reader(fake_github: FakeGitHubSetup) -> RepositoryReader:
-    return RepositoryReader(fake_github.door(fake_github.app()))
+    return RepositoryReader(fake_github.api(fake_github.app()))
 
 
 async def a_token(fake_github: FakeGitHubSetup) -> TokenConnection:
@@ -44,7 +44,7 @@ async def a_token(fake_github: FakeGitHubSetup) -> TokenConnection:
         ("none", "none", False),
     ],
 )
-async def test_a_permission_is_asked_by_number(
+async def test_permissions_are_checked_by_user_id(
     fake_github: FakeGitHubSetup, role: str, permission: str, may_write: bool
 ) -> None:
     user = fake_github.world.add_user("grace", name="Grace Hopper")
@@ -55,7 +55,7 @@ async def test_a_permission_is_asked_by_number(
     assert actor.person.email == f"{user.id}+grace@users.noreply.github.example"
 
 
-async def test_a_login_that_changed_hands_between_two_requests_gives_nothing(fake_github: FakeGitHubSetup) -> None:
+async def test_a_login_reassigned_between_two_requests_gives_no_permission(fake_github: FakeGitHubSetup) -> None:
     user = fake_github.world.add_user("grace")
     other = fake_github.world.add_user("other")
     fake_github.repo.collaborators = {user.id: "read", other.id: "admin"}
@@ -142,7 +142,7 @@ async def test_a_pull_request_with_its_files_reviews_and_threads(fake_github: Fa
     assert (file.path, file.additions, "+half = 0.6" in file.diff) == ("app/money.py", 1, True)
     (review,) = await reader(fake_github).reviews(pull.number, trigger)
     assert (review.body, review.state) == ("please", "changes_requested")
-    (found,) = await ReviewThreadsApi(fake_github.door(fake_github.app()), "").of(pull.number, trigger)
+    (found,) = await ReviewThreadsApi(fake_github.api(fake_github.app()), "").of(pull.number, trigger)
     assert (found.id, found.path, found.line, found.comments[0].body) == (thread.id, "app/money.py", 1, "why 0.6?")
     assert found.root == found.comments[0].id == thread.comments[0] > 2**31, "where `databaseId` does not reach"
 
@@ -157,7 +157,7 @@ async def test_linked_pull_requests_are_those_of_this_repository(fake_github: Fa
         elsewhere = world.open_issue(repo, fake_github.owner, "Fix it there", pull=pull)
         fake_github.issue.closed_elsewhere.append((repo, elsewhere))
     fake_github.issue.tells_of_hidden = tells
-    pulls = PullRequestsApi(fake_github.door(fake_github.app()))
+    pulls = PullRequestsApi(fake_github.api(fake_github.app()))
     assert await pulls.linked(fake_github.issue.number) == ()
     here = world.open_issue(fake_github.repo, fake_github.owner, "Fix", pull=pull)
     here.closes = fake_github.issue.number
@@ -168,7 +168,7 @@ async def test_linked_pull_requests_are_those_of_this_repository(fake_github: Fa
 async def test_linked_pull_requests_that_are_not_told_stop_nothing(fake_github: FakeGitHubSetup, kind: str) -> None:
     refusal = {"data": None, "errors": [{"type": kind, "message": "no"}]}
     fake_github.github.faults.append(Fault("POST /graphql", 200, body=json.dumps(refusal)))
-    assert await PullRequestsApi(fake_github.door(fake_github.app())).linked(fake_github.issue.number) == ()
+    assert await PullRequestsApi(fake_github.api(fake_github.app())).linked(fake_github.issue.number) == ()
 
 
 async def test_threads_come_in_pages(fake_github: FakeGitHubSetup) -> None:
@@ -179,7 +179,7 @@ async def test_threads_come_in_pages(fake_github: FakeGitHubSetup) -> None:
         fake_github.world.start_thread(
             fake_github.repo, pull, fake_github.owner, path="a.py", line=line, body=str(line)
         )
-    found = await ReviewThreadsApi(fake_github.door(fake_github.app()), "").of(pull.number, fake_github.world.tick())
+    found = await ReviewThreadsApi(fake_github.api(fake_github.app()), "").of(pull.number, fake_github.world.tick())
     assert [thread.line for thread in found] == list(range(120))
 
 
@@ -191,7 +191,7 @@ async def test_failed_checks_bring_the_end_of_their_log(fake_github: FakeGitHubS
     other = fake_github.world.add_check(fake_github.repo, head, "scan", "failure", app="scanner")
     other.annotations.append({"path": "app/money.py", "start_line": 3, "message": "unsafe"})
     fake_github.repo.statuses.append((head, "coverage", "failure"))
-    facts = {check.name: check for check in await ChecksApi(fake_github.door(fake_github.app())).of(head)}
+    facts = {check.name: check for check in await ChecksApi(fake_github.api(fake_github.app())).of(head)}
     assert facts["tests"].log.endswith("E   assert 1 == 2\n")
     assert len(facts["tests"].log) == 20_000
     assert facts["style"].log == ""
@@ -209,7 +209,7 @@ async def test_checks_and_statuses_come_in_pages(fake_github: FakeGitHubSetup) -
         fake_github.world.add_check(fake_github.repo, head, f"part {number}", "success")
         fake_github.repo.statuses.append((head, f"status {number}", "success"))
     fake_github.repo.statuses.append((head, "coverage", "error"))
-    checks = ChecksApi(fake_github.door(fake_github.app()))
+    checks = ChecksApi(fake_github.api(fake_github.app()))
     assert len(await checks.of(head)) == 242
     assert [check.name for check in await checks.failed(head)] == ["the oldest", "coverage"]
 
@@ -223,7 +223,7 @@ async def test_a_log_that_has_expired_leaves_the_check(fake_github: FakeGitHubSe
         words = json.dumps({"message": "Server Error"})
         fake_github.github.faults.append(Fault(f"GET /repos/ada/sample/actions/jobs/{old.id}/logs", status, body=words))
     fake_github.world.add_check(fake_github.repo, head, "tests", "failure", log="E   assert 1 == 2\n")
-    facts = {check.name: check.log for check in await ChecksApi(fake_github.door(fake_github.app())).of(head)}
+    facts = {check.name: check.log for check in await ChecksApi(fake_github.api(fake_github.app())).of(head)}
     note = "app/money.py:3: unsafe"
     assert facts == {"was 404": note, "was 410": note, "tests": "E   assert 1 == 2\n"}
 
@@ -238,7 +238,7 @@ async def test_our_own_check_is_none_of_the_checks(fake_github: FakeGitHubSetup)
     by_token = RepositoryApi(await a_token(fake_github), GIVEN, fake_github.repository)
     assert [check.source for check in await ChecksApi(by_token).of(head)] == ["other"]
     ours.app_id = APP_ID
-    by_app = ChecksApi(fake_github.door(fake_github.app()))
+    by_app = ChecksApi(fake_github.api(fake_github.app()))
     assert [check.id for check in await by_app.failed(head)] == [theirs.id]
 
 

@@ -15,13 +15,13 @@ NAMES = ("installation", "applications/x/tokens.md", "login/oauth/access_token",
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_file_called_like_a_route(fake_github: FakeGitHubSetup, name: str) -> None:
     fake_github.world.push_as_human(fake_github.repo, "main", {name: "found\n"})
-    assert await RepositoryReader(fake_github.door(fake_github.app())).file(name) == b"found\n"
+    assert await RepositoryReader(fake_github.api(fake_github.app())).file(name) == b"found\n"
 
 
 @pytest.mark.parametrize("name", ["x/installation", "fix/#12", "applications/x/grants"])
 async def test_a_branch_called_like_a_route(fake_github: FakeGitHubSetup, name: str) -> None:
     commit = fake_github.world.push_as_human(fake_github.repo, name, {"a": "b"})
-    assert await RepositoryReader(fake_github.door(fake_github.app())).head(name) == commit
+    assert await RepositoryReader(fake_github.api(fake_github.app())).head(name) == commit
 
 
 @pytest.mark.parametrize("name", ["installation", "why?", "c#"])

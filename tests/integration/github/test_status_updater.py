@@ -44,7 +44,7 @@ def reactions(fake_github: FakeGitHubSetup) -> list[str]:
     return [content for _, _, _, content in fake_github.repo.reactions]
 
 
-async def test_a_job_from_label_to_draft_is_told_in_one_comment(
+async def test_a_job_reports_its_progress_in_one_comment(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -93,7 +93,7 @@ async def test_progress_is_posted_less_and_less_often_and_state_changes_at_once(
     assert await harness.status_updater.post_due() == 1
 
 
-async def test_where_nothing_changed_nothing_is_edited(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_an_unchanged_status_is_not_edited(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     await harness.admit()
     for _ in range(5):
         await harness.everything()
@@ -101,7 +101,7 @@ async def test_where_nothing_changed_nothing_is_edited(harness: PublisherHarness
     assert edits(fake_github) == ["POST"]
 
 
-async def test_what_it_costs_and_does_is_read_from_the_tables(
+async def test_the_status_shows_cost_and_progress_from_the_database(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -132,7 +132,9 @@ async def test_a_plan_that_waits_can_be_read_from_the_comment(
     assert reactions(fake_github) == ["eyes"]
 
 
-async def test_what_people_edit_while_it_waits_stays(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_edits_by_people_stay_while_the_plan_waits(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
     made = await harness.admit()
     harness.store.store_result(made.id, JobResult(exit_status="awaiting_approval", plan=PLAN).model_dump(mode="json"))
     harness.store.enter(made.id, "awaiting_approval", "The plan is waiting for approval.")
@@ -146,7 +148,7 @@ async def test_what_people_edit_while_it_waits_stays(harness: PublisherHarness, 
     assert "Add two tests." in (read_plan(comment.body) or "")
 
 
-async def test_questions_are_told_although_the_job_lives_no_more(
+async def test_questions_are_posted_after_the_job_has_ended(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -159,9 +161,7 @@ async def test_questions_are_told_although_the_job_lives_no_more(
     assert reactions(fake_github) == ["eyes"], "a question is no end"
 
 
-async def test_a_job_that_is_taken_up_again_is_told_of_again(
-    harness: PublisherHarness, fake_github: FakeGitHubSetup
-) -> None:
+async def test_a_resumed_job_is_announced_again(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await harness.admit()
     harness.store.enter(made.id, "paused", "The budget is spent.")
     await harness.everything()
@@ -173,7 +173,7 @@ async def test_a_job_that_is_taken_up_again_is_told_of_again(
     assert sorted(fake_github.issue.labels) == ["agent-in-progress", "bug"]
 
 
-async def test_a_question_beside_the_work_changes_no_label(
+async def test_a_question_during_a_job_changes_no_label(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit(aim="ask", publish_target="nowhere", trigger="comment:77", job_changes={"aim": "ask"})
@@ -189,7 +189,7 @@ async def test_a_question_beside_the_work_changes_no_label(
     assert reactions(fake_github) == ["eyes", "rocket"]
 
 
-async def test_a_job_of_a_pull_request_is_told_there(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_pull_requests_job_comments_there(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     fake_github.world.push_as_human(fake_github.repo, "feature", {"a.py": "x\n"})
     pull = fake_github.world.open_issue(
         fake_github.repo, fake_github.owner, "Mine", pull=Pull("feature", "main", draft=False)
@@ -211,8 +211,10 @@ async def test_an_error_is_in_the_log_under_the_id_that_people_see(
     assert f"(error `{record.__dict__['error']}`)" in harness.comments()[0]
 
 
-async def test_who_took_the_job_over_tells_of_it(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
-    """A herald with an old row wishes nothing; the next look has the new one."""
+async def test_the_worker_that_took_over_updates_the_comment(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    """An updater with an old row changes nothing; the next round has the new one."""
     made = await harness.admit()
     old = harness.commissioned(made.id)
     with harness.engine.begin() as db:
@@ -228,7 +230,7 @@ async def test_who_took_the_job_over_tells_of_it(harness: PublisherHarness, fake
     assert await harness.status_updater.post_due() == 1
 
 
-async def test_a_job_whose_rows_cannot_be_read_keeps_no_other_waiting(
+async def test_an_unreadable_job_does_not_block_others(
     harness: PublisherHarness, fake_github: FakeGitHubSetup, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = await harness.admit()
@@ -266,7 +268,7 @@ def test_each_state_has_one_label_of_ours_at_most(state: JobState) -> None:
     assert len({*effect.add, *effect.remove}) == 4
 
 
-def test_reactions_are_for_the_end() -> None:
+def test_reactions_come_last() -> None:
     found = {state: end_reaction(state) for state in STATES}
     assert {state for state, emoji in found.items() if emoji == "rocket"} == {"pr_opened", "pr_updated", "answered"}
     assert found["needs_input"] is found["working"] is found["paused"] is None

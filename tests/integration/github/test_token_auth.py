@@ -33,7 +33,7 @@ class Site(httpx.AsyncBaseTransport):
         return self.answers.get(request.url.path, missing)
 
 
-def door(site: Site) -> RepositoryApi:
+def repository_api(site: Site) -> RepositoryApi:
     return RepositoryApi(
         TokenConnection(GitHubHost("http://api.example", "http://site.example"), TOKEN, transport=site),
         GIVEN,
@@ -56,35 +56,35 @@ def door(site: Site) -> RepositoryApi:
 async def test_a_token_knows_whose_it_is(answers: dict[str, httpx.Response], login: str) -> None:
     account = httpx.Response(200, json={**BOT, "login": login})
     site = Site({**answers, f"/users/{login}": account})
-    bot = await find_bot_user(door(site))
+    bot = await find_bot_user(repository_api(site))
     assert (bot.login, bot.user) == (login, BOT["id"])
     assert bot.person.email == f"{BOT['id']}+{login}@users.noreply.site.example"
 
 
 async def test_it_is_lent_as_it_is_and_never_revoked() -> None:
     site = Site({})
-    here = door(site)
+    here = repository_api(site)
     assert await here.token(GIT_PUSH) == TOKEN
     await here.revoke_token(TOKEN)
     assert site.asked == []
 
 
-async def test_a_repository_is_served_by_whoever_gave_the_token() -> None:
+async def test_a_repository_is_fetched_from_the_host_of_its_token() -> None:
     site = Site({PATH: httpx.Response(200, json={})})
-    assert await RepositoryReader(door(site)).installation() == GIVEN
-    assert await RepositoryReader(door(Site({}))).installation() is None
+    assert await RepositoryReader(repository_api(site)).installation() == GIVEN
+    assert await RepositoryReader(repository_api(Site({}))).installation() is None
 
 
-async def test_a_refused_token_is_not_said_twice() -> None:
+async def test_a_refused_token_is_reported_once() -> None:
     site = Site({PATH: httpx.Response(401, json={"message": "Bad credentials"})})
     with pytest.raises(NoAccess):
-        await RepositoryReader(door(site)).repository()
+        await RepositoryReader(repository_api(site)).repository()
     assert [path for _, path, _ in site.asked] == [PATH]
 
 
 async def test_every_request_is_signed_by_it() -> None:
     site = Site({PATH: httpx.Response(200, json={}), "/user": FORBIDDEN})
-    await RepositoryReader(door(site)).installation()
+    await RepositoryReader(repository_api(site)).installation()
     assert {sign.partition(" ")[2] for _, _, sign in site.asked} == {TOKEN}
 
 
@@ -92,9 +92,9 @@ def test_it_is_not_shown() -> None:
     assert TOKEN not in repr(TokenConnection(GitHubHost("http://api.example", "http://site.example"), TOKEN))
 
 
-async def test_whose_it_is_is_asked_once() -> None:
+async def test_ownership_is_asked_once() -> None:
     site = Site({"/user": httpx.Response(200, json=BOT), f"/users/{BOT['login']}": httpx.Response(200, json=BOT)})
-    app = door(site).app
+    app = repository_api(site).app
     first, again = [await find_bot_user(RepositoryApi(app, GIVEN, REPOSITORY)) for _ in range(2)]
     assert first == again
     assert [path for _, path, _ in site.asked] == ["/user", f"/users/{BOT['login']}"]

@@ -78,7 +78,7 @@ async def test_the_base_is_merged_into_the_verified_commit_and_the_text_says_so(
     assert any("after verification" in note for note in result.notes)
 
 
-async def test_where_nothing_changed_nothing_is_merged(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_an_unchanged_base_is_not_merged(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await harness.admit()
     fake_github.world.push_as_human(fake_github.repo, "main", {"other.py": "x = 1\n"})
     await harness.work(made)
@@ -89,7 +89,7 @@ async def test_where_nothing_changed_nothing_is_merged(harness: PublisherHarness
     assert "after verification" not in fake_github.repo.pulls[0].body
 
 
-async def test_a_conflict_with_the_base_is_for_people_and_nothing_is_pushed(
+async def test_a_conflict_with_the_base_is_reported_and_not_pushed(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await harness.admit()
@@ -129,7 +129,7 @@ async def test_it_is_tried_once(harness: PublisherHarness, fake_github: FakeGitH
     assert len(fake_github.repo.pushes) == 2
 
 
-async def test_a_forks_own_workflow_is_not_put_down_to_the_base(
+async def test_a_forks_own_workflow_is_not_attributed_to_the_base(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     """Merging helps nothing there: GitHub takes no workflow that no branch here has."""
@@ -215,7 +215,7 @@ async def test_a_draft_that_cannot_be_opened_early_is_opened_at_the_end(
 
 
 @pytest.mark.parametrize("whose", ["another branch's", "a fork's"])
-async def test_only_what_is_on_the_base_can_come_along(
+async def test_only_files_on_the_base_can_be_included(
     harness: PublisherHarness, fake_github: FakeGitHubSetup, whose: str
 ) -> None:
     """A worker that says so itself gets nothing in that was not verified."""

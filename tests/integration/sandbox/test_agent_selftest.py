@@ -136,7 +136,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", sorted(BROKEN))
-async def test_a_broken_one_is_told_with_where_it_stopped(place: InstalledAgent, case: str) -> None:
+async def test_a_failing_agent_is_reported_with_the_step_it_reached(place: InstalledAgent, case: str) -> None:
     program, stopped_at, told = BROKEN[case]
     result = await place.rehearse(program)
     assert result.stopped_at == stopped_at, result
@@ -154,7 +154,7 @@ async def test_one_that_has_forgotten_what_it_was_at_is_told_of(place: Installed
     assert result.stopped_at == "went on with its conversation", result
 
 
-async def test_what_cannot_be_installed_is_a_result(place: InstalledAgent) -> None:
+async def test_a_version_that_cannot_be_installed_is_reported(place: InstalledAgent) -> None:
     result = await selftest_runner(place.recipe.at("9.9"), place.settings)
     assert result.stopped_at == "was installed"
     assert "parrot==9.9" in result.reason
@@ -184,7 +184,7 @@ def test_the_newest_is_tried_before_it_is_used(place: InstalledAgent) -> None:
     assert (code, "newest is 1.1" in text) == (1, True), text
 
 
-def test_the_newest_in_use_that_works_is_well(place: InstalledAgent, tmp_path: Path) -> None:
+def test_the_newest_version_in_use_is_healthy(place: InstalledAgent, tmp_path: Path) -> None:
     code, text = check(place, "parrot", **settle(tmp_path))
     assert code == 0, text
     assert "works (4 calls" in text

@@ -147,7 +147,7 @@ async def test_directories_of_the_set_up_do_not_count(sandbox: Sandbox) -> None:
     assert sorted(told(await export(sandbox, base))) == ["src/generated.pyx"]
 
 
-async def test_a_planted_hook_is_told(sandbox: Sandbox) -> None:
+async def test_a_planted_git_hook_is_reported(sandbox: Sandbox) -> None:
     await shell(
         sandbox, "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; mkdir -p src/.GIT; echo x > src/.GIT/config"
     )
@@ -162,7 +162,7 @@ async def test_a_whole_repository_is_one_refusal(sandbox: Sandbox) -> None:
     assert list(refused(await export(sandbox, BASE))) == [".git"]
 
 
-async def test_what_is_no_file_is_refused(sandbox: Sandbox) -> None:
+async def test_special_files_are_refused(sandbox: Sandbox) -> None:
     await shell(
         sandbox,
         """

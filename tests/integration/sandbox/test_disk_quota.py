@@ -48,7 +48,7 @@ async def test_all_commands_together_are_counted(sandbox: Sandbox) -> None:
     assert NOTE in outputs[-1]
 
 
-async def test_a_set_up_may_take_twice_as_much(tmp_path: Path) -> None:
+async def test_a_setup_may_use_twice_the_disk(tmp_path: Path) -> None:
     provider = BubblewrapProvider(tmp_path / "jobs", caches=tmp_path / "caches")
 
     def spec(mebibytes: int) -> SandboxSpec:

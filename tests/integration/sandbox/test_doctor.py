@@ -47,7 +47,7 @@ class TestScreen:
         assert "\n1 of 1 properties hold." in lines
         assert "Jobs refuse to start." not in lines
 
-    def test_a_failure_has_its_repair_below_it(self) -> None:
+    def test_each_failure_is_followed_by_its_repair(self) -> None:
         lines = list(report("bubblewrap", [GOOD, BAD], KINDS))
         at = next(number for number, line in enumerate(lines) if "FAIL" in line)
         assert lines[at + 1].strip() == f"repair: {BAD.repair}"
@@ -80,11 +80,11 @@ class TestKinds:
             "bubblewrap", usable=False, detail="uid 0", repair=BAD.repair
         )
 
-    async def test_or_what_the_opening_said_where_they_find_nothing(self) -> None:
+    async def test_the_opening_comment_is_used_if_nothing_newer_exists(self) -> None:
         told = SandboxAvailability("bubblewrap", usable=False, detail="It did not start.", repair="Try again.")
         assert await try_provider(Refusing(silent=True)) == told
 
-    def test_what_costs_money_is_not_opened_unasked(self) -> None:
+    def test_a_paid_sandbox_is_not_opened_unasked(self) -> None:
         assert not paid("e2b", {}).usable
         assert "E2B_API_KEY" in paid("e2b", {}).repair
         assert paid("e2b", {"E2B_API_KEY": "k"}).usable

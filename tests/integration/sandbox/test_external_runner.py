@@ -176,7 +176,7 @@ async def test_it_fixes_and_every_call_is_a_step(case_runner: RunnerHarness) -> 
 
 
 @pytest.mark.parametrize("word", ["word ", "字", "\0"])
-async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: RunnerHarness, word: str) -> None:
+async def test_an_overlong_task_keeps_its_beginning_and_end(case_runner: RunnerHarness, word: str) -> None:
     case_runner.brief = f"Fix add. {word * 100_000}"
     model = ScriptedTexts([FIX, HAND_IN, "exit"])
     assert (await case_runner.work(model)).exit_status == "submitted"
@@ -187,7 +187,7 @@ async def test_of_a_task_that_is_too_long_both_ends_are_told(case_runner: Runner
     assert len(task.encode()) < 128 * 1024
 
 
-async def test_what_speaks_against_it_is_the_next_task(case_runner: RunnerHarness) -> None:
+async def test_the_verifiers_objections_become_the_next_task(case_runner: RunnerHarness) -> None:
     case_runner.verdicts = [
         ReviewResult(accepted=False, text="Newly failing: test_money."),
         ReviewResult(accepted=True),
@@ -209,7 +209,7 @@ async def test_it_is_not_started_for_ever(case_runner: RunnerHarness) -> None:
     assert len(case_runner.submitted) == ROUNDS
 
 
-async def test_a_change_whose_agent_forgot_to_tell_counts_all_the_same(case_runner: RunnerHarness) -> None:
+async def test_a_change_counts_without_the_agents_report(case_runner: RunnerHarness) -> None:
     ending = await case_runner.work(ScriptedTexts([FIX, "exit"]))
     assert ending.exit_status == "submitted"
     assert case_runner.submitted == [Submission(summary="exit", reproduction_was_requested=True)]
@@ -256,7 +256,7 @@ async def test_an_attempt_keeps_to_its_share_of_the_money(case_runner: RunnerHar
     assert case_runner.ledger.spent() <= 1_100
 
 
-async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(case_runner: RunnerHarness) -> None:
+async def test_a_killed_start_is_repeated_from_a_clean_tree(case_runner: RunnerHarness) -> None:
     case_runner.journal = MemoryJournal(die_at="parrot.1", moment="during")
     with pytest.raises(Died):
         await case_runner.work(ScriptedTexts(["echo half > /workspace/app.py", "exit"]))
@@ -266,7 +266,7 @@ async def test_a_start_that_was_killed_is_made_again_from_a_clean_tree(case_runn
     assert case_runner.patch == {"app.py": FIXED}
 
 
-async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner: RunnerHarness) -> None:
+async def test_calls_open_at_a_kill_are_settled_as_lost(case_runner: RunnerHarness) -> None:
     """It had more calls open at once than the same start has now: all of them are settled."""
     for call in ("parrot.1.1", "parrot.1.9", "turn.1"):
         case_runner.ledger.reserve(call, 100_000, if_lost=Usage(prompt_tokens=70, cost=70, estimated=True))
@@ -278,7 +278,7 @@ async def test_what_a_killed_start_had_open_is_lost_and_no_more_held(case_runner
     assert case_runner.ledger.remaining() == 1_000_000 - 2 * 70 - 3 * 110 - 100_000
 
 
-async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_runner: RunnerHarness) -> None:
+async def test_messages_of_people_arrive_before_verification(case_runner: RunnerHarness) -> None:
     model = ScriptedTexts([FIX, f"# ada: Mind the sign.\n{HAND_IN}", "exit", HAND_IN, "exit"], case_runner.words)
     ending = await case_runner.work(model)
     assert (ending.exit_status, len(case_runner.submitted)) == ("submitted", 1)
@@ -287,7 +287,7 @@ async def test_what_people_say_at_work_is_heard_before_anything_is_judged(case_r
     assert "From ada, who may ask: Mind the sign." in model.task(3)
 
 
-async def test_who_resumes_hears_nothing_earlier_than_it_was_heard(case_runner: RunnerHarness) -> None:
+async def test_a_resumed_run_gets_messages_at_the_same_point(case_runner: RunnerHarness) -> None:
     """Words of after a start do not change what was made of that start."""
     case_runner.verdicts = [
         ReviewResult(accepted=False, text="Newly failing: test_money."),
@@ -361,7 +361,7 @@ async def test_in_another_process_it_begins_anew(case_runner: RunnerHarness) -> 
     assert case_runner.patch == {"app.py": FIXED}
 
 
-async def test_where_there_is_no_conversation_to_go_on_with_it_begins_anew(case_runner: RunnerHarness) -> None:
+async def test_without_a_stored_conversation_the_agent_starts_anew(case_runner: RunnerHarness) -> None:
     forgets = ("python3", "-I", "-c", "import sys; sys.exit('no conversation found')")
     case_runner.recipe = REMEMBERS.model_copy(update={"again": forgets})
     case_runner.verdicts = [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)]

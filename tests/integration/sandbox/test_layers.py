@@ -101,7 +101,7 @@ async def test_one_group_may_fail_where_another_does_not(services: CachedProvide
     assert [path.name.partition(".")[2] for path in services.layers] == ["one", "two"]
 
 
-async def test_where_every_group_fails_so_does_the_set_up(services: CachedProviders) -> None:
+async def test_if_every_group_fails_the_setup_fails(services: CachedProviders) -> None:
     groups = (("exit 3",), ("exit 4",))
     setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)
     with pytest.raises(SetupError, match="exit code 3"):
@@ -122,7 +122,7 @@ async def test_cancelling_leaves_nothing(services: CachedProviders) -> None:
     assert services.layers == []
 
 
-async def test_a_builder_that_died_is_cleaned_up_after(services: CachedProviders) -> None:
+async def test_files_of_a_killed_builder_are_removed(services: CachedProviders) -> None:
     setup = SetupPlan(("echo made > /env/x",), key="k")
     async with opened(services.provider(), services.spec("one", setup)):
         (layer,) = services.layers
@@ -140,7 +140,7 @@ async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services:
         assert await shell(sandbox, "ls; ls ~ /tmp") == "README.md\nmodules\nsrc\n/home/agent:\n\n/tmp:\n"
 
 
-async def test_a_runner_may_write_into_node_modules_and_finds_it_as_it_was_made(services: CachedProviders) -> None:
+async def test_node_modules_is_writable_and_reset_after_each_command(services: CachedProviders) -> None:
     """As vitest's type check does, and its cache."""
     setup = SetupPlan(("mkdir node_modules; echo made > node_modules/a",), key="k", directories=("node_modules",))
     runner = "cd node_modules && mkdir .vite && echo changed > a && rm a && ls -A"

@@ -170,7 +170,7 @@ class TestJudgement:
         assert next(check for check in found if not check.ok).repair
 
     @pytest.mark.parametrize("heard", ["host tcp", "host udp", "host abstract socket"])
-    def test_what_was_heard_outside_counts(self, heard: str) -> None:
+    def test_a_connection_seen_from_outside_fails_the_network_check(self, heard: str) -> None:
         assert failing(judge_reach(GOOD_FACTS, [heard], VARIABLES)) == ["network"]
 
     @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class TestJudgement:
     def test_status(self, field: str, value: str, name: str) -> None:
         assert failing(judge_status(GOOD_STATUS | {field: value}, uid=1000)) == [name]
 
-    def test_a_status_that_says_nothing_fails_everything(self) -> None:
+    def test_a_failing_request_fails_every_check(self) -> None:
         expected = ["capabilities", "no new privileges", "system call filter"]
         assert failing(judge_status({}, uid=1000)) == expected
         assert set(expected) | {"identity", "network", "work tree"} == set(failing(judge_essential("")))

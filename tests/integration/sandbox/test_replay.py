@@ -112,7 +112,7 @@ async def test_code_that_knows_how_it_is_run_fails(provider: BubblewrapProvider,
     assert phases <= {phase for phase, _ in found.failures()}
 
 
-async def test_a_process_that_ends_itself_has_not_come_to_its_end(provider: BubblewrapProvider) -> None:
+async def test_a_process_that_exits_early_has_not_finished(provider: BubblewrapProvider) -> None:
     text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
     code = "import os\n\n\ndef add(a, b):\n    os._exit(0)\n"
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=code)

@@ -133,7 +133,7 @@ var _ = fmt.Sprint(os.Args, runtime.GOOS, strings.ToUpper("x"), syscall.Getpid()
 
 @needs_go
 @pytest.mark.parametrize("lie", GO_LIES)
-async def test_a_lie_to_go_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+async def test_a_forged_go_result_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = GO["money.go"].replace('import "errors"\n', GO_IMPORTS).replace("return a - b", "return lie(a, b)")
     head = await Project(provider, GO, setup=GO_SETUP).run(
         *GO_IDS, changes={"money.go": product + GO_USED + GO_LIES[lie]}
@@ -213,7 +213,7 @@ RUST_LIES = {
 
 @needs_cargo
 @pytest.mark.parametrize("lie", RUST_LIES)
-async def test_a_lie_to_cargo_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+async def test_a_forged_cargo_result_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = RUST["src/lib.rs"].replace("    a - b", RUST_LIES[lie])
     head = await Project(provider, RUST).run(*RUST_IDS[:1], changes={"src/lib.rs": product})
     assert head.untrusted or dict(head.results)[RUST_IDS[0]] != "passed", (lie, head)

@@ -126,7 +126,7 @@ PRODUCTS = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_to_node_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+async def test_a_forged_node_result_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = MONEY["money.js"].replace(*PRODUCTS.get(lie, ("", ""))) + LIES[lie]
     head = await Project(provider, MONEY).run(*IDS, changes={"money.js": product})
     assert head.untrusted or dict(head.results)[IDS[0]] != "passed", (lie, head)

@@ -222,7 +222,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_of_the_product_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+async def test_a_patched_assertion_in_the_product_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = MONEY["money.py"] + textwrap.indent(textwrap.dedent(LIES[lie]), " " * 8)
     head = await Project(provider, MONEY).run(*IDS, changes={"money.py": product})
     assert head.untrusted or dict(head.results)[IDS[0]] != "passed", (lie, head)
@@ -302,10 +302,10 @@ HONEST = {
             assert not counter.leave("left-behind.txt")
 
 
-        def test_own_name(request):
-            assert request.node.name == "test_own_name"
+        def test_a_repositorys_own_trigger_name(request):
+            assert request.node.name == "test_a_repositorys_own_trigger_name"
             assert __name__ == "tests.test_counter"
-            assert "own_name" in inspect.getsource(test_own_name)
+            assert "own_name" in inspect.getsource(test_a_repositorys_own_trigger_name)
 
 
         def test_matchers():
@@ -459,13 +459,13 @@ OLD_LIES = {
 
 
 @pytest.mark.parametrize("lie", OLD_LIES)
-async def test_a_lie_to_unittest_is_seen(provider: BubblewrapProvider, lie: str) -> None:
+async def test_a_forged_unittest_result_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = OLD_MONEY["money.py"] + textwrap.indent(textwrap.dedent(OLD_LIES[lie]), " " * 8)
     head = await Project(provider, OLD_MONEY).run(*OLD_IDS, changes={"money.py": product})
     assert head.untrusted or dict(head.results)[OLD_IDS[0]] != "passed", (lie, head)
 
 
-async def test_what_hangs_and_what_is_not_there_is_told(provider: BubblewrapProvider) -> None:
+async def test_hanging_and_missing_tests_are_reported(provider: BubblewrapProvider) -> None:
     hangs = MONEY["money.py"].replace("return a - b", "import time; time.sleep(600)")
     run = await Project(provider, MONEY).run(
         *IDS[:1], "tests/test_gone.py::test_x", changes={"money.py": hangs}, timeout=6

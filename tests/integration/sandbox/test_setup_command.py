@@ -40,7 +40,7 @@ def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "repository", files)
 
 
-def test_what_ci_executes_is_found_and_shown(repository: Path, tmp_path: Path) -> None:
+def test_the_command_of_the_ci_workflow_is_chosen(repository: Path, tmp_path: Path) -> None:
     code, output = setup(repository, tmp_path / "state", "--json")
     found: dict[str, Any] = json.loads(output)
     assert code == 0

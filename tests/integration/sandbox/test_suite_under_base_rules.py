@@ -61,7 +61,7 @@ HIDING: Mapping[str, Mapping[str, str | None]] = {
 
 
 @pytest.mark.parametrize("way", HIDING)
-async def test_settings_do_not_hide_what_newly_fails(provider: BubblewrapProvider, way: str) -> None:
+async def test_settings_cannot_hide_new_failures(provider: BubblewrapProvider, way: str) -> None:
     found = await compared(provider, {**BROKEN, **HIDING[way]})
     told = [name for one in found.changed_tests for name in one.failing]
     assert {*NEWLY} <= {*found.newly_failing, *told}
@@ -111,7 +111,7 @@ async def test_a_test_file_that_no_longer_loads_is_named(
     assert untouched.newly_failing == (failing,)
 
 
-async def test_a_deleted_test_is_run_all_the_same(provider: BubblewrapProvider) -> None:
+async def test_a_deleted_test_is_still_run(provider: BubblewrapProvider) -> None:
     found = await compared(provider, BROKEN | {"tests/test_money.py": TESTS.partition("\n\n\ndef test_half")[0] + "\n"})
     assert found.newly_failing == NEWLY
     assert [one.removed for one in found.changed_tests] == [("test_half",)]
@@ -134,7 +134,7 @@ async def test_new_tests_are_run_with_the_patchs_own_settings(provider: Bubblewr
     assert failing.newly_failing == ("tests/test_third.py::test_third",)
 
 
-async def test_settings_with_which_nothing_runs_any_more_are_seen(provider: BubblewrapProvider) -> None:
+async def test_settings_that_disable_the_suite_are_seen(provider: BubblewrapProvider) -> None:
     found = await compared(provider, {"money.py": MONEY["money.py"] + "\n", "conftest.py": "import gone\n"})
     assert found.head is not None
     assert found.head.count is None or found.newly_failing

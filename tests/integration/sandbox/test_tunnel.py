@@ -278,14 +278,14 @@ class TestSlowness:
 
 
 class TestEnding:
-    async def test_who_cannot_listen_is_told(self, tmp_path: Path) -> None:
+    async def test_a_tunnel_that_cannot_listen_is_an_error(self, tmp_path: Path) -> None:
         async with program(str(tmp_path / "none" / "inside")) as end:
             with pytest.raises(SandboxError, match="could not be opened: the program inside is gone"):
                 async with tunnel(end.incoming(), end.write, tmp_path / "host"):
                     pass
             assert await end.process.wait() == 125
 
-    async def test_who_never_listens_is_not_waited_for(self, tmp_path: Path) -> None:
+    async def test_a_tunnel_that_never_becomes_ready_is_given_up(self, tmp_path: Path) -> None:
         async with program(str(tmp_path / "inside")) as end:
             with pytest.raises(SandboxError, match="not ready within 0 s"):
                 async with tunnel(_silence(), end.write, tmp_path / "host", seconds=0.01):
@@ -331,7 +331,7 @@ class TestEnding:
             assert await reader.read() == b""
             writer.close()
 
-    async def test_streams_that_fail_are_its_end(self, tmp_path: Path) -> None:
+    async def test_a_failing_stream_ends_it(self, tmp_path: Path) -> None:
         async def fail(_: bytes) -> None:
             raise SandboxError("The machine is gone.")
 
@@ -384,7 +384,7 @@ GARBLED = {
 
 class TestHostility:
     @pytest.mark.parametrize("said", GARBLED.values(), ids=GARBLED)
-    async def test_what_must_not_be_said_ends_it(self, tmp_path: Path, said: bytes) -> None:
+    async def test_a_forbidden_frame_closes_the_tunnel(self, tmp_path: Path, said: bytes) -> None:
         async def hostile() -> AsyncIterator[bytes]:
             yield frame(READY) + frame(OPENED, 1)
             for start in range(0, len(said), 1000):
@@ -455,7 +455,7 @@ SAID = st.one_of(
 
 
 @given(st.lists(SAID, max_size=20))
-def test_whatever_is_said_is_an_end_and_nothing_escapes(said: list[bytes]) -> None:
+def test_any_agent_output_ends_in_a_result(said: list[bytes]) -> None:
     async def hostile() -> AsyncIterator[bytes]:
         yield frame(READY) + frame(OPENED, 1)
         for piece in said:

@@ -55,7 +55,7 @@ async def test_a_fix_of_the_example_alone_is_broken_and_only_sentences_are_told(
         assert secret not in told
 
 
-async def test_what_independent_tests_guard_must_not_break(trial: Callable[..., Trial]) -> None:
+async def test_a_change_that_breaks_guarded_behaviour_is_broken(trial: Callable[..., Trial]) -> None:
     subject = trial(UNITTEST)
     known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
     found = await subject.verify({"money.py": FIXED.replace("a + b", "a + b if b else 0")}, "", known)
@@ -84,7 +84,7 @@ async def test_unittest_red_to_green_is_tested(trial: Callable[..., Trial]) -> N
     assert subject.workspaces.opened.count("suite-base") == 1
 
 
-async def test_a_lie_is_broken_and_the_agent_is_told_why(trial: Callable[..., Trial]) -> None:
+async def test_a_false_claim_is_broken_and_the_agent_is_told_why(trial: Callable[..., Trial]) -> None:
     subject = trial(UNITTEST)
     found = await subject.verify({"README.md": "mended\n", "tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "broken"
@@ -189,13 +189,13 @@ async def test_changed_tests_beside_an_old_failure_in_the_same_file(trial: Calla
     assert "1 of these tests also fail on the base." in found.reproduction.note
 
 
-async def test_a_command_that_is_not_there_is_broken(trial: Callable[..., Trial]) -> None:
+async def test_a_missing_command_is_broken(trial: Callable[..., Trial]) -> None:
     found = await trial(UNITTEST).verify({"money.py": FIXED}, "no-such-command --at-all")
     assert found.verdict == "broken"
     assert found.reasons == ("The reproduction could not be run on the head.",)
 
 
-async def test_a_new_module_does_not_take_the_place_of_an_installed_one(trial: Callable[..., Trial]) -> None:
+async def test_a_new_module_does_not_shadow_an_installed_one(trial: Callable[..., Trial]) -> None:
     found = await trial(PYTEST).verify({"iniconfig.py": "class IniConfig: ...\n"})
     assert found.verdict == "broken"
     assert "gate: shadowing" in found.rules
@@ -313,7 +313,7 @@ def unsandboxed(directory: Path) -> Iterator[SandboxProvider]:
     yield UnsandboxedProvider(directory / "jobs", path=os.environ["PATH"])
 
 
-async def test_where_paths_are_mapped_names_are_the_same_in_every_run(tmp_path: Path) -> None:
+async def test_test_names_do_not_depend_on_the_sandboxs_path(tmp_path: Path) -> None:
     """Node names a file that does not load by its whole path, which there is another one in every run."""
     with unsandboxed(tmp_path) as provider:
         subject = Trial(provider, {**NODE, "test/broken.test.js": "require('./nope')\n"}, expects_red=False)

@@ -81,7 +81,7 @@ async def test_tests_that_fail_as_it_is_are_broken(trial: Callable[..., Trial]) 
     assert found.verdict == "broken"
 
 
-async def test_whoever_is_to_write_tests_cannot_touch_the_code(trial: Callable[..., Trial]) -> None:
+async def test_a_job_that_writes_tests_cannot_change_sources(trial: Callable[..., Trial]) -> None:
     subject = trial(GUARDED, guarded=taken_back())
     found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
     assert found.verdict == "broken"

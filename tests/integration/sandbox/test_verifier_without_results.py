@@ -19,7 +19,7 @@ from tests.support.verifier_trial import (
 )
 
 
-async def test_a_reproduction_that_no_shell_takes_is_broken(trial: Callable[..., Trial]) -> None:
+async def test_an_invalid_reproduction_command_is_broken(trial: Callable[..., Trial]) -> None:
     for command in ("true " + "x" * 300_000, "true \0"):
         found = await trial(NO_TESTS).verify({"README.md": "x"}, command)
         assert found.verdict == "broken"
@@ -148,7 +148,7 @@ async def test_a_fixed_hang_counts_as_red_to_green(trial: Callable[..., Trial]) 
 KNOWN_GOOD = ("tests.test_money.TestMoney.test_twice", "tests.test_money.TestMoney.test_zero")
 
 
-async def test_of_a_suite_that_is_too_long_the_nearest_tests_are_run(trial: Callable[..., Trial]) -> None:
+async def test_an_overlong_suite_is_reduced_to_the_nearest_tests(trial: Callable[..., Trial]) -> None:
     slow = "import time, unittest\n\nclass S(unittest.TestCase):\n    def test_s(self):\n        time.sleep(60)\n"
     files = {**UNITTEST, "tests/test_aaa_slow.py": slow, "other/tests/__init__.py": "", "other/tests/test_far.py": slow}
     subject = trial({**files, "other/__init__.py": ""}, limits=TimeLimits(suite=12))
@@ -184,7 +184,7 @@ async def test_two_hundred_megabytes_of_output_are_harmless(trial: Callable[...,
     assert len(known.suite.model_dump_json()) < 20_000
 
 
-async def test_a_framework_that_is_not_installed_is_said(trial: Callable[..., Trial]) -> None:
+async def test_a_missing_framework_is_reported(trial: Callable[..., Trial]) -> None:
     subject = trial({"test_a.py": "def test_a():\n    pass\n"}, test="python3 -S -m pytest")
     known = await subject.verifier.baseline()
     assert "pytest is not installed in the sandbox" in known.brief

@@ -35,7 +35,7 @@ def before(player: CaseEndpoint) -> tuple[frozenset[str], frozenset[int]]:
     return alive()
 
 
-def test_there_are_enough_cases() -> None:
+def test_the_corpus_has_enough_cases() -> None:
     assert len(CASES) >= 200
 
 

@@ -256,7 +256,7 @@ WAYS_OUT: tuple[tuple[WireProtocol, dict[str, Any]], ...] = (
 
 
 @pytest.mark.parametrize(("wire", "fields"), WAYS_OUT)
-async def test_there_is_no_way_out_through_the_provider(
+async def test_the_provider_opens_no_route_out(
     case_runner: GatewayHarness, wire: WireProtocol, fields: dict[str, Any]
 ) -> None:
     """Its tools, its files and its fetching of addresses would be a network that the sandbox does not have."""
@@ -342,7 +342,7 @@ SENT: Mapping[WireProtocol, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_agents_really_send_is_let_through(case_runner: GatewayHarness, wire: WireProtocol) -> None:
+async def test_requests_that_real_agents_send_are_accepted(case_runner: GatewayHarness, wire: WireProtocol) -> None:
     case_runner.endpoint.script(answer("done"))
     response = await case_runner.ask(wire, stream=True, **SENT[wire])
     assert response.status_code == 200, response.text
@@ -351,7 +351,7 @@ async def test_what_agents_really_send_is_let_through(case_runner: GatewayHarnes
     assert request.body["model"] == "priced"
 
 
-def test_of_others_fields_only_the_harmless_are_passed_on() -> None:
+def test_unknown_request_fields_are_dropped() -> None:
     body = {"messages": [], "prompt_cache_key": "k", "model": "x", "stream": True, "plugins": ["web"], "user": None}
     arguments = arguments_of("chat", body, 9)
     assert arguments == {"messages": [], "max_tokens": 9, "extra_body": {"prompt_cache_key": "k"}}
@@ -376,7 +376,7 @@ async def test_at_the_cap_the_agent_is_told_to_stop(endpoint: OpenAIEndpoint, tm
         assert case_runner.ledger.totals().pending == 0
 
 
-async def test_a_model_that_writes_on_and_on_is_cut_off(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
+async def test_an_endless_answer_is_cut(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
     """The limit was sent; a provider that does not keep it is not let to spend on."""
     async with standing(endpoint, tmp_path) as case_runner:
         endpoint.script(answer("x" * 60_000, piece=500))
@@ -426,7 +426,7 @@ async def test_a_hundred_megabytes_are_refused_unread(case_runner: GatewayHarnes
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff\xfe"])
-async def test_what_is_no_request_is_refused(case_runner: GatewayHarness, raw: bytes) -> None:
+async def test_a_malformed_request_is_refused(case_runner: GatewayHarness, raw: bytes) -> None:
     response = await case_runner.client.post(PATHS["chat"], content=raw, headers={"authorization": f"Bearer {TOKEN}"})
     assert response.status_code == 400
 
@@ -448,7 +448,7 @@ async def test_hundreds_of_calls_at_once_are_sorted_out(endpoint: OpenAIEndpoint
         assert case_runner.ledger.totals().pending == 0
 
 
-async def test_who_stops_waiting_for_a_place_gives_it_back() -> None:
+async def test_a_cancelled_waiter_frees_its_slot() -> None:
     places = RequestSlots(GatewayLimits(at_once=1, waiting=1))
 
     async def take() -> None:

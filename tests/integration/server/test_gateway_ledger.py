@@ -109,7 +109,7 @@ FREE: Sequence[tuple[ModelErrorKind, str]] = (
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(("kind", "reason"), FREE)
-async def test_a_call_that_nobody_worked_on_costs_nothing(kind: ModelErrorKind, reason: str, *, stream: bool) -> None:
+async def test_a_call_refused_before_work_costs_nothing(kind: ModelErrorKind, reason: str, *, stream: bool) -> None:
     made = gateway(ScriptedRawCall((), failure(reason, kind)))
     with pytest.raises(RequestRefused):
         await call(made, stream=stream)
@@ -145,7 +145,7 @@ MESSAGES = (
 )
 
 
-async def test_what_was_told_before_the_end_is_not_the_end() -> None:
+async def test_usage_of_an_interrupted_stream_is_estimated() -> None:
     """Anthropic's first event has the prompt's tokens, and one of the answer's."""
     made = gateway(ScriptedRawCall(MESSAGES[:2], failure("connection_lost")))
     await call(made, "messages")
@@ -157,7 +157,7 @@ async def test_what_was_told_before_the_end_is_not_the_end() -> None:
     assert exchange.usage == Usage(prompt_tokens=90, completion_tokens=30, cost=480)
 
 
-async def test_what_is_written_to_a_cache_has_its_price() -> None:
+async def test_cache_writes_are_priced() -> None:
     usage = {"input_tokens": 10, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 50}
     start = StreamEvent("", {"type": "message_start", "message": {"usage": usage}})
     made = gateway(ScriptedRawCall((start, *MESSAGES[1:])))
@@ -189,7 +189,7 @@ class Gate:
         self._open.set()
 
 
-async def test_what_a_recipe_leaves_out_is_left_out() -> None:
+async def test_fields_that_a_recipe_drops_are_not_sent() -> None:
     """Its operator knows an agent that says more than is offered, and that works without."""
     passage = ScriptedRawCall()
     made = gateway(passage, leaves_out=("plugins",))
@@ -199,7 +199,7 @@ async def test_what_a_recipe_leaves_out_is_left_out() -> None:
         await call(made, plugins=["web"], models=["dearer"])
 
 
-async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:
+async def test_a_call_waits_for_money_that_others_reserved() -> None:
     """There is money for one worst case at a time, and for both calls as they turn out."""
     gate = Gate()
     passage = ScriptedRawCall(before=gate.pass_through)
@@ -215,7 +215,7 @@ async def test_who_finds_the_money_held_by_others_waits_for_them() -> None:
     assert (totals.calls, totals.pending, totals.cost) == (4, 0, 4 * COST)
 
 
-async def test_only_who_asks_while_none_is_open_is_refused() -> None:
+async def test_only_a_request_without_an_open_one_is_refused() -> None:
     made = gateway(ScriptedRawCall(), MemoryLedger(3_500))
     answers = await asyncio.gather(*(call(made) for _ in range(9)), return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, RequestRefused)]

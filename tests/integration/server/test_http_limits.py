@@ -26,13 +26,13 @@ async def told(request: Request) -> PlainTextResponse:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as door:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         app = Starlette(routes=[Route("/", told, methods=["GET", "POST"])])
         config = uvicorn.Config(app, http=ShortTimeouts, loop="uvloop", ws="none", lifespan="off", log_level="critical")
         server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([door],))
+        thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
-        yield door.getsockname()[1]
+        yield listener.getsockname()[1]
         server.should_exit = True
         thread.join(30)
 
@@ -79,7 +79,7 @@ def answer(link: socket.socket) -> bytes:
         (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", b"1;" + b"y" * 1_000 + b"\r\nz\r\n"),
     ],
 )
-def test_a_head_that_does_not_end_is_cut(port: int, head: bytes, more: bytes) -> None:
+def test_endless_response_headers_are_cut(port: int, head: bytes, more: bytes) -> None:
     with connection(port) as link:
         link.sendall(head)
         taken = sent(link, repeat(more, 64 * 1_024))
@@ -88,14 +88,14 @@ def test_a_head_that_does_not_end_is_cut(port: int, head: bytes, more: bytes) ->
         assert said == b"" or b" 431 " in said[:20] or b" 400 " in said[:20]
 
 
-def test_a_head_that_does_not_come_is_not_waited_for(port: int) -> None:
+def test_missing_response_headers_time_out(port: int) -> None:
     for begin in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n"):
         with connection(port) as link:
             link.sendall(begin)
             assert answer(link) == b""
 
 
-def test_a_head_that_comes_drop_by_drop_is_not_waited_for(port: int) -> None:
+def test_slow_response_headers_time_out(port: int) -> None:
     with connection(port) as link:
         link.settimeout(0.05)
         for character in b"GET / HTTP/1.1\r\nx: " + b"y" * 2_000:

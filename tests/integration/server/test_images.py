@@ -69,7 +69,7 @@ def mended() -> RecordedAnswers:
     )
 
 
-async def test_a_screenshot_beside_the_issue_comes_to_words_in_the_brief(terminal: Terminal) -> None:
+async def test_a_screenshot_of_the_issue_is_described_in_the_task(terminal: Terminal) -> None:
     order = terminal.order(mended(), images=True)
     harness, journal = terminal.harness(order), MemoryJournal()
     result = await harness.work(journal)

@@ -255,7 +255,7 @@ async def test_refused_parameters_are_left_out_from_then_on(endpoint: OpenAIEndp
     assert len(bodies) == 6
 
 
-async def test_a_complaint_that_stays_ends(endpoint: OpenAIEndpoint) -> None:
+async def test_a_repeated_problem_ends_the_job(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(*[error(400, "bad schema")] * 9)
     assert (await failure(model(endpoint), STRUCTURED)).reason == "bad_request"
     assert len(endpoint.requests) == 3
@@ -325,7 +325,7 @@ async def test_a_refused_key_is_found_before_anything_is_bought(locked: OpenAIEn
         ("qwen/qwen3-coder", "write openai/qwen/qwen3-coder."),
     ],
 )
-async def test_a_provider_that_litellm_does_not_know_is_no_name_for_another_endpoint(
+async def test_an_unknown_provider_is_not_sent_to_another_endpoint(
     endpoint: OpenAIEndpoint, name: str, hint: str
 ) -> None:
     asked = LiteLLMModel(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": "k"})

@@ -69,7 +69,7 @@ async def test_words_and_calls_arrive_with_what_they_cost(endpoint: OpenAIEndpoi
 
 
 @pytest.mark.parametrize("name", SAYS)
-async def test_a_call_without_a_word_and_a_word_without_a_call(endpoint: OpenAIEndpoint, name: str) -> None:
+async def test_calls_without_text_and_text_without_calls(endpoint: OpenAIEndpoint, name: str) -> None:
     endpoint.script(SAYS[name](tools=TOOLS), SAYS[name]("done"))
     first, second = [await model(endpoint, name).complete(ASK) for _ in range(2)]
     assert (first.content, len(first.tool_calls), first.finish_reason) == ("", 1, "tool_calls")
@@ -89,7 +89,9 @@ def _cuts() -> list[tuple[str, int, bool]]:
 
 
 @pytest.mark.parametrize(("name", "after", "polite"), _cuts())
-async def test_what_breaks_off_is_no_answer(endpoint: OpenAIEndpoint, name: str, after: int, polite: bool) -> None:
+async def test_an_interrupted_answer_is_not_an_answer(
+    endpoint: OpenAIEndpoint, name: str, after: int, polite: bool
+) -> None:
     whole = SAYS[name]("hello there", tools=TOOLS)
     found = await failure(endpoint, name, replace(whole, events=whole.events[:after]) if polite else cut(whole, after))
     assert (found.kind, found.reason in {"stream_cut", "bad_response"}) == ("retry", True)
@@ -142,7 +144,7 @@ async def test_faults_have_the_same_kinds_everywhere(
     assert found.retry_after == (float(reply.headers["retry-after"]) if "retry-after" in reply.headers else None)
 
 
-async def test_a_fault_in_the_middle_is_a_cut(endpoint: OpenAIEndpoint) -> None:
+async def test_a_fault_in_the_stream_is_an_interruption(endpoint: OpenAIEndpoint) -> None:
     whole, late = anthropic("hello there"), {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}
     found = await failure(endpoint, CLAUDE, replace(whole, events=(*whole.events[:4], late)))
     assert (found.kind, found.reason) == ("retry", "stream_cut")
@@ -152,12 +154,12 @@ async def test_a_fault_in_the_middle_is_a_cut(endpoint: OpenAIEndpoint) -> None:
     assert (await failure(endpoint, RESPONDING, Reply(events=(*begun, failed)))).kind == "retry"
 
 
-async def test_what_claude_refuses_is_said(endpoint: OpenAIEndpoint) -> None:
+async def test_a_refusal_by_claude_is_reported(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(anthropic("no", stop="refusal"))
     assert (await model(endpoint, CLAUDE).complete(ASK)).finish_reason == "content_filter"
 
 
-async def test_a_cache_is_paid_for_as_its_provider_does(endpoint: OpenAIEndpoint) -> None:
+async def test_cached_tokens_are_priced_as_by_the_provider(endpoint: OpenAIEndpoint) -> None:
     price = Price(input=3, output=15, cached=0.3, cache_write=3.75)
     usage = {"input_tokens": 20, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 40}
     endpoint.script(anthropic("hi", usage=usage), anthropic("hi", usage=usage), responses("hi"))
@@ -258,13 +260,13 @@ async def test_how_hard_to_think_is_said_in_each_protocol_s_words(endpoint: Open
     assert unknown["reasoning_effort"] == "medium"
 
 
-async def test_a_claude_that_no_list_knows_gets_no_word_of_openai_s(endpoint: OpenAIEndpoint) -> None:
+async def test_an_unknown_claude_model_gets_no_openai_parameters(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(anthropic("ok"))
     await metered(endpoint, "anthropic/claude-opus-4-1", "low").ask("a", ModelRequest(messages=HEAD))
     assert ("thinking" in endpoint.requests[0].body, "reasoning_effort" in endpoint.requests[0].body) == (True, False)
 
 
-async def test_what_claude_thought_goes_back_to_it_as_it_came(endpoint: OpenAIEndpoint) -> None:
+async def test_claudes_thinking_is_sent_back_unchanged(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(anthropic("so", tools=TOOLS, thinking="let me think"), anthropic("ok"), answer("ok"))
     asked = metered(endpoint, CLAUDE, "low")
     first = await asked.ask("turn.1", ModelRequest(messages=HEAD, tools=(BASH,)))
@@ -287,7 +289,7 @@ async def test_claude_does_not_think_over_calls_of_a_model_that_stood_in(endpoin
     assert "thinking" not in endpoint.requests[0].body
 
 
-async def test_a_model_that_does_not_reason_refuses_the_word(endpoint: OpenAIEndpoint) -> None:
+async def test_a_model_without_reasoning_refuses_the_option(endpoint: OpenAIEndpoint) -> None:
     with pytest.raises(ModelError) as caught:
         await model(endpoint, "openai/gpt-4o", reasoning="high").check()
     assert (caught.value.kind, caught.value.reason) == ("give_up", "no_reasoning")

@@ -191,7 +191,7 @@ def said_by(place: Path, given: dict[str, str], *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("words", [(), ("--role", "publisher")])
-def test_what_is_missing_is_told_before_anything_begins(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_missing_settings_are_listed_before_anything_starts(tmp_path: Path, words: tuple[str, ...]) -> None:
     code, said = said_by(tmp_path, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, *words)
     assert code == ExitCode.USAGE
     assert re.findall(r"AGENT_FIX_\w+", said)[-1] == "AGENT_FIX_MODEL"
@@ -199,7 +199,7 @@ def test_what_is_missing_is_told_before_anything_begins(tmp_path: Path, words: t
     assert not list((tmp_path).rglob("*.db"))
 
 
-def test_a_database_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_database_is_a_clear_error(tmp_path: Path) -> None:
     url = "postgresql://user:hunter2hunter2@127.0.0.1:1/name?connect_timeout=3"
     code, said = said_by(tmp_path, environment(tmp_path, "http://127.0.0.1:1", DATABASE_URL=url))
     assert code == ExitCode.OUTPUT
@@ -208,7 +208,7 @@ def test_a_database_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "github").mkdir()
     with serving(tmp_path) as running:
         port = running.address.rpartition(":")[2]
@@ -217,7 +217,7 @@ def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         assert f"Port {port} of 127.0.0.1 is in use" in said
 
 
-def test_a_role_started_by_hand_lets_go_of_what_it_may_not_hold(tmp_path: Path) -> None:
+def test_a_role_drops_secrets_it_may_not_hold(tmp_path: Path) -> None:
     given = environment(tmp_path / "state", "http://127.0.0.1:1")
     (tmp_path / "state").mkdir()
     process = subprocess.Popen([*PROGRAM, "--role", "worker"], env=given, stderr=subprocess.PIPE, text=True)

@@ -153,7 +153,7 @@ def sessions() -> list[int]:
     return found
 
 
-async def test_a_second_signal_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     supervisor = Supervisor([waiter(diary, "worker", last_word="pass")], tmp_path, Backoff(grace=10_000.0))
     supervising = asyncio.create_task(supervisor.supervise())

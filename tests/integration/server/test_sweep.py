@@ -127,7 +127,7 @@ def test_open_pull_requests_and_the_days_money_are_caps(beside: ServerMachine) -
     assert len(beside.jobs()) == 1
 
 
-def test_to_look_takes_nothing(beside: ServerMachine) -> None:
+def test_inspecting_changes_nothing(beside: ServerMachine) -> None:
     issue = beside.issue("Only looked at", LABEL)
     found: dict[str, Any] = json.loads(beside.sweep("--dry-run", "--json"))
     assert found["issues"] == [issue.number]

@@ -179,7 +179,7 @@ async def test_a_drained_worker_gives_everything_back(background: BackgroundWork
     assert background.processes[1].claim.resumed
 
 
-async def test_a_database_that_is_away_is_waited_for(background: BackgroundWorker) -> None:
+async def test_an_unreachable_database_is_retried(background: BackgroundWorker) -> None:
     background.admit("a", 1)
     away = [True, True, True]
 

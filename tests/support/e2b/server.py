@@ -248,7 +248,7 @@ def local_e2b(place: Path) -> Iterator[LocalE2B]:
     place.mkdir(parents=True, exist_ok=True)
     server = LocalE2B(place)
     try:
-        with listening() as door, serving(server.app(), door) as address:
+        with listening() as listener, serving(server.app(), listener) as address:
             server.account = E2BAccount(KEY, api=address, sandboxes=address)
             try:
                 yield server

@@ -254,11 +254,11 @@ def emulated_github(receiver: str | None = None) -> Iterator[EmulatedGitHub]:
     memory = Memory(dict(APP), (Token(_token(login), login) for login in people))
     relay = Relay(memory, SECRET, INSTALLATION)
     relay.receiver = receiver
-    with tempfile.TemporaryDirectory(prefix="agent-fix-emulate-") as directory, listening() as door:
-        site, place = address_of(door), Path(directory)
+    with tempfile.TemporaryDirectory(prefix="agent-fix-emulate-") as directory, listening() as listener:
+        site, place = address_of(listener), Path(directory)
         with emulate(found, seed(site, people), site, place) as address:
             front = Front(memory, relay, address, site, f"Bearer {_token(OWNER)}-itself")
-            with serving(front.app, door, lifespan="on"):
+            with serving(front.app, listener, lifespan="on"):
                 github = EmulatedGitHub(site, front, address, place)
                 try:
                     yield github

@@ -47,7 +47,7 @@ class EmulatedRepository:
     forge: GitHubForge
 
     @property
-    def door(self) -> RepositoryApi:
+    def repository_api(self) -> RepositoryApi:
         return RepositoryApi(self.app, self.github.installation_id, repository_id(self.repository))
 
     def commit(self, text: str, base: str = "") -> str:

@@ -62,7 +62,7 @@ class FakeGitHubSetup:
             sleep=sleep or self.sleep,
         )
 
-    def door(self, app: AppConnection) -> RepositoryApi:
+    def api(self, app: AppConnection) -> RepositoryApi:
         return RepositoryApi(app, self.installation.id, self.repository)
 
 
@@ -78,5 +78,5 @@ def make_fake_github(directory: Path) -> FakeGitHubSetup:
 @contextmanager
 def served(github: FakeGitHub) -> Iterator[str]:
     """The fake on a loopback port, for programs that need one; its address."""
-    with listening() as door, serving(github, door) as address:
+    with listening() as listener, serving(github, listener) as address:
         yield address

@@ -28,12 +28,12 @@ def job(**told: Any) -> Job:
 
 
 def test_external_agent_handles_changes(settings: Settings) -> None:
-    guest = external_agent(job(), settings)
-    assert guest is not None
-    with closing(guest):
-        assert guest.recipe.name == "kilo"
-        assert guest.socket.parent.is_dir()
-    assert not guest.socket.parent.exists()
+    agent = external_agent(job(), settings)
+    assert agent is not None
+    with closing(agent):
+        assert agent.recipe.name == "kilo"
+        assert agent.socket.parent.is_dir()
+    assert not agent.socket.parent.exists()
 
 
 @pytest.mark.parametrize("told", [{"runner": "native"}, {"aim": "ask"}])

@@ -1,4 +1,4 @@
-"""A draft in its house's style: the template stays the people's, what we know is filled in, the rest is appended."""
+"""The repository's pull request template is kept, known fields are filled in, and the rest is appended."""
 
 import re
 from typing import Any

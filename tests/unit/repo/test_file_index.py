@@ -110,7 +110,7 @@ def test_features_are_the_same_packed_and_unpacked(path: str) -> None:
 
 
 @pytest.mark.parametrize("record", [b"", b"x", pack(features_of("a.py", FILES["a.py"]))[:-1]])
-def test_what_was_not_packed_here_is_refused(record: bytes) -> None:
+def test_an_archive_from_elsewhere_is_refused(record: bytes) -> None:
     with pytest.raises(ValueError):
         unpack(record)
 

@@ -60,7 +60,7 @@ def test_a_budget_too_small_for_a_piece_leaves_it_out() -> None:
     assert told({"AGENTS.md": b"x" * 10_000}, budget_tokens=0) == []
 
 
-def test_what_fits_is_whole_and_the_next_is_cut() -> None:
+def test_text_is_cut_at_the_limit() -> None:
     first, second = told({"AGENTS.md": b"a" * 400, "CLAUDE.md": b"b\n" * 1_000}, budget_tokens=200)
     assert first.text == "a" * 400
     assert second.text.endswith("1,999 characters in all]")
@@ -89,11 +89,11 @@ Be kind.
 """
 
 
-def test_of_what_is_written_for_people_code_and_tests_remain() -> None:
+def test_rules_are_reduced_to_code_and_tests() -> None:
     assert told({"CONTRIBUTING.md": CONTRIBUTING}) == [("CONTRIBUTING.md", "# Running the tests\nUse `make check`.")]
 
 
-def test_of_a_long_file_what_concerns_tests_comes_first() -> None:
+def test_sections_about_tests_come_first_in_a_long_file() -> None:
     long = b"# Architecture\n\n" + b"It has layers.\n\n" * 100 + b"# Tests\n\nRun `make check`.\n"
     (only,) = told({"AGENTS.md": long}, budget_tokens=100)
     assert "Run `make check`." in only.text

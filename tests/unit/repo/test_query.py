@@ -139,7 +139,7 @@ def test_long_texts_are_read_at_both_ends() -> None:
     assert {"first_name", "last_name"} <= names
 
 
-def test_what_reporters_say_of_their_machine_is_no_word_of_the_issue() -> None:
+def test_system_information_is_not_searched_for() -> None:
     machine = "- OS: Ubuntu\nPython version: 3.11\n\nnumpy 1.2.3\ncoverage==7.1.0\nsix   1.16.0\n"
     body = f"It rounds wrongly.\n{machine}\nThat is all.\n"
     found = parse(f"Rounding\n{body}").weights

@@ -54,7 +54,7 @@ def test_words_of_the_text_find_the_file_that_is_about_them() -> None:
         ('It fails\n  File "/x/shop/tax.py", line 3, in f', "src/shop/tax.py", "it appears in a traceback"),
     ],
 )
-def test_what_the_text_points_at_comes_first(text: str, path: str, reason: str) -> None:
+def test_files_named_in_the_text_come_first(text: str, path: str, reason: str) -> None:
     best = first(text)
     assert best.path == path
     assert any(each.startswith(reason) for each in best.reasons)

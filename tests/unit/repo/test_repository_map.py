@@ -86,7 +86,7 @@ def test_a_large_repository_shows_its_fullest_folders() -> None:
     assert "big/ (50 python)" in text
 
 
-def test_of_a_plan_its_files_are_outlined_and_what_is_likely_beside_them() -> None:
+def test_the_map_after_a_plan_shows_its_files_and_neighbours() -> None:
     survey = RepositorySurvey(MemoryTree(FILES), TEXT, cache=None)
     lines = survey.outline(["shop/money.py", "tests/test_cart.py", "nowhere.py"], 200).splitlines()
     assert lines == [

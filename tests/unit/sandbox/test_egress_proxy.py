@@ -481,7 +481,7 @@ def test_entries_that_name_no_public_host_are_no_rules(entry: str) -> None:
         parse_rule(entry)
 
 
-def test_what_each_kind_of_entry_allows() -> None:
+def test_each_kind_of_entry_allows_its_hosts() -> None:
     allowed = AllowList(
         ["Example.com", "*.example.org", "other.test:8080", "https://index.corp.test:8443", "http://10.0.0.5"]
     )

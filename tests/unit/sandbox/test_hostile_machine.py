@@ -79,7 +79,7 @@ def line(kind: bytes, content: bytes) -> bytes:
     return kind + base64.b64encode(content) + b"\n"
 
 
-async def test_what_is_well_said_is_understood_in_any_pieces() -> None:
+async def test_frames_are_parsed_however_they_are_split() -> None:
     whole = line(b"o", b"one\n") + line(b"e", b"two\n") + ending(code=7, dropped=3)
     for size in (1, 5, len(whole)):
         heard: list[bytes] = []
@@ -120,7 +120,7 @@ async def test_what_is_well_said_is_understood_in_any_pieces() -> None:
         b"o" + b"A" * (MAX_LINE_LENGTH + 4) + b"\n",
     ],
 )
-async def test_what_must_not_be_said_is_an_error(said: bytes) -> None:
+async def test_a_forbidden_frame_is_an_error(said: bytes) -> None:
     with pytest.raises(SandboxError, match="sent an invalid message"):
         await execution(line(b"o", b"before"), said, ending()).carry_out()
 

@@ -46,7 +46,7 @@ def test_a_use_counts(layers: dict[str, Path], tmp_path: Path) -> None:
     assert left(tmp_path) == {"old"}
 
 
-def test_what_is_in_use_stays_until_the_last_lease_is_closed(layers: dict[str, Path], tmp_path: Path) -> None:
+def test_a_layer_in_use_stays_until_its_last_lease_ends(layers: dict[str, Path], tmp_path: Path) -> None:
     leases = [take_lease(layers["middle.job"]) for _ in range(2)]
     for lease in leases:
         assert prune(tmp_path, 0) == (2 if lease is leases[0] else 0)

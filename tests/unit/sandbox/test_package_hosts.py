@@ -224,7 +224,7 @@ KNOCK = (
 )
 
 
-async def test_where_an_index_keeps_its_crates_is_read_from_the_index(machine: Machine) -> None:
+async def test_a_cargo_indexs_download_host_is_read_from_its_config(machine: Machine) -> None:
     body = json.dumps({"dl": "https://crates.example.org/api/{crate}"}).encode()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

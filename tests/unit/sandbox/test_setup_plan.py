@@ -110,7 +110,7 @@ async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tm
         {"examples/web/package.json": '{"dependencies": {"a": "1"}}', "docs/requirements.txt": "sphinx"},
     ],
 )
-async def test_what_needs_nothing_gets_nothing_and_nobody_is_asked(files: dict[str, str]) -> None:
+async def test_a_project_without_dependencies_needs_no_setup(files: dict[str, str]) -> None:
     clients = Clients()
     assert await plan(files, clients=clients) == SetupPlan()
     assert clients.asked == 0
@@ -194,7 +194,7 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         ({"Pipfile": '[packages]\nsix = "*"\n[dev-packages]\npytest = "~=8.0"\n'}, "six 'pytest~=8.0'"),
     ],
 )
-async def test_where_python_projects_say_what_their_tests_need(files: dict[str, str], expected: str | None) -> None:
+async def test_test_dependencies_of_python_projects_are_found(files: dict[str, str], expected: str | None) -> None:
     found = await installs(files)
     assert found == expected if expected else found == "'six>=1; python_version > '\"'\"'3'\"'\"''"
 
@@ -204,7 +204,7 @@ async def test_test_requirements_are_preferred_to_all_of_development() -> None:
     assert await installs({"pyproject.toml": pyproject, "requirements-dev.txt": "mypy"}) == "-e . pytest"
 
 
-async def test_what_looks_like_an_option_is_no_requirement() -> None:
+async def test_an_option_is_not_a_requirement() -> None:
     pyproject = (
         BUILD + '[dependency-groups]\ntest = ["--index-url=https://evil.test", "-e /etc", "six; echo hi", "$(id)"]\n'
     )
@@ -481,7 +481,7 @@ async def test_a_further_index_with_credentials_is_told() -> None:
     assert (await plan({"requirements.txt": "six"}, clients=clients)).notes == ("another index is left out",)
 
 
-async def test_what_a_client_needs_from_this_machine_is_shown() -> None:
+async def test_certificates_and_proxies_of_this_machine_are_shown_to_clients() -> None:
     clients = Clients(PackageClients(directories=(Path("/srv/wheels"),)))
     assert (await plan({"requirements.txt": "six"}, clients=clients)).readable == ("/srv/wheels",)
 
@@ -535,7 +535,7 @@ async def test_configured_commands_count_every_file() -> None:
         ({"Makefile": ""}, ["make"], False),
     ],
 )
-async def test_what_one_repositorys_code_prepared_is_not_used_by_another(
+async def test_a_setup_that_ran_one_repositorys_code_is_not_shared(
     files: dict[str, str], commands: list[str] | None, *, shared: bool
 ) -> None:
     """Whoever copies the manifests of another repository must not get to prepare its environment."""
@@ -561,7 +561,7 @@ SCRIPTS = '{"dependencies": {"a": "1"}, "scripts": {"prepare": "node build.js"}}
         ({"Makefile": "all:"}, ["make"], True),
     ],
 )
-async def test_what_code_of_one_commit_prepared_is_not_used_by_another(
+async def test_a_setup_that_ran_one_commits_code_is_not_shared(
     files: dict[str, str], commands: list[str] | None, *, executed: bool
 ) -> None:
     """A branch that leaves the manifests alone must not get to prepare the environment of the default branch."""
@@ -654,7 +654,7 @@ async def test_a_candidate_decides_what_is_installed() -> None:
     assert install_of(commands).startswith(f"{UV}-r dev.txt -e '.[a,b]' six || ")
 
 
-async def test_of_several_requirement_files_for_tests_the_plainest_is_taken() -> None:
+async def test_the_plainest_of_several_test_requirement_files_is_taken() -> None:
     files = {"setup.py": "setup(", **{f"requirements/tests{name}.txt": "six" for name in ("", "-min", "-dev")}}
     assert await installs(files) == "-e . -r requirements/tests.txt"
 

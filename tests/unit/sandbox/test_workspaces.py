@@ -63,7 +63,7 @@ async def test_a_fresh_one_is_filled_once(tmp_path: Path) -> None:
     await sandbox.destroy()
 
 
-async def test_what_the_set_up_puts_into_the_tree_is_no_change(tmp_path: Path) -> None:
+async def test_files_created_by_setup_are_not_part_of_the_change(tmp_path: Path) -> None:
     provider = BubblewrapProvider(tmp_path / "sandboxes", caches=tmp_path / "caches")
 
     async def setup() -> SetupPlan:

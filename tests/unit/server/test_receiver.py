@@ -27,7 +27,7 @@ BODY = made.encode(made.label_added())
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[ReceiverClient]:
+async def endpoint(tmp_path: Path) -> AsyncIterator[ReceiverClient]:
     async with receiver_client(tmp_path) as made_ready:
         yield made_ready
 
@@ -36,46 +36,48 @@ def said(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["status"]
 
 
-async def test_a_signed_delivery_is_stored_and_then_answered(door: ReceiverClient) -> None:
-    assert said(await door.post(BODY)) == (202, "stored")
-    (found,) = door.stored()
+async def test_a_signed_delivery_is_stored_and_then_answered(endpoint: ReceiverClient) -> None:
+    assert said(await endpoint.post(BODY)) == (202, "stored")
+    (found,) = endpoint.stored()
     assert (found.id, found.event, found.body) == ("d-1", "issues", BODY)
 
 
-async def test_the_same_again_is_answered_the_same_way_and_stored_once(door: ReceiverClient) -> None:
-    answers = [said(await door.post(BODY, delivery=ident)) for ident in ("d-1", "d-1", "d-2")]
+async def test_the_same_again_is_answered_the_same_way_and_stored_once(endpoint: ReceiverClient) -> None:
+    answers = [said(await endpoint.post(BODY, delivery=ident)) for ident in ("d-1", "d-1", "d-2")]
     assert answers == [(202, "stored"), (202, "duplicate"), (202, "duplicate")]
-    assert len(door.stored()) == 1
+    assert len(endpoint.stored()) == 1
 
 
-async def test_a_hundred_at_once_are_one(door: ReceiverClient) -> None:
-    answers = await asyncio.gather(*(door.post(BODY, delivery=f"d-{number % 2}") for number in range(100)))
+async def test_a_hundred_at_once_are_one(endpoint: ReceiverClient) -> None:
+    answers = await asyncio.gather(*(endpoint.post(BODY, delivery=f"d-{number % 2}") for number in range(100)))
     assert {answer.status_code for answer in answers} == {202}
     assert [said(answer)[1] for answer in answers].count("stored") == 1
-    assert len(door.stored()) == 1
+    assert len(endpoint.stored()) == 1
 
 
 async def test_posts_wait_while_another_writer_holds_the_database_and_none_is_answered_before_it_is_stored(
-    door: ReceiverClient,
+    endpoint: ReceiverClient,
 ) -> None:
     bodies = {f"d-{number}": made.encode(made.label_added(f"label {number}")) for number in range(100)}
-    with door.inbox.engine.connect() as other:
+    with endpoint.inbox.engine.connect() as other:
         other.exec_driver_sql("BEGIN IMMEDIATE")
-        posts = [asyncio.create_task(door.post(body, delivery=ident)) for ident, body in bodies.items()]
+        posts = [asyncio.create_task(endpoint.post(body, delivery=ident)) for ident, body in bodies.items()]
         done, _ = await asyncio.wait(posts, timeout=0.5)
         assert not done
-        assert (await door.client.get("/healthz")).status_code == 200
+        assert (await endpoint.client.get("/healthz")).status_code == 200
         other.rollback()
     answers = await asyncio.gather(*posts)
     assert [said(answer) for answer in answers] == [(202, "stored")] * len(bodies)
-    assert {found.id: found.body for found in door.stored()} == bodies
+    assert {found.id: found.body for found in endpoint.stored()} == bodies
 
 
-async def test_an_id_that_comes_again_with_another_body_is_refused_and_the_first_stays(door: ReceiverClient) -> None:
+async def test_an_id_repeated_with_another_body_is_refused_and_the_first_stays(
+    endpoint: ReceiverClient,
+) -> None:
     other = made.encode(made.label_added("other"))
-    assert said(await door.post(BODY)) == (202, "stored")
-    assert said(await door.post(other)) == (409, "conflict")
-    assert [found.body for found in door.stored()] == [BODY]
+    assert said(await endpoint.post(BODY)) == (202, "stored")
+    assert said(await endpoint.post(other)) == (409, "conflict")
+    assert [found.body for found in endpoint.stored()] == [BODY]
 
 
 @pytest.mark.parametrize(
@@ -89,28 +91,28 @@ async def test_an_id_that_comes_again_with_another_body_is_refused_and_the_first
         ("issue_comment", {**made.comment("/agent fix"), "action": "edited"}, "ignored_edited"),
     ],
 )
-async def test_what_is_no_event_of_ours_is_counted_and_let_go(
-    door: ReceiverClient, event: str, payload: dict[str, object], answer: str
+async def test_unknown_events_are_counted_and_dropped(
+    endpoint: ReceiverClient, event: str, payload: dict[str, object], answer: str
 ) -> None:
     for _ in range(2):
-        assert said(await door.post(made.encode(payload), event=event)) == (202, answer)
-    assert door.app.state.counts == {answer: 2}
-    assert door.untouched
+        assert said(await endpoint.post(made.encode(payload), event=event)) == (202, answer)
+    assert endpoint.app.state.counts == {answer: 2}
+    assert endpoint.untouched
 
 
 async def test_two_secrets_are_right_while_they_are_being_changed(tmp_path: Path) -> None:
-    async with receiver_client(tmp_path, secrets=("new", "old")) as door:
+    async with receiver_client(tmp_path, secrets=("new", "old")) as endpoint:
         for number, (secret, status) in enumerate([("new", 202), ("old", 202), ("older", 401), ("new,old", 401)]):
             body = made.encode(made.label_added(f"label {number}"))
-            answer = await door.post(body, delivery=f"d-{number}", x_hub_signature_256=made.sign(body, secret))
+            answer = await endpoint.post(body, delivery=f"d-{number}", x_hub_signature_256=made.sign(body, secret))
             assert answer.status_code == status
 
 
-async def test_what_cannot_be_stored_is_refused_until_it_can(tmp_path: Path) -> None:
+async def test_a_delivery_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     """Nothing was seen until it is committed: the redelivery under the same id is stored."""
-    async with receiver_client(tmp_path, disk=FullDisk) as door:
-        inbox = FullDisk(door.inbox)
-        app = receiver([made.SECRET], inbox, door.clock)
+    async with receiver_client(tmp_path, disk=FullDisk) as endpoint:
+        inbox = FullDisk(endpoint.inbox)
+        app = receiver([made.SECRET], inbox, endpoint.clock)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver.invalid") as client:
             answer = await client.post("/webhook", content=BODY, headers=made.headers(BODY))
             assert said(answer) == (503, "not_stored")
@@ -119,72 +121,72 @@ async def test_what_cannot_be_stored_is_refused_until_it_can(tmp_path: Path) -> 
             assert (await client.get("/healthz")).status_code == 200
             inbox.full = False
             assert said(await client.post("/webhook", content=BODY, headers=made.headers(BODY))) == (202, "stored")
-        assert [found.id for found in door.stored()] == ["d-1"]
+        assert [found.id for found in endpoint.stored()] == ["d-1"]
 
 
-async def test_a_form_is_read_when_it_was_signed_as_it_came(door: ReceiverClient) -> None:
+async def test_a_form_is_read_when_it_was_signed_as_it_came(endpoint: ReceiverClient) -> None:
     form = b"payload=" + quote_plus(BODY).encode()
     kind = "application/x-www-form-urlencoded"
-    assert said(await door.post(form, content_type=kind)) == (202, "stored")
-    assert door.stored()[0].body == BODY
-    unsigned = await door.post(form, content_type=kind, x_hub_signature_256=made.sign(BODY))
+    assert said(await endpoint.post(form, content_type=kind)) == (202, "stored")
+    assert endpoint.stored()[0].body == BODY
+    unsigned = await endpoint.post(form, content_type=kind, x_hub_signature_256=made.sign(BODY))
     assert said(unsigned) == (415, "unsigned_form")
 
 
-async def test_a_form_and_its_json_are_the_same_delivery(door: ReceiverClient) -> None:
+async def test_a_form_and_its_json_are_the_same_delivery(endpoint: ReceiverClient) -> None:
     form = b"payload=" + quote_plus(BODY).encode()
-    assert said(await door.post(BODY)) == (202, "stored")
-    again = await door.post(form, delivery="d-2", content_type="application/x-www-form-urlencoded")
+    assert said(await endpoint.post(BODY)) == (202, "stored")
+    again = await endpoint.post(form, delivery="d-2", content_type="application/x-www-form-urlencoded")
     assert said(again) == (202, "duplicate")
 
 
-async def test_readiness_tells_what_waits_and_for_how_long(door: ReceiverClient) -> None:
-    assert (await door.client.get("/readyz")).json() == {
+async def test_readiness_tells_what_waits_and_for_how_long(endpoint: ReceiverClient) -> None:
+    assert (await endpoint.client.get("/readyz")).json() == {
         "status": "ready",
         "database": "writable",
         "undone": 0,
         "oldest_undone_seconds": 0.0,
         "given_up": 0,
     }
-    await door.post(BODY)
-    door.clock.passes(timedelta(minutes=1))
-    answer = await door.client.get("/readyz")
+    await endpoint.post(BODY)
+    endpoint.clock.passes(timedelta(minutes=1))
+    answer = await endpoint.client.get("/readyz")
     assert (answer.status_code, answer.json()["undone"], answer.json()["oldest_undone_seconds"]) == (200, 1, 60.0)
-    door.clock.passes(LATE)
-    answer = await door.client.get("/readyz")
+    endpoint.clock.passes(LATE)
+    answer = await endpoint.client.get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "late")
 
 
 async def test_readiness_asks_the_database_once_a_second_at_most(tmp_path: Path) -> None:
-    async with receiver_client(tmp_path) as door:
-        disk = FullDisk(door.inbox)
-        app = receiver([made.SECRET], disk, door.clock)
+    async with receiver_client(tmp_path) as endpoint:
+        disk = FullDisk(endpoint.inbox)
+        app = receiver([made.SECRET], disk, endpoint.clock)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://receiver.invalid") as client:
             assert (await client.get("/readyz")).status_code == 503
             disk.full = False
             assert (await client.get("/readyz")).status_code == 503
-            door.clock.passes(timedelta(seconds=1))
+            endpoint.clock.passes(timedelta(seconds=1))
             assert (await client.get("/readyz")).status_code == 200
 
 
-async def test_the_published_payloads_are_all_accepted_and_start_nothing(door: ReceiverClient) -> None:
+async def test_the_published_payloads_are_all_accepted_and_start_nothing(endpoint: ReceiverClient) -> None:
     answers = []
     for number, (event, payload) in enumerate(published()):
         body = made.encode({"installation": {"id": 1}, **payload})
-        answers.append((await door.post(body, event=event, delivery=f"d-{number}")).status_code)
+        answers.append((await endpoint.post(body, event=event, delivery=f"d-{number}")).status_code)
     assert answers == [202] * COUNT
-    counts = door.app.state.counts
+    counts = endpoint.app.state.counts
     assert counts["stored"] + counts["duplicate"] == 46
     assert counts["ignored_malformed"] == 0
 
 
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/webhook/", "/", "/metrics"])
-async def test_nothing_else_is_served(door: ReceiverClient, path: str) -> None:
-    assert (await door.client.get(path)).status_code == 404
+async def test_nothing_else_is_served(endpoint: ReceiverClient, path: str) -> None:
+    assert (await endpoint.client.get(path)).status_code == 404
 
 
-async def test_a_webhook_is_posted(door: ReceiverClient) -> None:
-    assert (await door.client.get("/webhook")).status_code == 405
+async def test_a_webhook_is_posted(endpoint: ReceiverClient) -> None:
+    assert (await endpoint.client.get("/webhook")).status_code == 405
 
 
 def serve(place: Path) -> tuple[subprocess.Popen[bytes], int]:
@@ -207,7 +209,7 @@ def test_the_receiver_holds_no_library_that_is_not_its_own() -> None:
     assert not {"litellm", "openai", "dbos", "githubkit", "git", "jwt", "httpx", "e2b", "tree_sitter"} & set(loaded)
 
 
-def test_what_was_acknowledged_survives_the_death_of_the_receiver(tmp_path: Path) -> None:
+def test_an_acknowledged_delivery_survives_a_kill_of_the_receiver(tmp_path: Path) -> None:
     """Over a real socket: acknowledge, kill -9 in the middle of a burst, look; then serve again and redeliver."""
     bodies = {f"d-{number}": made.encode(made.label_added(f"label {number}")) for number in range(60)}
     acknowledged = asyncio.run(burst(tmp_path, bodies, kill_after=20))

@@ -221,7 +221,7 @@ async def test_other_sites_cannot_send_the_form(here: Setting) -> None:
         {"address": "https://host/?x=1"},
     ],
 )
-async def test_what_cannot_be_is_said_and_the_form_keeps_the_rest(here: Setting, changes: dict[str, str]) -> None:
+async def test_an_invalid_form_shows_the_error_and_keeps_its_values(here: Setting, changes: dict[str, str]) -> None:
     await here.enter()
     answer = await here.confirm(**changes)
     assert answer.status_code == 400
@@ -280,7 +280,7 @@ async def test_a_refusal_is_one_of_the_forges_errors(status: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["", "../../user", "a b", "x" * 500])
-async def test_what_is_no_code_is_not_sent(code: str) -> None:
+async def test_a_malformed_code_is_not_sent_to_github(code: str) -> None:
     asked: list[tuple[str, str]] = []
     with pytest.raises(AgentFixError):
         await exchange(HOST, code, transport=github(JSONResponse({}, 201), asked))
@@ -290,7 +290,7 @@ async def test_what_is_no_code_is_not_sent(code: str) -> None:
 @pytest.mark.parametrize(
     ("address", "public"), [("https://h.example", "https://h.example"), ("https://h.example/c", None), ("", None)]
 )
-def test_what_is_kept_is_what_serve_reads(tmp_path: Path, address: str, public: str | None) -> None:
+def test_serve_reads_the_stored_setup(tmp_path: Path, address: str, public: str | None) -> None:
     ghe = {"HOME": str(tmp_path), "AGENT_FIX_GITHUB_URL": "https://ghe.example.org"}
     keep(settings_from(ghe, tmp_path), NewAppResponse.model_validate(new_app(webhook_secret=None)), address)
     names = [f"AGENT_FIX_{name}" for name in ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL")]

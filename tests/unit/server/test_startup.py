@@ -68,9 +68,9 @@ def test_a_state_directory_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_port_is_opened_or_it_is_said_why_not() -> None:
-    with listen("127.0.0.1", 0) as door:
-        port = door.getsockname()[1]
-        assert address_of(door) == f"http://127.0.0.1:{port}"
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert address_of(listener) == f"http://127.0.0.1:{port}"
         with pytest.raises(AgentFixError) as error:
             listen("127.0.0.1", port)
         assert f"Port {port} of 127.0.0.1 is in use by another program." in error.value.message
@@ -83,11 +83,11 @@ def test_a_port_is_opened_or_it_is_said_why_not() -> None:
 @pytest.mark.skipif(not socket.has_ipv6, reason="NOT TESTED: this machine has no IPv6")
 def test_an_ipv6_address_is_written_in_brackets() -> None:
     try:
-        door = listen("::1", 0)
+        listener = listen("::1", 0)
     except AgentFixError:
         pytest.skip("NOT TESTED: this machine has no IPv6 loopback")
-    with door:
-        assert address_of(door).startswith("http://[::1]:")
+    with listener:
+        assert address_of(listener).startswith("http://[::1]:")
 
 
 def test_the_summary_says_everything_but_secrets(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_a_log_is_followed_to_the_jobs_end(here: WebClient) -> None:
     assert len(await told(following, "seed13", last_event_id=str(seq))) == 7
 
 
-async def test_what_is_said_while_one_listens_arrives_and_the_end_ends_it(here: WebClient) -> None:
+async def test_subscribers_get_every_message_until_the_end(here: WebClient) -> None:
     store = here.receiving.files.store
     following = LogStreams(JobOverview(here.engine, here.clock), pause=0.01)
     listening = asyncio.create_task(told(following, "seed22"))

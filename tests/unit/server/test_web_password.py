@@ -50,7 +50,7 @@ async def test_nothing_is_shown_without_the_password(here: WebClient, path: str)
 
 
 @pytest.mark.parametrize("path", PUBLIC)
-async def test_what_pages_are_drawn_with_needs_no_password(here: WebClient, path: str) -> None:
+async def test_static_files_need_no_password(here: WebClient, path: str) -> None:
     assert (await here.stranger.get(path)).status_code == 200
 
 
@@ -92,7 +92,7 @@ async def test_a_wrong_basic_password_is_not_taken(here: WebClient, wrong: dict[
     assert (await here.stranger.get("/", headers=wrong)).status_code == 401
 
 
-async def test_who_fails_too_often_is_not_listened_to_for_a_while(here: WebClient) -> None:
+async def test_too_many_failed_sign_ins_are_blocked_for_a_while(here: WebClient) -> None:
     for _ in range(MAX_FAILURES):
         assert (await here.stranger.get("/", headers=basic("guess"))).status_code == 401
     refused = await here.stranger.get("/", headers=basic(TOKEN))

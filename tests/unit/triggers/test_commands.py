@@ -41,7 +41,7 @@ def test_every_verb_by_every_address(verb: str, address: str) -> None:
         ("/agent --model openai/gpt-5", AgentCommand(verb="fix", options=CommandOptions(model="openai/gpt-5"))),
     ],
 )
-def test_what_is_meant(text: str, command: AgentCommand) -> None:
+def test_near_misses_are_suggested(text: str, command: AgentCommand) -> None:
     assert understood(text) == command
 
 
@@ -94,7 +94,7 @@ def test_the_text_goes_on_below_the_line_and_what_stands_above_is_not_part_of_it
         "| a |\n|---|\n| /agent fix |",
     ],
 )
-def test_what_is_not_addressed_to_the_bot(text: str) -> None:
+def test_comments_not_addressed_to_the_bot(text: str) -> None:
     assert parse(text) is None
 
 
@@ -194,7 +194,7 @@ def test_more_money_is_for_a_paused_job() -> None:
         ("forget 0", "`/agent forget` needs the number"),
     ],
 )
-def test_what_cannot_be_done_is_said(line: str, problem: str) -> None:
+def test_an_impossible_request_is_an_error(line: str, problem: str) -> None:
     command = understood(f"/agent {line}")
     assert command.verb == "help"
     assert command.problem.startswith(problem)
@@ -303,7 +303,7 @@ def test_a_fenced_comment_asks_nothing(text: str) -> None:
 
 
 @given(st.sampled_from(VERBS), st.text(alphabet="abc xyz", max_size=30))
-def test_what_was_understood_means_the_same_when_it_is_written_again(verb: str, words: str) -> None:
+def test_a_parsed_command_written_again_means_the_same(verb: str, words: str) -> None:
     first = understood(f"/agent {verb} {words}")
     if first.verb in {"help", "forget"}:
         return
@@ -350,7 +350,7 @@ def test_a_path_is_allowed_with_what_is_wanted_after_it() -> None:
         (".git/config", "which is always protected"),
     ],
 )
-def test_what_nobody_can_allow(path: str, problem: str) -> None:
+def test_paths_that_cannot_be_allowed(path: str, problem: str) -> None:
     command = understood(f"/agent allow {path}")
     assert command.verb == "help"
     assert problem in command.problem

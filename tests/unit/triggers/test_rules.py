@@ -48,7 +48,7 @@ def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
     assert (found.origin.actor, found.subject.body.text) == (1, "Badly.")
 
 
-def test_the_label_counts_by_who_put_it_on_and_not_by_who_wrote_the_issue() -> None:
+def test_the_person_who_adds_the_label_counts_not_the_author() -> None:
     by_stranger = label(sender=made.STRANGER, issue=made.issue(user=made.OCTOCAT))
     stranger = RequesterStatus(user=2, login="stranger", permission="read")
     assert skipped(ask(by_stranger, requester=stranger)) == ("no_access", False)

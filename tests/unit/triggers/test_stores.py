@@ -104,7 +104,7 @@ def test_an_attempt_that_does_not_count_is_spared(engine: Engine) -> None:
     assert (inbox.claim("me"), inbox.health().dead) == ([], 1)
 
 
-def test_what_belongs_to_no_job_needs_none(engine: Engine) -> None:
+def test_effects_without_a_job_need_no_lease(engine: Engine) -> None:
     outbox = Outbox(engine, SettableClock())
     name = name_without_job("r2/comment:1")
     assert name == name_without_job("r2/comment:1") != name_without_job("r2/comment:2")

@@ -1,4 +1,4 @@
-"""Raw payloads at the door: what we understand becomes an event, the rest a reason, and nothing a crash."""
+"""Payloads of webhooks: a known one becomes an event, any other gets a reason, none raises."""
 
 import json
 from collections import Counter
@@ -144,7 +144,7 @@ def test_a_push_is_of_a_branch() -> None:
 
 
 @pytest.mark.parametrize("action", ["closed", "reopened", "edited", "deleted", "transferred"])
-def test_what_happens_to_an_issue(action: str) -> None:
+def test_each_issue_event_has_its_effect(action: str) -> None:
     event = read("issues", made.payload(action, issue=made.issue())).event
     assert isinstance(event, IssueChanged)
     assert event.change == action
@@ -181,7 +181,7 @@ def test_what_happens_to_an_issue(action: str) -> None:
         ("issues", None, "not_an_object"),
     ],
 )
-def test_what_is_no_event_has_a_reason(name: str, payload: Any, reason: str) -> None:
+def test_ignored_events_have_a_reason(name: str, payload: Any, reason: str) -> None:
     assert read(name, payload) == (None, reason)
 
 

@@ -90,7 +90,7 @@ def test_tables_of_tests_in_pyproject_are_the_bases() -> None:
         "[tool.pytest",
     ],
 )
-def test_what_cannot_be_taken_apart_is_the_bases(new: str) -> None:
+def test_files_that_cannot_be_split_keep_the_base_version(new: str) -> None:
     old = '[project]\nname = "a"\n[tool.pytest.ini_options]\naddopts = "-x"\n'
     assert ruled({"pyproject.toml": old}, {"pyproject.toml": new})["pyproject.toml"] == old
 
@@ -128,7 +128,7 @@ def judged(changes: dict[str, str | None], files: Files = BASE) -> JudgedPatch:
     return JudgedPatch.of(tree_of(files), patch_of(changes))
 
 
-def test_what_the_patch_changes_of_the_tests() -> None:
+def test_changed_tests_are_named() -> None:
     assert judged({"money.py": "b"}).kept_back == ()
     assert judged({"tests/test_money.py": "b", "tests/test_new.py": ""}).nothing_else
     new = judged({"money.py": "b", "tests/test_new.py": "b", "tests/new.json": "b"})
@@ -164,7 +164,7 @@ def test_an_empty_patch_is_one() -> None:
     assert under_base_rules(tree_of(BASE), Patch(base="0" * 40)).changes == ()
 
 
-def test_what_the_issue_does_not_call_wrong_may_not_be_changed_for_free() -> None:
+def test_an_assertion_that_the_issue_does_not_call_wrong_limits_the_verdict() -> None:
     rows = (
         ExistingTestChange(path="tests/test_a.py", failing=("tests/test_a.py::test_x", "tests/test_a.py::test_y")),
         ExistingTestChange(path="tests/test_b.py", removed=("test_x", "test_z")),

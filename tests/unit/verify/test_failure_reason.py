@@ -95,12 +95,12 @@ NOT_THERE = [
 
 
 @pytest.mark.parametrize(("output", "exit_code"), RED)
-def test_what_exists_and_misbehaves_is_red(output: str, exit_code: int) -> None:
+def test_existing_behaviour_that_is_wrong_is_red(output: str, exit_code: int) -> None:
     assert failure_reason(attempt(output, exit_code), BASE) == ("red", "")
 
 
 @pytest.mark.parametrize(("output", "exit_code"), NOT_THERE)
-def test_what_never_got_that_far_was_not_there(output: str, exit_code: int) -> None:
+def test_a_stage_that_was_not_reached_is_missing(output: str, exit_code: int) -> None:
     found, reason = failure_reason(attempt(output, exit_code), BASE)
     assert found == "was_not_there", reason
     assert reason
@@ -228,7 +228,7 @@ def test_only_tests_and_new_scripts_that_the_command_names_go_onto_the_base() ->
         ("", False),
     ],
 )
-def test_what_only_looks_at_source_text(command: str, *, poll_cursors: bool) -> None:
+def test_tests_that_only_read_source_text(command: str, *, poll_cursors: bool) -> None:
     assert only_reads_source(command, BASE.tree) is poll_cursors
 
 

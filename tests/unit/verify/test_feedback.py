@@ -65,7 +65,7 @@ def test_warnings_are_not_orders() -> None:
     assert "size" not in text
 
 
-def test_what_is_proved_needs_no_words() -> None:
+def test_a_proved_verdict_adds_no_caveat() -> None:
     assert len(feedback(Verification(verdict="proved")).splitlines()) == 1
 
 
@@ -125,7 +125,7 @@ def test_tests_of_a_fix_are_spoken_of_as_what_they_are() -> None:
     assert "with your tests but without that fix" in text
 
 
-def test_where_nothing_can_be_red_no_reproduction_is_asked_for() -> None:
+def test_tasks_without_a_red_test_ask_for_no_reproduction() -> None:
     facts = Verification(verdict="broken", suite=SuiteComparison(command="s", newly_failing=("t",)), expects_red=False)
     assert "Submit a reproduction" not in feedback(facts)
     assert "Newly failing: t." in feedback(facts)

@@ -41,7 +41,7 @@ async def freeze(
     return await Freezer(TREE, runs, text, ListProgress()).freeze(files, ids, ("tests/test_money.py::test_even",))
 
 
-async def test_what_fails_shows_what_passes_guards_and_all_of_it_is_frozen() -> None:
+async def test_red_tests_and_guarding_tests_are_frozen() -> None:
     found, told = await freeze()
     assert [(test.id, test.role) for test in found.tests] == [(IDS[0], "shows"), (IDS[1], "shows"), (IDS[2], "guards")]
     assert found.example == EXAMPLE.path
@@ -68,7 +68,7 @@ async def test_the_example_is_the_first_that_fails() -> None:
 
 
 @pytest.mark.parametrize("result", ["skipped", "not_run"])
-async def test_what_did_not_run_is_dropped_and_that_is_said(result: Outcome) -> None:
+async def test_tests_that_did_not_run_are_dropped_and_reported(result: Outcome) -> None:
     found, told = await freeze({**USUAL, IDS[1]: result})
     assert [test.id for test in found.tests] == [IDS[0], IDS[2]]
     assert found.dropped[0].startswith(f"{IDS[1]}: was ")
@@ -86,7 +86,7 @@ async def test_the_author_is_told_if_all_values_are_known() -> None:
     assert told in message
 
 
-async def test_what_is_now_red_and_now_green_is_dropped() -> None:
+async def test_a_flaky_specification_test_is_dropped() -> None:
     run = ScriptedRuns(lambda name, before: {**USUAL, IDS[1]: "failed" if before else "passed"})
     found, _ = await freeze(run=run)
     assert found.dropped == (f"{IDS[1]}: gives different results in different runs.",)
@@ -106,7 +106,7 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
     assert kept.get(IDS[1], "dropped") == ("dropped" if text == NO_NAME else "")
 
 
-async def test_where_nothing_is_red_there_is_no_specification() -> None:
+async def test_without_a_red_test_there_is_no_specification() -> None:
     found, told = await freeze(dict.fromkeys(IDS, "passed"))
     assert not found.tests
     assert found.absent == "none of the author's tests fails on the base for the right reason."
@@ -134,7 +134,7 @@ def test_an_interface_is_named_as_code(text: str, *, named: bool) -> None:
     assert is_named("all_cents", f"{text} Have all_cents.")
 
 
-async def test_where_exit_code_and_results_disagree_nothing_is_frozen() -> None:
+async def test_if_exit_code_and_results_disagree_nothing_is_frozen() -> None:
     found, _ = await freeze(run=ScriptedRuns(lambda name, before: USUAL, exit_code=0))
     assert (found.tests, found.absent) == ((), "the exit code was 0, but 2 of 3 tests failed.")
 
@@ -166,7 +166,7 @@ def file(path: str, text: str = "def test_a(): ...\n") -> SourceText:
         (tuple(file(f"tests/test_{n}.py") for n in range(9)), ("tests/test_1.py::test_a",), "At most 8 files"),
     ],
 )
-async def test_what_cannot_be_taken_is_not_executed(
+async def test_a_selection_that_does_not_apply_is_not_executed(
     files: tuple[SourceText, ...], ids: tuple[str, ...], problem: str
 ) -> None:
     run = ScriptedRuns(lambda name, before: USUAL)

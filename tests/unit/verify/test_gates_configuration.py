@@ -55,7 +55,7 @@ class TestShadowing:
             ("vendor/github.com/stretchr/testify/assert/a.go", "instead of a dependency"),
         ],
     )
-    def test_what_takes_the_place_of_something_else_blocks(self, path: str, reason: str) -> None:
+    def test_a_module_that_shadows_another_blocks(self, path: str, reason: str) -> None:
         gate = shadowing(candidate({path: "x = 1\n"}), {"found"})
         assert gate.outcome == "blocked"
         assert reason in gate.details[0]
@@ -92,7 +92,7 @@ class TestShadowing:
             ("go.mod", PROJECT["go.mod"] + "replace github.com/a/b => github.com/c/b v1.0.0\n"),
         ],
     )
-    def test_what_only_looks_like_it_passes(self, path: str, content: str) -> None:
+    def test_code_that_only_looks_like_a_secret_passes(self, path: str, content: str) -> None:
         assert shadowing(candidate({path: content})).outcome == "passed"
 
     def test_a_module_that_was_there_before_may_change(self) -> None:
@@ -119,7 +119,7 @@ class TestShadowing:
         )
         assert required_modules(base) >= {"httpx", "my_tool", "ruff", "six"}
 
-    async def test_what_is_installed_is_listed_and_not_imported(self, tmp_path: Path) -> None:
+    async def test_installed_modules_are_listed_without_importing_them(self, tmp_path: Path) -> None:
         # The sandbox maps paths below /tmp, where this interpreter may be.
         script = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
         sandbox = LocalSandbox(tmp_path, {"python": script.encode()})
@@ -184,5 +184,5 @@ class TestConfiguration:
         assert running_tests(candidate({path: content})).outcome == "passed"
 
     @pytest.mark.parametrize("path", ["package.json", "pyproject.toml", "setup.cfg"])
-    def test_what_cannot_be_read_warns(self, path: str) -> None:
+    def test_an_unreadable_file_warns(self, path: str) -> None:
         assert running_tests(candidate({path: "{[broken"})).outcome == "warned"

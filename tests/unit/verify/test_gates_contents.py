@@ -25,11 +25,11 @@ class TestAddedLines:
         (delta,) = candidate({"a": "3\n1\n2\nnew\n2\n"}, {"a": "1\n2\n3\n"}).deltas
         assert delta.added == ((4, "new"), (5, "2"))
 
-    def test_of_a_new_file_every_line_is(self) -> None:
+    def test_every_line_of_a_new_file_is_changed(self) -> None:
         (delta,) = candidate({"a": "1\n2"}).deltas
         assert delta.added == ((1, "1"), (2, "2"))
 
-    def test_of_a_binary_none_can_be_told(self) -> None:
+    def test_lines_of_a_binary_file_are_unknown(self) -> None:
         (delta,) = candidate({"a": b"\xff\xfe1"}).deltas
         assert delta.text is None
         assert delta.added == ()
@@ -49,18 +49,18 @@ class TestSyntax:
             ("tests/conftest.py", "def f(:\n"),
         ],
     )
-    def test_what_does_not_parse_blocks_with_its_line(self, path: str, content: str) -> None:
+    def test_a_syntax_error_blocks_with_its_line(self, path: str, content: str) -> None:
         gate = syntax(candidate({path: content}))
         assert gate.outcome == "blocked"
         assert gate.details[0].startswith(f"{path}:")
 
-    def test_what_was_broken_before_only_warns(self) -> None:
+    def test_an_old_syntax_error_only_warns(self) -> None:
         assert syntax(candidate({"a.py": "def g(:\n"}, {"a.py": "def f(:\n"})).outcome == "warned"
 
     def test_data_of_tests_may_be_broken_on_purpose(self) -> None:
         assert syntax(candidate({"tests/data/broken.json": "{"})).outcome == "warned"
 
-    def test_what_parses_and_what_nobody_can_parse_pass(self) -> None:
+    def test_valid_and_unknown_files_pass(self) -> None:
         assert syntax(candidate({"a.py": "a = 1\n", "b.txt": "def f(:", "c.py": None})).outcome == "passed"
 
 
@@ -106,13 +106,13 @@ class TestHiddenCharacters:
             "\U000e0041\U000e0100\u3164\u115f\u180e\x1b\x01\u061c\ue000"
         ),
     )
-    def test_what_draws_nothing_blocks_with_its_place(self, character: str) -> None:
+    def test_an_invisible_character_blocks_with_its_place(self, character: str) -> None:
         gate = hidden(f"a = 'b{character}c'")
         assert gate.outcome == "blocked"
         assert gate.details[0].startswith(f"a.py:2:7: U+{ord(character):04X} ")
         assert character not in str(gate.details)
 
-    def test_what_was_there_before_does_not(self) -> None:
+    def test_findings_already_on_the_base_do_not_block(self) -> None:
         line = "a = 'b\u200bc'\n"
         assert hidden_characters(candidate({"a.py": line + "x = 1\n"}, {"a.py": line})).outcome == "passed"
 
@@ -131,7 +131,7 @@ class TestHiddenCharacters:
             "print('\u0441\u043e\u0440')",
         ],
     )
-    def test_what_writing_systems_need_passes(self, line: str) -> None:
+    def test_joiners_needed_by_scripts_pass(self, line: str) -> None:
         assert hidden(line).details == ()
 
     def test_a_mark_of_byte_order_at_the_start_of_a_file(self) -> None:
@@ -238,7 +238,7 @@ class TestSecurityScan:
         gate = await security_scan(candidate({"tests/test_a.py": "eval(input())\n", "a.js": "eval(x)\n"}))
         assert gate.outcome == "passed"
 
-    async def test_what_does_not_parse_is_no_error_here(self) -> None:
+    async def test_a_syntax_error_is_ignored_here(self) -> None:
         assert (await security_scan(candidate({"a.py": "def f(:\n"}))).outcome == "passed"
 
 
@@ -256,7 +256,7 @@ class TestConflicts:
         assert conflicts(untouched, ["a.py", "b.py"]).details == ("a.py:2: contains a conflict marker",)
 
     @pytest.mark.parametrize("resolved", ["a = 1\n", None])
-    def test_what_is_resolved_or_deleted_passes(self, resolved: str | None) -> None:
+    def test_resolved_or_deleted_files_pass(self, resolved: str | None) -> None:
         assert conflicts(candidate({"a.py": resolved}, {"a.py": CONFLICT}), ["a.py", "gone.py"]).outcome == "passed"
 
     def test_other_files_may_be_about_markers(self) -> None:

@@ -55,7 +55,7 @@ def test_a_mode_alone_is_a_change() -> None:
     assert size(candidate({"src/a.py": "a = 1\n"}, {"src/a.py": "100755"})).outcome == "passed"
 
 
-def test_what_was_refused_on_the_way_out_blocks_with_its_reason() -> None:
+def test_a_file_refused_at_export_blocks_with_its_reason() -> None:
     patch = Patch(base="0" * 40, refusals=(RefusedFile(path=".git/hooks/pre-commit", reason="inside git's directory"),))
     gate = refused_files(CandidatePatch(MemoryTree(BASE), patch))
     assert gate.outcome == "blocked"
@@ -170,7 +170,7 @@ def test_every_gate_is_told_of_an_ordinary_patch() -> None:
     assert {gate.outcome for gate in gates} == {"passed"}
 
 
-def test_what_a_person_allowed_only_warns_and_names_them() -> None:
+def test_an_allowed_path_warns_and_names_the_person() -> None:
     permits = (AllowedPath(path="infra/", by="octocat"), AllowedPath(path=".github/"), AllowedPath(path="a.sql"))
     changes = candidate(
         {"infra/main.tf": "x\n", "b.sql": "x\n", ".github/workflows/x.yml": "on: push\n", "a.sql": "x\n"}
@@ -190,5 +190,5 @@ def test_what_a_person_allowed_only_warns_and_names_them() -> None:
 @pytest.mark.parametrize(
     ("path", "protected"), [("infra/x.tf", True), ("infra/", True), ("in/", False), ("deploy/", True), ("a.py", False)]
 )
-def test_what_there_is_to_allow(path: str, protected: bool) -> None:
+def test_paths_that_can_be_allowed_are_listed(path: str, protected: bool) -> None:
     assert is_configured(path, ["infra/", "deploy/prod/*.tf"]) is protected

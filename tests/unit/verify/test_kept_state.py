@@ -188,7 +188,7 @@ def test_the_line_and_the_name_are_told() -> None:
     assert kept_state("python", old, new) == [(5, "CALLS")]
 
 
-def test_what_the_base_kept_before_may_be_kept_in_other_ways() -> None:
+def test_memory_that_the_base_already_keeps_may_change_its_form() -> None:
     old = b"SEEN = {}\n\n\ndef f(x):\n    SEEN[x] = 1\n"
     new = b"SEEN = {}\n\n\ndef f(x):\n    SEEN.setdefault(x, 1)\n    SEEN.pop(None, 0)\n"
     assert kept_state("python", old, new) == []

@@ -29,7 +29,7 @@ def test_two_overlays_differ_where_their_contents_do() -> None:
     assert difference(BASE, overlay(b"1\n")).paths() == ("new",)
 
 
-def test_of_two_patches_the_upper_one_has_the_last_word() -> None:
+def test_the_upper_of_two_patches_wins() -> None:
     def patch(**contents: bytes | None) -> Patch:
         return Patch(
             base=BASE.commit,

@@ -264,7 +264,7 @@ class TestAdditions:
             {"a.c": "int f() { return 2; }\nint g() { return 1; }\n"},
         ],
     )
-    def test_where_nothing_is_added_there_is_none(self, changes: dict[str, str | bytes | None]) -> None:
+    def test_a_patch_that_adds_nothing_has_no_additions(self, changes: dict[str, str | bytes | None]) -> None:
         base = tree({"a.py": "def f():\n    return 1\n", "a.c": "int f() { return 1; }\n"})
         assert additions_only(base, patch_of(changes)) is None
 
@@ -296,7 +296,7 @@ class TestAdditions:
         base = tree({"a.py": "class A(IntEnum):\n    B = 1\n"})
         assert additions_only(base, patch_of({"a.py": "class A(IntEnum):\n    B = 1\n    C = 2\n"})) is None
 
-    def test_what_is_only_added_can_be_emptied(self) -> None:
+    def test_added_functions_can_be_emptied(self) -> None:
         base = tree({"a.py": "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n"})
         new = {
             "a.py": "LIMIT = 3\nMORE = 4\n\n\ndef f():\n    return MORE\n\n\n"
@@ -309,7 +309,7 @@ class TestAdditions:
         assert "def g(self):\n        pass" in twin["a.py"]
         assert twin["b.py"] == "def h(x):\n    pass\n__all__ = ['h']\n"
 
-    def test_what_cannot_be_emptied_everywhere_is_not(self) -> None:
+    def test_a_function_that_cannot_be_emptied_in_all_places_is_kept(self) -> None:
         base = tree({"a.py": "x = 1\n", "b.js": "let x = 1;\n"})
         patch = patch_of({"a.py": "x = 1\ny = 1\n", "b.js": "let x = 1;\nlet y = 1;\n"})
         assert additions_only(base, patch) is not None

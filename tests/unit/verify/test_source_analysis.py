@@ -54,7 +54,7 @@ class TestSourcesChanged:
             ("a.rs", "fn f() { g(1) }\n#[test]\nfn t() { f() }\n", "fn f() { g(1,) }\n#[test]\nfn t() { f(); f() }\n"),
         ],
     )
-    def test_what_does_nothing_is_no_change(self, path: str, old: str, new: str) -> None:
+    def test_a_change_without_effect_is_no_change(self, path: str, old: str, new: str) -> None:
         assert sources_changed(tree({path: old}), patch_of({path: new})) != ""
 
     @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ class TestSourcesChanged:
             ("a.vue", "<a/>\n", "<b/>\n"),
         ],
     )
-    def test_what_means_something_else_is_one(self, path: str, old: str | None, new: str) -> None:
+    def test_a_change_of_meaning_is_a_change(self, path: str, old: str | None, new: str) -> None:
         base = tree({path: old} if old is not None else {})
         assert sources_changed(base, patch_of({path: new})) == ""
 
@@ -299,7 +299,7 @@ class TestStateAndNames:
             ("def split(t):\n    return t + sys.exact", "setattr(sys, 'exact', 1)", "exact"),
         ],
     )
-    def test_what_the_test_sets_and_the_patch_asks_for(self, source: str, test: str, name: str) -> None:
+    def test_state_set_by_a_test_and_read_by_the_patch_is_found(self, source: str, test: str, name: str) -> None:
         assert self.names(source, test) == [name]
 
     def test_javascript(self) -> None:

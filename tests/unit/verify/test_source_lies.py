@@ -146,7 +146,7 @@ async def test_an_honest_test_turns_on_none(tmp_path: Path) -> None:
     assert found == {"base": False, "head": True, "noise": False, "reprint": True, "additions": False}
 
 
-def test_what_only_comments_is_told_before_anything_is_executed() -> None:
+def test_a_comment_only_patch_is_reported_before_anything_runs() -> None:
     base = MemoryTree({path: content.encode() for path, content in BASE.items()})
     assert sources_changed(base, patch_of({"shop.py": SHOP.replace("rate = tax", "rate = tax  # fixed")}))
     assert not sources_changed(base, patch_of({"shop.py": FIX}))

@@ -32,7 +32,7 @@ class TestNoise:
                 language, old.encode()
             )
 
-    def test_what_a_patch_adds_stands_there_as_a_comment(self) -> None:
+    def test_added_lines_become_comments(self) -> None:
         new = PYTHON.replace("total += price", "total += round(price, 2)")
         noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
         before = noisy.index("# total += round(price, 2)")
@@ -119,7 +119,7 @@ class TestReprint:
             ("a.rb", "\n      # no comment\n"),
         ],
     )
-    def test_what_is_obeyed_or_data_stays(self, path: str, kept: str) -> None:
+    def test_directives_and_data_are_kept(self, path: str, kept: str) -> None:
         assert kept in contents(reprint_head(tree({}), patch_of({path: FILES[path]}), 1))[path]
 
     @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class TestReprint:
             ("a.txt", "x\n"),
         ],
     )
-    def test_what_cannot_be_printed_with_certainty_is_left(self, path: str, content: str) -> None:
+    def test_code_that_cannot_be_printed_exactly_is_left_alone(self, path: str, content: str) -> None:
         printed = reprint_head(tree({}), patch_of({path: content}), 1)
         assert printed is None or contents(printed)[path] == content
 

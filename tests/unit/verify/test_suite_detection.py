@@ -87,7 +87,7 @@ def test_a_project_below_the_top_is_run_where_it_is() -> None:
     assert narrow(suite, ["my app/src/a.test.js"]) == "cd 'my app' && npm test -- src/a.test.js"
 
 
-def test_of_several_ecosystems_the_one_with_most_tests_is_run_and_the_others_are_named() -> None:
+def test_the_ecosystem_with_most_tests_is_run_and_others_are_named() -> None:
     files = {
         "package.json": '{"scripts": {"test": "jest"}}',
         "a.test.js": "",
@@ -197,7 +197,7 @@ def test_a_suite_is_narrowed_to_tests(files: dict[str, str], only: tuple[str, ..
         ({"tests/test_a.py": PLAIN}, ()),
     ],
 )
-def test_what_cannot_be_narrowed_says_so(files: dict[str, str], only: tuple[str, ...]) -> None:
+def test_a_command_that_cannot_be_narrowed_says_so(files: dict[str, str], only: tuple[str, ...]) -> None:
     suite = found(files)
     assert suite is not None
     with pytest.raises(ValueError, match="narrowed"):

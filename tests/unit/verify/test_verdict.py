@@ -136,7 +136,7 @@ def test_that_the_suite_still_passes_proves_no_fix() -> None:
         assert (found.verdict, found.rules[0]) == ("unproved", "nothing_shown")
 
 
-def test_where_nothing_is_to_be_red_a_clean_suite_is_tested() -> None:
+def test_a_task_without_a_red_test_is_tested_by_a_clean_suite() -> None:
     found = verdict(specified=None, expects_red=False)
     assert (found.verdict, found.rules) == ("tested", ("no_red_expected",))
     assert verdict(suite=NO_SUITE, specified=None, expects_red=False).verdict == "unproved"
@@ -214,14 +214,14 @@ def test_a_disagreement_is_stated_and_limits_the_verdict() -> None:
     assert any("withdrawn after the agent objected: Sentence 2." in reason for reason in found.reasons)
 
 
-def test_where_all_that_shows_is_withdrawn_nothing_is_shown() -> None:
+def test_without_a_red_test_left_nothing_is_shown() -> None:
     only = specification("failed", settlement=Settlement(objection="No.", withdrawn=("t::s1",)))
     tests = tuple(test.model_copy(update={"withdrawn": test.role == "shows"}) for test in only.tests)
     found = verdict(specified=only.model_copy(update={"tests": tests}))
     assert (found.verdict, set(found.rules[:2])) == ("unproved", {"specification_disputed", "nothing_shown"})
 
 
-def test_where_only_the_example_is_left_after_an_objection_it_is_not_enough() -> None:
+def test_the_example_alone_is_not_enough_after_an_objection() -> None:
     left = specification("passed", "failed", settlement=Settlement(objection="No.", withdrawn=("t::s2",)))
     tests = tuple(test.model_copy(update={"withdrawn": test.id == "t::s2"}) for test in left.tests)
     found = verdict(specified=left.model_copy(update={"tests": tests, "example": "tests/test_s1.py"}))
@@ -230,7 +230,7 @@ def test_where_only_the_example_is_left_after_an_objection_it_is_not_enough() ->
 
 
 @pytest.mark.parametrize("rule", get_args(CapRule))
-def test_what_the_patch_itself_says_limits_the_verdict(rule: CapRule) -> None:
+def test_findings_in_the_patch_limit_the_verdict(rule: CapRule) -> None:
     found = verdict(specified=specification(), caps=(Cap(rule=rule, findings=("a.py:3: looks",)),))
     assert found.rules == (rule,)
     assert found.verdict == ("unproved" if rule == "sources_changed" else "tested")
@@ -395,7 +395,7 @@ everything = st.builds(
 
 @settings(max_examples=1_000)
 @given(everything)
-def test_what_proved_and_tested_need(facts: Facts) -> None:
+def test_requirements_of_proved_and_tested(facts: Facts) -> None:
     found = judged(facts)
     assert found.reasons
     assert all(found.reasons)

@@ -54,7 +54,7 @@ async def test_a_rate_limit_while_fetching_is_the_reason_why_the_job_waits(harne
     assert harness.job.ready
 
 
-async def test_what_the_history_tells_is_there_for_finding_places(harness: EventHarness) -> None:
+async def test_history_is_used_to_find_relevant_files(harness: EventHarness) -> None:
     harness.world.push_as_human(harness.repo, "main", {"app/money.py": "half = 0.50\n"})
     await harness.labels()
     await harness.trigger_loops.fetch_base_commits()
@@ -98,7 +98,7 @@ async def test_a_removed_installation_ends_the_job(harness: EventHarness) -> Non
     assert harness.job.row.state == "no_access"
 
 
-async def test_a_github_that_stumbles_is_asked_again_ever_more_rarely(harness: EventHarness) -> None:
+async def test_github_errors_are_retried_with_growing_pauses(harness: EventHarness) -> None:
     await harness.labels()
     down = Fault("GET /repos/ada/sample", 502, times=10_000)
     harness.fake_github.github.faults.append(down)
@@ -228,7 +228,7 @@ async def test_ci_gets_its_empty_commit(harness: EventHarness) -> None:
     assert git(store.path, "rev-parse", f"{effect.commit}^{{tree}}") == git(store.path, "rev-parse", f"{head}^{{tree}}")
 
 
-async def test_a_push_to_the_base_begins_to_resolve_what_conflicts_by_then(harness: EventHarness) -> None:
+async def test_a_push_to_the_base_starts_resolving_conflicts(harness: EventHarness) -> None:
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("1", "100"))
     assert pull.pull is not None
     await harness.says("/agent status", pull)
@@ -249,7 +249,7 @@ async def test_a_push_to_the_base_begins_to_resolve_what_conflicts_by_then(harne
     assert len(harness.jobs()) == 2, "the same two commits are not tried a second time"
 
 
-async def test_whether_it_can_be_merged_is_waited_for(harness: EventHarness) -> None:
+async def test_mergeability_is_awaited(harness: EventHarness) -> None:
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("1", "100"))
     assert pull.pull is not None
     await harness.labels()

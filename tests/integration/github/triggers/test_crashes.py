@@ -105,7 +105,7 @@ async def event_of(harness: EventHarness, text: str) -> Event:
 
 
 def seen(harness: EventHarness) -> dict[str, object]:
-    """Everything that people or a worker would find. A new job's greeting is the herald's too, by the same name."""
+    """All that people or a worker would find. A new job's first comment has the status updater's key."""
     jobs = [(job.job_context.aim, job.row.state, job.row.stop_requested, job.job.budget) for job in harness.jobs()]
     said = [(each.kind, each.text) for job in harness.jobs() for each in harness.said(job)]
     greeting = [effect for job, effect in harness.effects() if effect.kind == "reaction" and not job.startswith("d-")]
@@ -133,7 +133,7 @@ def seen(harness: EventHarness) -> dict[str, object]:
     ],
 )
 @pytest.mark.parametrize("after", [False, True])
-async def test_whenever_it_dies_the_end_is_the_same(tmp_path: Path, state: str, text: str, after: bool) -> None:
+async def test_a_kill_at_any_time_gives_the_same_result(tmp_path: Path, state: str, text: str, after: bool) -> None:
     async with event_harness(tmp_path / "whole") as whole:
         await ground(whole, state)
         event = await event_of(whole, f"/agent {text}")

@@ -65,7 +65,7 @@ async def act(harness: EventHarness, who: User, issue: Issue, kind: str, number:
 async def tell(
     harness: EventHarness, kinds: tuple[str, ...], order: list[int] | None = None, *, straight: bool = False
 ) -> Outcome:
-    """It happens on an issue of its own; then its webhooks arrive in some order, or come straight to the desk."""
+    """It happens on an issue of its own; then its webhooks arrive in some order, or come straight to the handler."""
     issue = harness.world.open_issue(harness.repo, harness.owner, "It breaks")
     who = harness.person(f"writer-{issue.number}")
     harness.hooks.held = True
@@ -121,7 +121,7 @@ async def test_twenty_events_in_a_random_order_end_as_in_theirs(harness: EventHa
     assert await tell(harness, kinds, order) == in_order, (kinds, order)
 
 
-async def test_a_hundred_times_the_same_delivery_is_one_job(harness: EventHarness) -> None:
+async def test_a_delivery_sent_a_hundred_times_is_one_job(harness: EventHarness) -> None:
     """R3: side by side under one id, and with new ids, which stand outside the signature."""
     harness.hooks.held = True
     await harness.labels()
@@ -156,10 +156,10 @@ async def test_fifty_concurrent_handlers_of_one_issue_start_one_job(tmp_path: Pa
         harness.hooks.held = True
         for number in range(50):
             await harness.says(f"/agent mind {number}", by=harness.person(f"u{number}"))
-        desks = [EventHandler(GitHubClients(harness.app), harness.stores, DEFAULTS) for _ in range(50)]
+        handlers = [EventHandler(GitHubClients(harness.app), harness.stores, DEFAULTS) for _ in range(50)]
         events = [read(delivery.event, delivery.payload).event for delivery in harness.world.deliveries]
         outcomes = await asyncio.gather(
-            *(each.handle(event) for each, event in zip(desks, events, strict=True) if event)
+            *(each.handle(event) for each, event in zip(handlers, events, strict=True) if event)
         )
         assert len(harness.jobs()) == 1
         assert sorted(outcome.split()[0] for outcome in outcomes) == ["job"] + ["steer"] * 49

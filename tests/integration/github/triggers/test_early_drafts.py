@@ -31,7 +31,7 @@ async def draft(harness: EventHarness, branch: str = "") -> Issue:
     return harness.our_pull(branch or job.job.branch)
 
 
-async def test_words_go_to_the_job_that_opened_it(harness: EventHarness) -> None:
+async def test_messages_reach_the_job_that_opened_the_pull_request(harness: EventHarness) -> None:
     pull = await draft(harness)
     await harness.says("/agent mind the tests", pull)
     await harness.says_inline("/agent rename this", pull)
@@ -58,7 +58,7 @@ async def test_it_is_stopped_from_there(harness: EventHarness) -> None:
     assert harness.job.row.state == "stopped"
 
 
-async def test_to_close_it_is_to_call_the_work_off(harness: EventHarness) -> None:
+async def test_closing_the_issue_stops_the_job(harness: EventHarness) -> None:
     pull = await draft(harness)
     pull.state = "closed"
     harness.world.tick()

@@ -80,7 +80,7 @@ async def test_the_next_commit_is_another_round_until_people_are_called(harness:
     ]
 
 
-async def test_while_others_are_still_going_it_waits(harness: EventHarness) -> None:
+async def test_a_pull_request_waits_while_checks_still_run(harness: EventHarness) -> None:
     pull = harness.our_pull()
     assert pull.pull is not None
     going = harness.world.add_check(harness.repo, harness.repo.branches[pull.pull.head], "slow", "")
@@ -120,7 +120,7 @@ async def test_failing_checks_of_other_pull_requests_are_ignored(harness: EventH
     assert harness.answers() == []
 
 
-async def test_where_we_never_worked_failing_checks_cost_one_request(tmp_path: Path) -> None:
+async def test_failing_checks_of_other_branches_cost_one_request(tmp_path: Path) -> None:
     async with event_harness(tmp_path) as harness:
         await harness.says("/agent status")
         before = len(harness.fake_github.github.calls)

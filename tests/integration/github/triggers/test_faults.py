@@ -1,4 +1,4 @@
-"""Bad days: GitHub is down, doors close, deliveries are nonsense, we have a bug; nothing stops and nothing is lost."""
+"""GitHub is down, installations are suspended, deliveries are malformed, we have a bug; nothing stops or is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def warm(harness: EventHarness) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_a_github_that_is_down_for_long_loses_nothing(harness: EventHarness, status: int) -> None:
+async def test_a_long_github_outage_loses_nothing(harness: EventHarness, status: int) -> None:
     await warm(harness)
     down = Fault("GET /repos/.*", status, times=100_000)
     harness.fake_github.github.faults.append(down)
@@ -74,7 +74,7 @@ async def test_an_answer_that_breaks_off_is_asked_again(harness: EventHarness) -
     assert len(harness.jobs()) == 1
 
 
-async def test_what_the_forge_refuses_for_good_is_told_to_who_asked(harness: EventHarness) -> None:
+async def test_a_permanent_refusal_by_github_is_told_to_the_requester(harness: EventHarness) -> None:
     refusal = '{"message": "Not this time @everyone"}'
     harness.fake_github.github.faults.append(Fault("GET /repos/ada/sample/issues/1/comments", 422, refusal, times=9))
     await harness.labels()
@@ -92,7 +92,7 @@ async def test_an_unreadable_delivery_is_ignored(harness: EventHarness, body: by
     assert harness.outcomes()[0].startswith("ignored: ")
 
 
-async def test_a_bug_of_ours_is_given_up_after_three_attempts_and_stops_nobody(harness: EventHarness) -> None:
+async def test_an_internal_error_is_given_up_after_three_attempts(harness: EventHarness) -> None:
     """A dead letter is taken out again when GitHub delivers it again."""
     seen: list[str] = []
 
@@ -160,7 +160,7 @@ async def test_removing_the_installation_ends_its_jobs_at_once(harness: EventHar
     await harness.wait_until_handled()
     assert harness.job.row.state == "no_access"
     assert not harness.stores.queue.heartbeat(claim)
-    assert len(harness.fake_github.github.calls) == before, "nothing is asked of a door that is closed"
+    assert len(harness.fake_github.github.calls) == before, "no request to a suspended installation"
 
 
 @pytest.mark.parametrize(("status", "words"), [(403, "suspended"), (404, "Not Found"), (410, "gone"), (451, "blocked")])
@@ -206,7 +206,7 @@ async def test_a_repository_that_was_transferred_away_ends_its_jobs(harness: Eve
 @pytest.mark.parametrize(
     ("what", "state"), [("closed", "stopped"), ("unlabelled", "stopped"), ("edited", "queued"), ("reopened", "queued")]
 )
-async def test_what_happens_to_the_issue_is_heard_by_its_job(harness: EventHarness, what: str, state: str) -> None:
+async def test_events_of_an_issue_reach_its_job(harness: EventHarness, what: str, state: str) -> None:
     await harness.labels()
     place = (harness.repo, harness.fake_github.installation, harness.owner, harness.issue)
     match what:
@@ -248,7 +248,7 @@ async def test_a_deleted_comment_starts_nothing(harness: EventHarness, where: st
     assert harness.decided() == ["skip taken_back: the comment was deleted"]
 
 
-async def test_a_push_to_the_branch_is_told_to_the_job_at_work_there(harness: EventHarness) -> None:
+async def test_a_push_to_the_branch_reaches_its_job(harness: EventHarness) -> None:
     pull = harness.open_pull()
     await harness.says("/agent fix it", pull)
     harness.world.push_as_human(harness.repo, "topic", {"app/money.py": "half = 0.7\n"})

@@ -28,7 +28,7 @@ async def parked(harness: EventHarness, state: str, reason: str = "", waiting_fo
 
 
 def status_comment(harness: EventHarness, plan: Plan) -> Comment:
-    """As the herald and the publisher leave it: the comment on the issue, and its receipt."""
+    """As the status updater and the publisher leave it: the comment on the issue, and its receipt."""
     text = f"### Plan\n\n<!-- agent-fix:plan -->\n```yaml\n{render_plan_file(plan)}```\n<!-- /agent-fix:plan -->\n"
     job = harness.jobs()[-1].job.id
     comment = harness.world.comment(harness.repo, harness.issue, harness.world.bot, text)
@@ -36,7 +36,7 @@ def status_comment(harness: EventHarness, plan: Plan) -> Comment:
     return comment
 
 
-async def test_words_go_to_the_job_at_work_in_order(harness: EventHarness) -> None:
+async def test_messages_reach_the_running_job_in_order(harness: EventHarness) -> None:
     await harness.labels()
     await harness.says("/agent mind the tests")
     await harness.says("/agent fix the docs too", by=harness.person("grace"))
@@ -45,14 +45,14 @@ async def test_words_go_to_the_job_at_work_in_order(harness: EventHarness) -> No
     assert len(harness.reactions()) == 3
 
 
-async def test_words_on_a_line_say_which(harness: EventHarness) -> None:
+async def test_a_command_on_a_diff_line_names_the_thread(harness: EventHarness) -> None:
     pull = harness.open_pull()
     await harness.says("/agent fix it", pull)
     await harness.says_inline("/agent rename this", pull)
     assert [each.text for each in harness.said()] == ["(about app/money.py:1)\nrename this"]
 
 
-async def test_a_review_joins_with_all_that_it_says(harness: EventHarness) -> None:
+async def test_a_review_joins_with_all_its_comments(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.says("/agent fix it", pull)
     await harness.reviews("Two things.", pull, harness.person("grace"), "rename this", "> rename this\n\nand test it")
@@ -83,7 +83,7 @@ async def test_threads_that_join_are_answered_when_the_job_ends(harness: EventHa
     assert joined(harness) == roots
 
 
-async def test_a_job_that_changes_nothing_answers_in_no_thread(harness: EventHarness) -> None:
+async def test_a_job_without_a_change_answers_no_thread(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.says("/agent plan it", pull)
     harness.put("working")
@@ -92,7 +92,7 @@ async def test_a_job_that_changes_nothing_answers_in_no_thread(harness: EventHar
     assert joined(harness) == []
 
 
-async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harness: EventHarness) -> None:
+async def test_messages_during_publication_go_to_the_next_job(harness: EventHarness) -> None:
     """They would be read by nobody any more: a follow-up begins once the branch is where it will be."""
     pull = harness.our_pull()
     await harness.says("/agent fix it", pull)
@@ -112,7 +112,7 @@ async def test_words_to_a_job_that_is_being_published_are_for_the_next_one(harne
     assert [job.job.task.request for job in harness.jobs()] == ["it", "and the tests"]
 
 
-async def test_a_second_label_changes_nothing_and_says_so(harness: EventHarness) -> None:
+async def test_a_second_label_only_answers(harness: EventHarness) -> None:
     await harness.labels()
     harness.issue.labels.clear()
     await harness.labels()
@@ -173,7 +173,7 @@ async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None
     assert harness.job.row.state == "awaiting_approval"
 
 
-async def test_what_was_only_planned_begins_with_its_plan(harness: EventHarness) -> None:
+async def test_a_planned_job_continues_with_its_plan(harness: EventHarness) -> None:
     await harness.says("/agent plan use decimals")
     harness.ends("answered", plan=PLAN.model_dump())
     await harness.says("/agent approve")
@@ -218,13 +218,13 @@ async def test_turns_and_minutes_come_with_going_on(harness: EventHarness) -> No
     assert (harness.job.row.state, harness.job.job.budget.steps) == ("queued", 200)
 
 
-async def test_words_to_a_paused_job_are_answered(harness: EventHarness) -> None:
+async def test_messages_to_a_paused_job_are_answered(harness: EventHarness) -> None:
     await parked(harness, "paused", "The budget is spent.")
     await harness.says("/agent hurry up")
     assert "The job is paused." in harness.answer
 
 
-async def test_words_to_a_job_that_waits_for_approval_are_kept_and_that_is_said(harness: EventHarness) -> None:
+async def test_messages_to_a_waiting_job_are_kept_and_acknowledged(harness: EventHarness) -> None:
     await parked(harness, "awaiting_approval")
     await harness.says("/agent leave the API alone")
     assert [each.kind for each in harness.said()] == ["steer"]
@@ -295,7 +295,7 @@ async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHar
     assert [job.row.state for job in harness.jobs()] == ["stopped", "queued"]
 
 
-async def test_a_pull_request_of_ours_is_no_reason_not_to_begin_again(harness: EventHarness) -> None:
+async def test_our_own_pull_request_does_not_block_a_new_start(harness: EventHarness) -> None:
     await harness.labels()
     harness.ends("pr_opened")
     harness.our_pull().closes = harness.issue.number
@@ -332,7 +332,7 @@ async def test_the_same_delivered_again_is_done_once(harness: EventHarness, text
     assert [outcome.split(":")[0] for outcome in harness.outcomes()[-2:]] == ["decided before"] * 2
 
 
-async def test_a_crash_between_saying_and_going_on_says_it_once(harness: EventHarness) -> None:
+async def test_a_crash_between_posting_and_recording_posts_once(harness: EventHarness) -> None:
     """The message is written, its trigger is not: the delivery comes again and finishes what was begun."""
     await parked(harness, "awaiting_approval")
     job = harness.job.job.id

@@ -27,7 +27,7 @@ def texts(harness: EventHarness) -> list[str]:
     return [lesson.text for lesson in store(harness).all()]
 
 
-async def test_what_is_told_is_remembered_with_its_number(harness: EventHarness) -> None:
+async def test_a_persons_lesson_is_stored_with_its_number(harness: EventHarness) -> None:
     await harness.says("/agent remember amounts are\n\ninteger cents")
     assert harness.answer.startswith("Added as lesson 1, for 365 days.")
     assert "`/agent forget 1` deletes it." in harness.answer
@@ -37,7 +37,7 @@ async def test_what_is_told_is_remembered_with_its_number(harness: EventHarness)
     assert harness.decided() == ["remembered 1"]
 
 
-async def test_a_lesson_is_taken_back_by_its_number(harness: EventHarness) -> None:
+async def test_a_lesson_is_forgotten_by_its_number(harness: EventHarness) -> None:
     await harness.says("/agent remember amounts are integer cents")
     await harness.says("/agent forget #1")
     assert harness.answers()[1] == "Lesson 1 was deleted.\n"
@@ -77,7 +77,7 @@ async def test_alone_it_lists_what_is_remembered(harness: EventHarness) -> None:
         ("short", "it is shorter than 12 characters."),
     ],
 )
-async def test_what_cannot_be_kept_is_said(harness: EventHarness, text: str, why: str) -> None:
+async def test_a_lesson_that_cannot_be_stored_is_answered(harness: EventHarness, text: str, why: str) -> None:
     await harness.says(f"/agent remember {text}")
     assert harness.answer == f"Not remembered: {why}\n"
     assert texts(harness) == []
@@ -116,7 +116,7 @@ async def test_it_is_the_same_however_often_it_is_delivered(harness: EventHarnes
     ]
 
 
-async def test_where_none_are_kept_it_is_said(tmp_path: Path) -> None:
+async def test_the_answer_says_so_if_lessons_are_off(tmp_path: Path) -> None:
     """Also in a workflow, where nothing stays from one to the next."""
     from dataclasses import replace
 
@@ -137,7 +137,7 @@ async def test_where_none_are_kept_it_is_said(tmp_path: Path) -> None:
         ("somebody's", ["Use decimals.", "Amounts are cents.", "Rates are floats."]),
     ],
 )
-async def test_a_pull_request_that_is_turned_down_takes_its_lessons_along(
+async def test_closing_a_pull_request_unmerged_drops_its_lessons(
     harness: EventHarness, how: str, left: list[str]
 ) -> None:
     await harness.labels()
@@ -156,7 +156,7 @@ async def test_a_pull_request_that_is_turned_down_takes_its_lessons_along(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_list_quotes_harmlessly(case: str) -> None:
+def test_a_list_quotes_text_safely(case: str) -> None:
     lesson = _lesson(1, case[:300] or "empty")
     check(replies.lesson_list([lesson.model_copy(update={"author": case[:80] or "x"})]))
     check(replies.unknown_lesson(3, [lesson]))

@@ -83,7 +83,7 @@ async def test_the_permission_table_decides_who_may_start_jobs(harness: EventHar
     assert harness.answers() == [], "strangers are not answered"
 
 
-async def test_what_strangers_write_costs_few_requests(harness: EventHarness) -> None:
+async def test_comments_of_strangers_cost_few_requests(harness: EventHarness) -> None:
     await harness.says("/agent status")
     stranger = harness.person("stranger", "read")
     before = len(harness.fake_github.github.calls)
@@ -92,7 +92,7 @@ async def test_what_strangers_write_costs_few_requests(harness: EventHarness) ->
     assert paths == ["/repos/ada/sample", f"/user/{stranger.id}", "/repos/ada/sample/collaborators/stranger/permission"]
 
 
-async def test_the_label_counts_by_who_put_it_on_and_not_by_who_wrote_the_issue(harness: EventHarness) -> None:
+async def test_the_person_who_adds_the_label_counts_not_the_author(harness: EventHarness) -> None:
     """S4: a form may put labels on in a stranger's name."""
     stranger = harness.person("stranger", "triage")
     await harness.labels(by=stranger)
@@ -111,7 +111,7 @@ async def test_a_label_on_a_new_issue_is_no_trigger(harness: EventHarness) -> No
     assert (harness.jobs(), harness.outcomes()) == ([], [])
 
 
-async def test_a_label_that_somebody_else_put_on_again_counts_as_theirs(harness: EventHarness) -> None:
+async def test_a_label_added_again_counts_for_the_last_person(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.labels()
     stranger = harness.person("stranger", "triage")
@@ -159,9 +159,7 @@ async def test_only_those_that_the_repository_names(harness: EventHarness) -> No
 
 
 @pytest.mark.parametrize(("allowed", "jobs"), [(frozenset({77}), 1), (frozenset({78}), 0), (frozenset(), 0)])
-async def test_other_apps_ask_only_by_the_number_that_the_operator_named(
-    tmp_path: Path, allowed: frozenset[int], jobs: int
-) -> None:
+async def test_other_apps_are_allowed_by_id_only(tmp_path: Path, allowed: frozenset[int], jobs: int) -> None:
     defaults = ServerDefaults(model=DEFAULTS.model, allowed_apps=allowed)
     async with event_harness(tmp_path, defaults=defaults) as harness:
         bot = harness.person("triager[bot]", "write", "Bot")
@@ -170,7 +168,7 @@ async def test_other_apps_ask_only_by_the_number_that_the_operator_named(
         assert len(harness.jobs()) == jobs
 
 
-async def test_what_the_operator_locks_counts_for_repositories_and_for_commands(tmp_path: Path) -> None:
+async def test_an_operators_lock_binds_repositories_and_commands(tmp_path: Path) -> None:
     operator = parse_defaults("model: openai/house\nbudget: {usd: 2}\nlock: [model, budget.usd]\n")
     defaults = ServerDefaults(model=DEFAULTS.model, operator=operator)
     async with event_harness(tmp_path, defaults=defaults) as harness:
@@ -221,7 +219,7 @@ async def test_a_renamed_repository_is_found_by_its_number(harness: EventHarness
     assert (place.name, harness.job.job.task.repository) == ("renamed", "ada/renamed")
 
 
-async def test_a_new_repository_under_the_old_name_is_another_one(harness: EventHarness) -> None:
+async def test_a_new_repository_under_an_old_name_is_not_confused(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.labels()
     harness.repo.name = "renamed"

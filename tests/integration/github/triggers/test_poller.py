@@ -142,7 +142,7 @@ async def test_commands_older_than_the_first_poll_are_ignored(harness: EventHarn
     assert harness.jobs() == []
 
 
-async def test_what_was_edited_is_not_acted_on(harness: EventHarness) -> None:
+async def test_an_edited_command_is_ignored(harness: EventHarness) -> None:
     await begun(harness)
     comment = harness.world.comment(harness.repo, harness.issue, harness.owner, "good morning")
     harness.world.tick(5)
@@ -151,7 +151,7 @@ async def test_what_was_edited_is_not_acted_on(harness: EventHarness) -> None:
     assert harness.jobs() == []
 
 
-async def test_what_a_webhook_told_is_not_done_again(harness: EventHarness) -> None:
+async def test_polling_does_not_repeat_a_webhooks_command(harness: EventHarness) -> None:
     await begun(harness)
     await harness.labels()
     await harness.says("/agent mind the tests")
@@ -161,7 +161,7 @@ async def test_what_a_webhook_told_is_not_done_again(harness: EventHarness) -> N
     assert (len(harness.jobs()), len(harness.said()), len(harness.effects()), len(harness.decided())) == before
 
 
-async def test_what_was_found_is_not_done_again_by_a_late_webhook(harness: EventHarness) -> None:
+async def test_a_late_webhook_does_not_repeat_a_polled_command(harness: EventHarness) -> None:
     await begun(harness)
     harness.hooks.held = True
     await harness.labels()
@@ -196,7 +196,7 @@ async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harne
 
 
 @pytest.mark.parametrize("what", ["closed", "unlabelled", "in progress", "deleted", "by ourselves", "nothing"])
-async def test_work_that_was_called_off_is_stopped(harness: EventHarness, what: str) -> None:
+async def test_a_cancelled_job_is_stopped(harness: EventHarness, what: str) -> None:
     await harness.labels()
     harness.world.tick()
     match what:
@@ -215,7 +215,7 @@ async def test_work_that_was_called_off_is_stopped(harness: EventHarness, what: 
     assert harness.job.row.state == ("queued" if what in {"by ourselves", "nothing"} else "stopped")
 
 
-async def test_a_label_taken_off_before_the_job_began_is_history(harness: EventHarness) -> None:
+async def test_a_label_removed_before_the_job_started_is_ignored(harness: EventHarness) -> None:
     harness.world.label(harness.issue, harness.owner, "agent-fix")
     harness.world.tick()
     harness.world.label(harness.issue, harness.owner, "agent-fix", off=True)
@@ -260,7 +260,7 @@ async def test_two_hundred_webhooks_that_failed_are_sent_again(harness: EventHar
     assert {f"mind {number}" for number in range(199)} <= texts
 
 
-async def test_what_never_arrives_is_asked_for_a_few_times_only(harness: EventHarness) -> None:
+async def test_a_missing_delivery_is_requested_a_few_times_only(harness: EventHarness) -> None:
     await begun(harness)
     with harness.hooks.down():
         await harness.hooks.send("ping", "x", harness.repo, harness.fake_github.installation, harness.owner)
@@ -270,7 +270,7 @@ async def test_what_never_arrives_is_asked_for_a_few_times_only(harness: EventHa
     assert len(harness.world.deliveries) == 1 + 5
 
 
-async def test_a_repository_that_cannot_be_looked_at_is_looked_at_the_next_time(harness: EventHarness) -> None:
+async def test_a_repository_that_fails_is_polled_again(harness: EventHarness) -> None:
     await begun(harness)
     harness.world.comment(harness.repo, harness.issue, harness.owner, "/agent fix it")
     down = Fault("GET /repos/ada/sample/issues/comments", 502, times=100)
@@ -309,7 +309,7 @@ async def test_a_quiet_repository_costs_four_requests(harness: EventHarness) -> 
     ]
 
 
-async def test_a_new_installation_is_looked_into_at_once(harness: EventHarness) -> None:
+async def test_a_new_installation_is_polled_at_once(harness: EventHarness) -> None:
     label(harness)
     await harness.hooks.installation_changed(harness.fake_github.installation, "created", harness.owner)
     await harness.wait_until_handled()

@@ -106,7 +106,7 @@ async def test_a_search_becomes_a_job_for_each_issue(harness: EventHarness) -> N
         ({"runner": "nobody"}, "stopped", "nobody"),
     ],
 )
-async def test_what_cannot_be_done_ends_visibly(
+async def test_an_impossible_command_is_answered(
     harness: EventHarness, changes: dict[str, Any], state: str, words: str
 ) -> None:
     job = await ask(harness, **{"number": harness.issue.number, **changes})
@@ -115,7 +115,7 @@ async def test_what_cannot_be_done_ends_visibly(
     assert (harness.jobs(), harness.answers(), harness.effects()) == ([], [], []), "nothing is posted"
 
 
-async def test_what_a_label_would_be_refused_for_ends_it_with_the_reason(harness: EventHarness) -> None:
+async def test_a_refused_label_ends_the_job_with_the_reason(harness: EventHarness) -> None:
     harness.issue.state = "closed"
     job = await ask(harness, number=harness.issue.number)
     assert (row(harness, job).state, "closed" in row(harness, job).reason) == ("stopped", True)

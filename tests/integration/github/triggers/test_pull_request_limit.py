@@ -39,7 +39,7 @@ def another_issue(harness: EventHarness) -> Issue:
     return harness.world.open_issue(harness.repo, harness.owner, "Round down", "It rounds up.")
 
 
-async def test_a_job_waits_and_goes_on_with_what_was_merged(harness: EventHarness) -> None:
+async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.labels()
     waiting = harness.job
@@ -57,7 +57,7 @@ async def test_a_job_waits_and_goes_on_with_what_was_merged(harness: EventHarnes
     assert harness.stores.queue.claim("w1", FREE) is not None
 
 
-async def test_they_go_on_one_by_one_in_turn_without_a_webhook_too(harness: EventHarness) -> None:
+async def test_waiting_jobs_continue_in_turn_without_a_webhook(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.labels()
     await harness.labels(another_issue(harness))
@@ -87,7 +87,7 @@ async def test_a_job_in_progress_counts_and_so_does_one_that_waits(harness: Even
     assert waits(harness) == ["", "pull_requests"]
 
 
-async def test_what_opens_no_pull_request_does_not_wait(harness: EventHarness) -> None:
+async def test_a_job_that_opens_no_pull_request_does_not_wait_for_the_limit(harness: EventHarness) -> None:
     pull = harness.our_pull()
     await harness.says("/agent ask why?")
     await harness.says("/agent fix the name", pull)

@@ -47,12 +47,12 @@ class RecoveryHarness:
             **({f"{REPO}/actions/runs/4711": run} if run else {}),
         }
         self.site = Site(answers)
-        self.doors = GitHubClients(
+        self.clients = GitHubClients(
             TokenConnection(GitHubHost("http://api.example", "http://site.example"), "t0ken", transport=self.site)
         )
         recalled = RecoveredJobs(self.server_context.engine, self.server_context.clock)
         self.recollecting = StatusCommentRecovery(
-            self.doors, stores_of(self.server_context), defaults_of(settings), recalled, run=4712
+            self.clients, stores_of(self.server_context), defaults_of(settings), recalled, run=4712
         )
 
     async def recollect(self) -> RecoveredStatus | None:
@@ -77,7 +77,7 @@ def by(user: dict[str, Any], text: str) -> dict[str, Any]:
         (None, False, "error", ""),
     ],
 )
-async def test_work_is_where_its_run_is(
+async def test_a_workflows_job_is_followed_in_its_run(
     tmp_path: Path, run: dict[str, Any] | None, elsewhere: bool, state: JobState, told: str
 ) -> None:
     fake_github = RecoveryHarness(tmp_path, run, by(BOT, comment("working")))
@@ -121,7 +121,7 @@ async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str
 
 async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) -> None:
     fake_github = RecoveryHarness(tmp_path, {"id": 4711, "status": "in_progress"}, by(BOT, comment("working")))
-    readers = fake_github.doors.for_repository(GIVEN, RepositoryId(7, "ada", "sample"))
+    readers = fake_github.clients.for_repository(GIVEN, RepositoryId(7, "ada", "sample"))
     assert not await fake_github.recollecting.cancel(readers, 4711)
     fake_github.site.answers[f"{REPO}/actions/runs/4711/cancel"] = {}
     assert await fake_github.recollecting.cancel(readers, 4711)

@@ -42,9 +42,7 @@ def shown(harness: EventHarness) -> str:
 
 @pytest.mark.parametrize("what", ["title", "description", "comment", "earlier comment", "review"])
 @pytest.mark.parametrize("seconds", [1, 60])
-async def test_what_was_edited_after_it_was_asked_is_never_shown(
-    harness: EventHarness, what: str, seconds: int
-) -> None:
+async def test_text_edited_after_the_request_is_not_shown(harness: EventHarness, what: str, seconds: int) -> None:
     """S5: the delivery was signed; everything else is looked at as it stood before that moment."""
     pull = harness.open_pull()
     earlier = harness.world.comment(harness.repo, pull, harness.person("bob", "none"), "half a cent is lost")
@@ -71,7 +69,7 @@ async def test_what_was_edited_after_it_was_asked_is_never_shown(
         assert any(note.startswith(f"Edited after the request: {what}.") for note in harness.job.job_context.notes)
 
 
-async def test_what_was_written_in_the_same_second_or_later_is_not_shown(harness: EventHarness) -> None:
+async def test_text_written_at_or_after_the_request_is_not_shown(harness: EventHarness) -> None:
     harness.world.comment(harness.repo, harness.issue, harness.owner, "before")
     harness.hooks.held = True
     await harness.says("/agent fix it")
@@ -116,7 +114,7 @@ async def test_a_pull_requests_own_configuration_changes_nothing(harness: EventH
     assert harness.job.job.budget.usd == 2_000_000
 
 
-async def test_the_head_that_is_worked_on_is_todays_and_that_is_said(harness: EventHarness) -> None:
+async def test_a_job_uses_todays_head_and_says_so(harness: EventHarness) -> None:
     pull = harness.open_pull()
     harness.hooks.held = True
     await harness.says_inline("/agent fix it", pull)
@@ -181,7 +179,7 @@ def test_a_comment_of_a_deleted_account_has_no_author() -> None:
     assert [section.title for section in sections.all] == ["What others said before"]
 
 
-async def test_who_may_write_is_asked_of_the_forge(harness: EventHarness) -> None:
+async def test_write_access_is_asked_of_github(harness: EventHarness) -> None:
     maintainer, stranger = harness.person("mia", "write"), harness.person("bob", "none")
     harness.world.comment(harness.repo, harness.issue, stranger, "happens to me too")
     harness.world.comment(harness.repo, harness.issue, maintainer, "the rounding in totals is to blame")
@@ -213,7 +211,7 @@ def test_a_long_diff_names_the_files_that_are_left_out() -> None:
     assert sections.notes == ["The diff of 14 of 20 files was too long to be shown."]
 
 
-def test_a_log_is_shown_by_its_end() -> None:
+def test_a_log_shows_its_end() -> None:
     sections = PromptSections()
     log = "".join(f"line {number}\n" for number in range(5_000)) + "AssertionError: 2 != 3\n"
     sections.checks([CheckResult(name="tests", source="ci", conclusion="failure", summary="1 failed", url="", log=log)])

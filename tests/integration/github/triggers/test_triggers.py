@@ -17,7 +17,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
         yield made
 
 
-async def test_a_label_begins_a_job(harness: EventHarness) -> None:
+async def test_a_label_starts_a_job(harness: EventHarness) -> None:
     await harness.labels()
     job, job_context = harness.job.job, harness.job.job_context
     assert (job_context.aim, job_context.publish_target, job_context.trigger) == ("fix", "new_branch", "issue")
@@ -33,7 +33,7 @@ async def test_a_label_begins_a_job(harness: EventHarness) -> None:
     assert (harness.job.row.state, harness.job.ready) == ("queued", False)
 
 
-async def test_a_comment_begins_a_job_with_the_words_of_who_asked(harness: EventHarness) -> None:
+async def test_a_comment_starts_a_job_with_its_text(harness: EventHarness) -> None:
     comment = await harness.says("/agent fix use decimals --model other/two --budget 2")
     job = harness.job.job
     assert (job.task.request, job.model, job.budget.usd) == ("use decimals", "other/two", 2_000_000)
@@ -41,7 +41,7 @@ async def test_a_comment_begins_a_job_with_the_words_of_who_asked(harness: Event
     assert harness.reactions() == [("comment", comment.id, "eyes")]
 
 
-async def test_words_that_are_no_command_begin_one_too(harness: EventHarness) -> None:
+async def test_free_text_starts_a_job_too(harness: EventHarness) -> None:
     await harness.says("/agent please use decimals")
     assert harness.job.job.task.request == "please use decimals"
     assert harness.job.job_context.aim == "fix"
@@ -53,7 +53,7 @@ async def test_a_plan_is_made_and_nothing_else(harness: EventHarness) -> None:
     assert (job_context.aim, job_context.publish_target, harness.job.job.plan_mode) == ("plan", "nowhere", "only")
 
 
-async def test_a_question_is_answered_beside_the_job_that_lives(harness: EventHarness) -> None:
+async def test_a_question_is_answered_while_a_job_runs(harness: EventHarness) -> None:
     await harness.labels()
     await harness.says("/agent ask why is it a cent?")
     question = harness.jobs()[1]
@@ -95,7 +95,7 @@ async def test_the_head_of_a_fork_is_read_and_answered_with_a_sibling(harness: E
     assert job.task.base == harness.repo.branches["topic"]
 
 
-async def test_a_line_of_the_diff_is_what_the_request_is_about(harness: EventHarness) -> None:
+async def test_a_request_on_a_diff_line_names_that_line(harness: EventHarness) -> None:
     pull = harness.open_pull()
     comment = await harness.says_inline("/agent use decimals here", pull)
     job, job_context = harness.job.job, harness.job.job_context
@@ -208,7 +208,7 @@ async def test_the_repositorys_choices_stand_between_the_command_and_the_server(
     assert harness.job.job_context.config.plan == "approve"
 
 
-async def test_a_runner_that_is_not_here_is_told_before_anything_begins(harness: EventHarness) -> None:
+async def test_a_missing_runner_fails_before_the_start(harness: EventHarness) -> None:
     await harness.says("/agent fix --runner codex")
     assert not harness.jobs()
     assert "no runner `codex`" in harness.answer
@@ -222,7 +222,7 @@ async def test_an_empty_repository_is_told_before_anything_begins(harness: Event
     assert "no commit yet" in harness.answer
 
 
-async def test_what_is_not_for_the_bot_costs_no_request(harness: EventHarness) -> None:
+async def test_comments_that_are_not_commands_cost_no_request(harness: EventHarness) -> None:
     await harness.says("/agent status")
     before = len(harness.fake_github.github.calls)
     await harness.says("thanks, all of you")
@@ -237,7 +237,7 @@ async def test_help_lists_the_commands(harness: EventHarness) -> None:
     assert "Options for all commands" in harness.answer
 
 
-async def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(harness: EventHarness) -> None:
+async def test_a_mistyped_command_gets_a_suggestion(harness: EventHarness) -> None:
     await harness.says("/agent statsu")
     assert "Try `/agent status`." in harness.answer
     assert not harness.jobs()
@@ -252,7 +252,7 @@ async def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(harnes
         ("linked", "open for it"),
     ],
 )
-async def test_a_reason_is_given_where_nothing_is_begun(harness: EventHarness, how: str, words: str) -> None:
+async def test_a_reason_is_given_if_nothing_starts(harness: EventHarness, how: str, words: str) -> None:
     match how:
         case "closed":
             harness.issue.state = "closed"

@@ -96,7 +96,7 @@ esac"""
     assert "AGENT_FIX_CONTAINER_IMAGE" in check.repair
 
 
-def test_what_an_image_lacks() -> None:
+def test_programs_missing_from_an_image_are_named() -> None:
     whole = frozenset({*NEEDED, "gnu-find", "python-{}.{}".format(*MIN_PYTHON), "interpreter:/usr/bin/python3"})
     assert missing_tools(whole) == []
     assert missing_tools(whole - {"git", "/usr/bin/tar"}) == ["git", "/usr/bin/tar"]

@@ -95,7 +95,7 @@ class TestInside:
             assert await shell(sandbox, "cat README.md") == "hello\n"
 
     @pytest.mark.full
-    async def test_what_changed_comes_out_and_goes_into_another(self, provider: ContainerProvider) -> None:
+    async def test_changes_are_exported_and_applied_to_another_sandbox(self, provider: ContainerProvider) -> None:
         base = baseline(MemoryTree(FILES, modes=MODES))
         odd = "sp ace/ünï'\"$(id)\\.py"
         async with (
@@ -131,7 +131,7 @@ AS_ASKED: dict[str, Any] = {
 }
 
 
-def test_a_container_as_it_was_asked_for_is_no_difference() -> None:
+def test_a_container_that_matches_its_request_passes() -> None:
     assert WANTED.difference(AS_ASKED) == ""
     assert WANTED.difference({**AS_ASKED, "Mounts": [{"Type": "volume", "Source": "/var/lib/x"}]}) == ""
 

@@ -64,7 +64,7 @@ class TestLosing:
         async with opened(provider, SPEC) as again:
             assert await shell(again, "ls") == "README.md\nsrc\n"
 
-    async def test_what_a_dead_process_of_ours_left_executing_is_ended(
+    async def test_containers_of_a_dead_process_are_ended(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         await provider.open(SPEC)
@@ -75,7 +75,7 @@ class TestLosing:
             assert await shell(again, "stat -c %s beat || true") == await shell(again, "stat -c %s beat || true")
 
     @pytest.mark.full
-    async def test_somebody_elses_container_of_that_name_is_not_entered(
+    async def test_a_foreign_container_of_that_name_is_not_used(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         await (await provider.open(SPEC)).close()
@@ -143,7 +143,7 @@ class TestSetup:
         assert containers(docker) == []
 
     @pytest.mark.full
-    async def test_what_was_left_out_is_told_and_kept_for_this_job_alone(self, provider: ContainerProvider) -> None:
+    async def test_an_incomplete_setup_is_noted_and_stored_for_this_job_only(self, provider: ContainerProvider) -> None:
         setup = SetupPlan(("true", "echo no; exit 3"), key="some", groups=(("true",), ("echo no; exit 3",)))
         said = bytearray()
         first = await provider.open(SandboxSpec("job-1.work", filler(FILES), setup), on_output=said.extend)

@@ -41,7 +41,7 @@ def test_an_issue_becomes_a_proved_change(user: User, e2b: LocalE2B) -> None:
 @pytest.mark.parametrize(
     "command", [20, *(pytest.param(number, marks=pytest.mark.full) for number in (2, 5, 9, 13, 17, 24, 29, 34, 40))]
 )
-def test_a_machine_lost_in_the_middle_costs_no_answer_twice(user: User, e2b: LocalE2B, command: int) -> None:
+def test_a_lost_machine_repeats_no_model_call(user: User, e2b: LocalE2B, command: int) -> None:
     """The next one is made of the base and of what the last finished turn exported, or nothing would be proved."""
     e2b.faults.lose_at = command
     lost = user.fix()

@@ -78,7 +78,7 @@ async def test_it_sees_nothing_of_the_host(e2b: LocalE2B, provider: E2BProvider)
             assert secret not in seen
 
 
-async def test_what_changed_comes_out_and_goes_into_another(provider: E2BProvider) -> None:
+async def test_changes_are_exported_and_applied_to_another_sandbox(provider: E2BProvider) -> None:
     tree = MemoryTree(FILES, modes=MODES)
     base = baseline(tree)
     odd = "sp ace/ünï'\"$(id)\\.py"
@@ -121,14 +121,14 @@ async def test_the_doctor_says_why_not(e2b: LocalE2B, provider: E2BProvider, tmp
 
 
 class TestIndexes:
-    async def test_a_mirror_of_this_machine_is_not_handed_on(self) -> None:
+    async def test_this_machines_package_mirror_is_not_passed_on(self) -> None:
         home = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PIP_INDEX_URL": "http://127.0.0.1:3141/simple"}
         asked = await ask_reachable(home, Path("/usr/bin/python3"))
         assert asked != PackageClients()
         assert not [host for host in asked.hosts if "127.0.0.1" in host]
         assert "PIP_INDEX_URL" not in dict(asked.environment)
 
-    async def test_a_public_one_is(self) -> None:
+    async def test_a_public_issue_needs_no_token_at_all(self) -> None:
         home = {**without_settings(dict(os.environ)), "PIP_INDEX_URL": "https://index.example.com/simple"}
         asked = await ask_reachable({**home, "PIP_CONFIG_FILE": os.devnull}, Path("/usr/bin/python3"))
         assert "https://index.example.com" in asked.hosts

@@ -18,7 +18,7 @@ SPEC = SandboxSpec("job-1.work", filler(FILES))
 
 
 class TestParking:
-    async def test_a_closed_one_is_paused_and_resumed(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_closed_sandbox_is_paused_and_resumed(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         first = await provider.open(SPEC)
         await shell(first, "echo changed > README.md")
         await first.close()
@@ -96,7 +96,7 @@ class TestLosing:
         async with opened(provider, SPEC):
             assert [machine.network["allowOut"] for machine in e2b.machines.values()] == [[]]
 
-    async def test_a_ready_one_that_is_open_is_refused(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_running_instance_is_refused(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         await provider.open(SPEC)
         next(iter(e2b.machines.values())).network["allowOut"] = ["index.example.com"]
         with pytest.raises(SandboxError, match="not as requested"):
@@ -115,14 +115,14 @@ class TestFaults:
         "fault",
         ["GET /v2/sandboxes", "POST /v2/sandboxes", "GET /sandboxes/", "POST /files", "POST /process.Process/Start"],
     )
-    async def test_whoever_does_not_answer_is_not_waited_for(self, e2b: LocalE2B, tmp_path: Path, fault: str) -> None:
+    async def test_a_machine_that_does_not_answer_is_given_up(self, e2b: LocalE2B, tmp_path: Path, fault: str) -> None:
         impatient = E2BProvider(e2b.account, scope="tests", caches=tmp_path, seconds=0.3, upload_seconds=0.3)
         e2b.faults.hang.add(fault)
         with pytest.raises(SandboxError, match="did not answer within"):
             await impatient.open(SPEC)
         assert e2b.machines == {}
 
-    async def test_a_server_error_is_told(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_server_error_is_reported(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         e2b.faults.status["POST /v2/sandboxes"] = 500
         with pytest.raises(SandboxError, match=r"making a sandbox.*out of order"):
             await provider.open(SPEC)
@@ -197,7 +197,7 @@ class TestKeptSetup:
             assert await shell(sandbox, f"cat {ENV}/made") == "made\n"
         assert len(e2b.snapshots) == 1
 
-    async def test_what_was_left_out_is_told_and_not_kept(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_an_incomplete_setup_is_noted_and_not_stored(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         setup = SetupPlan(("true", "echo no; exit 3"), key="some", groups=(("true",), ("echo no; exit 3",)))
         for _ in range(2):
             sandbox = await provider.open(SandboxSpec("job-1", filler(FILES), setup))

@@ -30,7 +30,7 @@ async def test_the_doctor_finds_nothing(live: E2BProvider) -> None:
     assert all(check.ok for check in checks), checks
 
 
-async def test_a_set_up_is_kept_and_a_tree_is_found_again(live: E2BProvider) -> None:
+async def test_a_setup_is_stored_and_reused(live: E2BProvider) -> None:
     setup = SetupPlan((f"python3 -m venv {ENV}", "echo made > made"), key="live", directories=("made",))
     first = await live.open(SandboxSpec("live.work", filler(FILES), setup))
     await shell(first, "cat made; echo changed > README.md")

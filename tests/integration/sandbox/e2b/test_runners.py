@@ -92,7 +92,7 @@ class TestTheWayOut:
             async with opened(provider, SandboxSpec("job-1", filler(FILES), model_socket=way)) as again:
                 assert (await again.exec(ask("again"))).output == b"AGAIN\n"
 
-    async def test_a_machine_that_is_lost_is_told(self, e2b: LocalE2B, provider: E2BProvider, tmp_path: Path) -> None:
+    async def test_a_lost_machine_is_reported(self, e2b: LocalE2B, provider: E2BProvider, tmp_path: Path) -> None:
         async with answering(tmp_path / "way.sock") as way:
             sandbox = await provider.open(SandboxSpec("job-1", filler(FILES), model_socket=way))
             begun = asyncio.Event()
@@ -109,7 +109,7 @@ class TestTheWayOut:
 
 
 class TestTools:
-    async def test_they_are_made_apart_and_shown_read_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_setups_are_made_separately_and_mounted_read_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         said = bytearray()
         spec = SandboxSpec("job-1", filler(FILES), SetupPlan(("echo made > made",), key="s", directories=("made",)))
         with_tools = SandboxSpec("job-2", filler(FILES), spec.setup, tools=TOOLS_SETUP)
@@ -133,14 +133,14 @@ class TestTools:
         tools, first, _ = e2b.snapshots
         assert begun == ["base", tools, first]
 
-    async def test_their_hosts_are_open_for_them_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_package_hosts_are_open_during_setup_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         tools = SetupPlan(("true",), key="t", hosts=("https://tools.example.com",))
         setup = SetupPlan(("true",), key="s", hosts=("https://index.example.com",))
         async with opened(provider, SandboxSpec("job-1", filler(FILES), setup, tools=tools)):
             sent = [one["allowOut"] for one in e2b.said("PUT /sandboxes/")]
         assert sent == [["tools.example.com"], [], ["index.example.com"], []]
 
-    async def test_a_failure_is_told_and_leaves_no_machine(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_failure_is_reported_and_leaves_no_machine(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         tools = SetupPlan(("echo no such version; exit 1",), key="t", hosts=("https://tools.example.com",))
         with pytest.raises(SetupError, match="no such version"):
             await provider.open(SandboxSpec("job-1", filler(FILES), tools=tools))
@@ -170,7 +170,7 @@ class TestARunner:
         assert ending.exit_status == "submitted"
         assert _size(model.bodies[-1]) > 3 * 90_000
 
-    async def test_a_machine_that_is_lost_begins_again_with_the_kept_tree(
+    async def test_a_lost_machine_is_replaced_with_the_saved_files(
         self, case_runner: RunnerHarness, e2b: LocalE2B
     ) -> None:
         class LosingTexts(ScriptedTexts):

@@ -64,7 +64,7 @@ async def test_another_worker_finds_it_and_so_does_one_who_forgot(workers: Worke
     assert workers.begun == ["base", kept, kept]
 
 
-async def test_nobody_else_does(workers: Workers) -> None:
+async def test_snapshots_are_not_shared_between_scopes(workers: Workers) -> None:
     await use(workers.one())
     await use(workers.one("stranger", scope="theirs"))
     assert workers.begun == ["base", "base"]
@@ -109,7 +109,7 @@ async def test_one_whose_name_e2b_does_not_tell_is_removed_by_whoever_made_it(wo
     assert workers.e2b.snapshots == {}
 
 
-async def test_where_they_cannot_be_listed_a_set_up_is_made(workers: Workers) -> None:
+async def test_without_a_snapshot_list_the_setup_runs_again(workers: Workers) -> None:
     workers.e2b.faults.status["GET /snapshots"] = 500
     await use(workers.one())
     await use(workers.one("another"))

@@ -76,5 +76,5 @@ def other_site() -> Iterator[OtherSite]:
         form = f'<form method=post action="{asked["to"]}">{fields}<button>Win a prize</button></form>'
         return HTMLResponse(f'<meta name=referrer content="{asked["referrer"]}">{form}')
 
-    with listening() as door, serving(Starlette(routes=[Route("/", page)]), door) as address:
+    with listening() as listener, serving(Starlette(routes=[Route("/", page)]), listener) as address:
         yield lambda host, **asked: f"{address.replace('127.0.0.1', host)}/?{urlencode(asked)}"

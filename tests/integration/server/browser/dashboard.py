@@ -48,7 +48,7 @@ def dashboard(place: Path, *, seed: bool = True) -> Iterator[Dashboard]:
     receiving = ReceiverContext(chosen, SettableClock(NOW))
     receiving.prepare()
     try:
-        with listening() as door, serving(application(receiving, chosen), door) as address:
+        with listening() as listener, serving(application(receiving, chosen), listener) as address:
             yield Dashboard(address, receiving)
     finally:
         receiving.close()

@@ -103,7 +103,7 @@ def test_set_up(stranger: BrowserContext) -> None:
         exchange=exchange,
         keep=lambda _app, _address: "/home/ada/.local/state/agent-fix/app.env",
     )
-    with listening() as door, serving(pages.app(), door) as address:
+    with listening() as listener, serving(pages.app(), listener) as address:
         page = stranger.new_page()
         page.goto(f"{address}/setup")
         judge(page, "This link does not work")
