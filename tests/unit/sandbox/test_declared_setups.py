@@ -206,6 +206,26 @@ def test_programs_that_each_package_manager_installs(command: str, more: str, ex
     assert found.requirements == expected
 
 
+def test_the_local_hooks_of_pre_commit() -> None:
+    hooks = """
+repos:
+- repo: https://example.test/style
+  hooks: [{id: style}]
+- repo: local
+  hooks:
+  - {id: types, entry: mypy src, language: system}
+  - {id: tests, entry: python -m pytest, args: [tests, -q], additional_dependencies: [pytest, attrs>=22]}
+"""
+    found = declared({".pre-commit-config.yaml": hooks, "tests/test_a.py": ""})
+    assert (found.requirements, found.test) == (("pytest", "'attrs>=22'"), "python3 -m pytest tests")
+    assert found.source == ".pre-commit-config.yaml"
+
+
+@pytest.mark.parametrize("text", ["", "[", "repos: 3", "repos: [{repo: local, hooks: [3, {entry: 3}]}]"])
+def test_a_broken_pre_commit_file_says_nothing(text: str) -> None:
+    assert declared_setups(files(**{".pre-commit-config.yaml": text})) == []
+
+
 def test_hatch_and_its_scripts() -> None:
     project = (
         PROJECT + '[tool.hatch.envs.default]\ndependencies = ["pytest"]\n'

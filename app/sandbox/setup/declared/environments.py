@@ -1,9 +1,11 @@
-"""tox, nox, make and Hatch: the commands behind a name that CI or a person types."""
+"""tox, nox, make, Hatch and pre-commit: the commands behind a name that CI or a person types."""
 
 import ast
 import re
 import shlex
 from collections.abc import Iterable
+
+import yaml
 
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
@@ -226,6 +228,23 @@ def _follow(target: str, recipes: dict[str, tuple[list[str], list[str]]], script
     for need in needs:
         _follow(need, recipes, script, seen)
     script += lines
+
+
+def pre_commit_commands(files: ManifestFiles) -> str:
+    """What the local hooks of pre-commit execute; those of other repositories check style."""
+    try:
+        document = yaml.safe_load(files.text(".pre-commit-config.yaml"))
+    except (yaml.YAMLError, RecursionError):
+        return ""
+    found = document.get("repos") if isinstance(document, dict) else None
+    repositories = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    script = []
+    for hook in (hook for one in repositories if one.get("repo") == "local" for hook in one.get("hooks") or ()):
+        if isinstance(hook, dict) and isinstance(hook.get("entry"), str):
+            needs = [shlex.quote(need) for need in texts(hook.get("additional_dependencies"))]
+            script += [f"pip install {' '.join(needs)}"] if needs else []
+            script.append(" ".join([hook["entry"], *map(shlex.quote, texts(hook.get("args")))]))
+    return "\n".join(script)
 
 
 def hatch_commands(files: ManifestFiles, name: str) -> str:

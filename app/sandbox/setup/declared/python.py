@@ -8,7 +8,13 @@ from itertools import pairwise
 
 from app.sandbox.setup.declared.ci_files import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands, without_assignments
-from app.sandbox.setup.declared.environments import hatch_commands, make_commands, nox_commands, tox_commands
+from app.sandbox.setup.declared.environments import (
+    hatch_commands,
+    make_commands,
+    nox_commands,
+    pre_commit_commands,
+    tox_commands,
+)
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata
 
@@ -93,6 +99,7 @@ def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
         ("tox.ini", "tox", {}, (), 45),
         ("noxfile.py", "nox", {}, (), 43),
         ("Makefile, target test", "make test", {}, (), 35),
+        (".pre-commit-config.yaml", "pre-commit", {}, (), 20),
     ]
     found: dict[tuple[tuple[str, ...], str], DeclaredSetup] = {}
     for source, script, values, pythons, score in places:
@@ -160,6 +167,7 @@ _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
     "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
     "make": _make,
     "gmake": _make,
+    "pre-commit": lambda files, _rest: pre_commit_commands(files),
     "hatch": _hatch,
 }
 """Programs that read what they do from a file of the project."""
