@@ -55,8 +55,8 @@ class Trial:
         return self.result is not None and self.result.execution.timed_out and not self.count.passed + self.count.failed
 
     @property
-    def rank(self) -> tuple[bool, bool, int, float]:
-        return (self.result is not None, self.comparable, self.count.passed, self.share)
+    def rank(self) -> tuple[bool, bool, int, bool, float]:
+        return (self.result is not None, self.comparable, self.count.passed, self.too_long, self.share)
 
 
 Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]

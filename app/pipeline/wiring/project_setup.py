@@ -116,12 +116,18 @@ class ProjectSetup:
         if known is not None:
             outcome = str(kept.get("outcome", ""))
             return ChosenSetup(plans[known], known.suite, sentence=_sentence(known, outcome) if outcome else "")
+        stopped = kept.get("too_long")
+        too_long = frozenset(stopped if isinstance(stopped, list) else ())
         trials = await try_candidates(
-            list(plans), lambda one: self._open(one.name, plans[one]), self.limits, self.progress, self._possible.set
+            [one for one in plans if one.name not in too_long] or list(plans),
+            lambda one: self._open(one.name, plans[one]),
+            self.limits,
+            self.progress,
+            self._possible.set,
         )
         best = trials[0].candidate
         outcome = _outcome(trials[0], trials)
-        self._cache_choice(tools, trials[0], outcome)
+        self._cache_choice(tools, trials, outcome, too_long)
         result = trials[0].result
         whole = result if result is not None and not result.execution.timed_out else None
         return ChosenSetup(plans[best], best.suite, whole, _sentence(best, outcome), tuple(trials))
@@ -185,13 +191,19 @@ class ProjectSetup:
             return None
         return found if isinstance(found, dict) else None
 
-    def _cache_choice(self, tools: SetupTools, best: Trial, outcome: str) -> None:
-        path = self._cache_path(tools)
-        if path is None or not (best.comparable or best.too_long):
+    def _cache_choice(self, tools: SetupTools, trials: Sequence[Trial], outcome: str, too_long: frozenset[str]) -> None:
+        """The best; where none is good, those that took all their time for nothing: they are left out next time."""
+        path, best = self._cache_path(tools), trials[0]
+        too_long |= {one.candidate.name for one in trials if one.too_long}
+        if best.comparable or best.too_long:
+            kept: dict[str, object] = {"candidate": best.candidate.name, "outcome": outcome}
+        else:
+            kept = {"too_long": sorted(too_long)}
+        if path is None or not any(kept.values()):
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({"candidate": best.candidate.name, "outcome": outcome}), "utf-8")
+        fresh.write_text(json.dumps(kept), "utf-8")
         fresh.replace(path)
 
 

@@ -23,16 +23,19 @@ FILES = {
 LIMITS = TrialLimits(total=0.0, suite=7.0)
 
 
+HALF = b"test_a (tests.a.Case.test_a) ... ok\ntest_b (tests.a.Case.test_b) ... FAIL\n-----\nRan 2 tests\n"
+
+
 class EndingSandbox(Executor):
     """Every command ends with `exit_code` when its time is over."""
 
     key, isolated, left_out = "ending", True, ()
 
-    def __init__(self, exit_code: int) -> None:
-        self.exit_code = exit_code
+    def __init__(self, exit_code: int, output: bytes = b"") -> None:
+        self.exit_code, self.output = exit_code, output
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return CompletedCommand(self.exit_code, b"", seconds=command.timeout)
+        return CompletedCommand(self.exit_code, self.output, seconds=command.timeout)
 
     async def close(self) -> None:
         """Nothing outlives a command."""
@@ -42,18 +45,21 @@ class EndingSandbox(Executor):
 
 
 class CountedProvider:
+    """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass."""
+
     name = "counted"
 
-    def __init__(self, exit_code: int) -> None:
-        self.exit_code = exit_code
+    def __init__(self, *exit_codes: int) -> None:
+        self.exit_codes = exit_codes
         self.opened = 0
 
     async def check(self) -> tuple[DoctorCheck, ...]:
         return ()
 
     async def open(self, _spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        exit_code = self.exit_codes[self.opened]
         self.opened += 1
-        return EndingSandbox(self.exit_code)
+        return EndingSandbox(1, HALF) if exit_code == 3 else EndingSandbox(exit_code)
 
 
 async def clients() -> PackageClients:
@@ -64,11 +70,14 @@ async def tools() -> SetupTools:
     return SetupTools(Path("/usr/bin/python3"), clients, {"npm": "/bin/true", "node": "/bin/true"}.get)
 
 
-async def chosen(provider: CountedProvider, memory: Path) -> ChosenSetup:
-    tree = MemoryTree({path: text.encode() for path, text in FILES.items()})
+async def chosen(
+    provider: CountedProvider, memory: Path, limits: TrialLimits = LIMITS, commands: str = "pytest tests"
+) -> ChosenSetup:
+    files = {**FILES, "tox.ini": FILES["tox.ini"].replace("pytest tests", commands)}
+    tree = MemoryTree({path: text.encode() for path, text in files.items()})
     project = SetupProject(tree, lambda: datetime.now(UTC).date(), "scope")
     setup = ProjectSetup(
-        project, provider, tools, lambda _directory: None, "key", ListProgress(), memory=memory, limits=LIMITS
+        project, provider, tools, lambda _directory: None, "key", ListProgress(), memory=memory, limits=limits
     )
     return await setup.chosen()
 
@@ -85,3 +94,29 @@ async def test_a_suite_that_is_too_long_is_known_the_next_time(
         opened += provider.opened
     assert opened == trials
     assert "stopped at its limit of 7 s" in found.sentence
+
+
+LONG, CANNOT_START, HALF_PASSES = 124, 1, 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "again"),
+    [
+        ((LONG, CANNOT_START), "stopped at its limit", 0),
+        ((CANNOT_START, LONG), "stopped at its limit", 0),
+        ((HALF_PASSES, LONG), "1 tests pass, 1 fail", 1),
+        ((HALF_PASSES, CANNOT_START), "1 tests pass, 1 fail", 2),
+    ],
+)
+async def test_candidates_that_are_too_long_are_not_tried_again(
+    tmp_path: Path, first: Sequence[int], second: str, again: int
+) -> None:
+    everything = TrialLimits(total=1e9, suite=7.0)
+    commands = "python -m unittest discover -v"
+    provider = CountedProvider(*first)
+    found = await chosen(provider, tmp_path, everything, commands)
+    assert provider.opened == 2
+    assert second in found.sentence
+    provider = CountedProvider(HALF_PASSES, HALF_PASSES)
+    await chosen(provider, tmp_path, everything, commands)
+    assert provider.opened == again
