@@ -110,7 +110,7 @@ def test_the_table_has_sixty_paths() -> None:
 
 
 @pytest.mark.parametrize("path", FORBIDDEN)
-def test_it_is_neither_created_nor_changed_nor_deleted_nor_linked_nor_made_executable(path: str) -> None:
+def test_a_protected_path_cannot_be_changed_in_any_way(path: str) -> None:
     assert refused(path)
     assert refused(path, b"new", base=True)
     assert refused(path, None, base=True)
@@ -120,7 +120,7 @@ def test_it_is_neither_created_nor_changed_nor_deleted_nor_linked_nor_made_execu
 
 
 @pytest.mark.parametrize("path", FORBIDDEN)
-def test_it_is_neither_side_of_a_rename(path: str) -> None:
+def test_a_protected_path_cannot_be_renamed_from_or_to(path: str) -> None:
     away = (
         FileChange(path="docs/kept.txt", mode="100644", content=b"old"),
         FileChange(path=path, mode="100644", content=None),

@@ -51,7 +51,7 @@ def _lacking(recipe: AgentRecipe, environment: Mapping[str, str]) -> str:
 
 @pytest.mark.timeout(TIMEOUT + 60)
 @pytest.mark.parametrize("recipe", list(_each()))
-def test_it_fixes_the_project_to_proved_with_nothing_but_the_gateway(recipe: AgentRecipe, tmp_path: Path) -> None:
+def test_a_real_agent_reaches_proved_with_the_gateway_alone(recipe: AgentRecipe, tmp_path: Path) -> None:
     if lacks := _lacking(recipe, os.environ):
         pytest.skip(f"{recipe.name} was NOT TESTED: this machine lacks {lacks}")
     secrets = {"model key": canary(), "other key": canary()}

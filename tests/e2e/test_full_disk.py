@@ -111,7 +111,7 @@ def test_state_that_fills_while_the_work_goes_on(tmp_path: Path, disk: SmallDisk
     assert "cost     plan" not in again.said, "what was paid for is not bought again"
 
 
-def test_out_that_fills_while_the_work_goes_on(tmp_path: Path, disk: SmallDisk) -> None:
+def test_an_output_directory_that_fills_up_during_the_job(tmp_path: Path, disk: SmallDisk) -> None:
     """What the job leaves is larger than what is free; the job itself is done, and only told again."""
     console = Console(tmp_path)
     repository = wallet_project.make_wallet(tmp_path / "wallet")

@@ -37,7 +37,7 @@ test = ["pytest", "six"]
     "tests/test_greeter.py": (
         "import pytest\nimport six\n\nimport greeter\n\n\n"
         '@pytest.mark.parametrize("kind", ["function", "named greet"])\n'
-        "def test_there_is_a_greeting(kind):\n    assert six.callable(greeter.greet)\n"
+        "def test_a_greeting_is_callable(kind):\n    assert six.callable(greeter.greet)\n"
     ),
 }
 PACKAGE_ISSUE = "# greet raises NameError\n\n`greeter.greet('Ada')` raises NameError: name 'nmae' is not defined.\n"

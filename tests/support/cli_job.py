@@ -76,7 +76,7 @@ SPECIFICATION = {
         "class More(unittest.TestCase):\n"
         "    def test_no_cent_is_lost(self):\n        self.assertEqual(sum(split(1000, 7)), 1000)\n\n"
         "    def test_shares_are_alike(self):\n        self.assertEqual(sorted(split(5, 3)), [1, 2, 2])\n\n"
-        "    def test_one_gets_all(self):\n        self.assertEqual(split(7, 1), [7])\n"
+        "    def test_one_person_gets_everything(self):\n        self.assertEqual(split(7, 1), [7])\n"
     ),
 }
 SPECIFIED = (

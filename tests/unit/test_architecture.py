@@ -517,6 +517,6 @@ def test_tests_use_typed_doubles_not_patches() -> None:
 
 def test_names_of_tests_begin_with_their_subject() -> None:
     """Not with a pronoun: the reader of a failure sees the name alone."""
-    unclear = re.compile(r"def (test_(?:of|what|who|whoever|nobody|where)_\w+)")
+    unclear = re.compile(r"def (test_(?:it|of|there|what|who|whoever|nobody|where|one_that|one_whose)_\w+)")
     found = [name for path in (ROOT / "tests").rglob("test_*.py") for name in unclear.findall(path.read_text("utf-8"))]
     assert not found, found

@@ -57,7 +57,7 @@ def test_git_makes_of_it_what_the_patch_says(store: GitStore, tmp_path: Path) ->
     assert git(repository, "write-tree") == git(store.path, "rev-parse", f"{ours}^{{tree}}")
 
 
-def test_it_can_be_told_against_another_commit(store: GitStore, tmp_path: Path) -> None:
+def test_a_diff_against_another_commit(store: GitStore, tmp_path: Path) -> None:
     """Conflicts are resolved on a merge that nobody has; people compare with their branch."""
     repository = make_repository(tmp_path / "theirs", {"a.py": "a = 1\n"})
     first = store.fetch(repository, "main")

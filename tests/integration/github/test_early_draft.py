@@ -156,7 +156,7 @@ async def test_only_the_work_on_an_issue_opens_one(
 
 
 @pytest.mark.parametrize("what", ["write access", "issue", "branch", "base", "handed over", "installation"])
-async def test_it_is_asked_again_whether_it_may_be(
+async def test_permissions_are_checked_again_before_the_early_draft(
     harness: PublisherHarness, fake_github: FakeGitHubSetup, what: str
 ) -> None:
     made = await begin(harness)

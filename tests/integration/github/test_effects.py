@@ -106,7 +106,7 @@ async def test_the_page_that_opens_a_pull_request_is_quoted(forge: GitHubForge) 
     assert found.endswith("/ada/sample/compare/release/1.0%20%232...agent-fix/%C3%BC%2850%25%29?expand=1")
 
 
-async def test_one_that_another_opened_meanwhile_is_success(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
+async def test_a_pull_request_opened_concurrently_is_success(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     await forge.ensure_branch(BRANCH, await commit(forge, fake_github, "half = 0.25\n"))
 
     class ConcurrentWriter:
@@ -258,7 +258,7 @@ async def test_the_least_permissions_are_asked_for(forge: GitHubForge, fake_gith
     }
 
 
-def test_there_is_no_way_to_approve_merge_or_make_ready() -> None:
+def test_no_code_approves_merges_or_marks_as_ready() -> None:
     space = Path(__file__).parents[3] / "app" / "github"
     text = "\n".join(path.read_text() for path in space.rglob("*.py"))
     for word in (

@@ -32,7 +32,7 @@ def machine(place: Path, **programs: str) -> str:
     return str(place)
 
 
-def test_it_is_fetched_once(tmp_path: Path) -> None:
+def test_the_emulator_is_installed_once(tmp_path: Path) -> None:
     search = machine(tmp_path / "bin", node=NEW, npm=INSTALL)
     found = [obtain(tmp_path / "cache", search) for _ in range(2)]
     assert found[0] == found[1]

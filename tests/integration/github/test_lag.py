@@ -47,9 +47,7 @@ async def test_a_missing_base_fails_at_once(forge: GitHubForge, fake_github: Fak
     assert fake_github.world.now - began < timedelta(seconds=5)
 
 
-async def test_one_that_is_there_and_not_listed_yet_is_not_given_up(
-    forge: GitHubForge, fake_github: FakeGitHubSetup
-) -> None:
+async def test_a_pull_request_not_listed_yet_is_awaited(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
     """The answer to its opening was lost, and the list lags: GitHub says that it exists, and soon shows it."""
     await opened(forge, fake_github)
     fake_github.github.faults.append(Fault(LIST, 200, "[]", times=3))

@@ -61,7 +61,7 @@ async def test_a_token_knows_whose_it_is(answers: dict[str, httpx.Response], log
     assert bot.person.email == f"{BOT['id']}+{login}@users.noreply.site.example"
 
 
-async def test_it_is_lent_as_it_is_and_never_revoked() -> None:
+async def test_a_given_token_is_used_as_it_is_and_never_revoked() -> None:
     site = Site({})
     here = repository_api(site)
     assert await here.token(GIT_PUSH) == TOKEN
@@ -88,7 +88,7 @@ async def test_every_request_is_signed_by_it() -> None:
     assert {sign.partition(" ")[2] for _, _, sign in site.asked} == {TOKEN}
 
 
-def test_it_is_not_shown() -> None:
+def test_a_given_token_is_not_in_the_repr() -> None:
     assert TOKEN not in repr(TokenConnection(GitHubHost("http://api.example", "http://site.example"), TOKEN))
 
 

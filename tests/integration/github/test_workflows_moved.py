@@ -106,7 +106,7 @@ async def test_a_conflict_with_the_base_is_reported_and_not_pushed(
     assert result.diff
 
 
-async def test_it_is_tried_once(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_merge_of_the_base_is_tried_once(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     """The workflows change again while it is pushed: that is said, and not run after."""
     made = await harness.admit()
     workflow_changes(fake_github)

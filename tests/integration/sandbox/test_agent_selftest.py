@@ -78,7 +78,7 @@ async def test_its_model_is_understood_in_every_protocol(wire: WireProtocol, *, 
     assert called.usage == done.usage == Usage(prompt_tokens=100, completion_tokens=10)
 
 
-def test_it_ends_as_each_agent_wants_to_be_told() -> None:
+def test_the_scripted_model_ends_as_each_agent_expects() -> None:
     """By a tool of that name; where there is only a shell, by a command; with no shell there are only words."""
     shell = TOOLS["chat"][1]
     finish = {"type": "function", "function": {"name": "finish", "parameters": {"properties": {"message": {}}}}}
@@ -143,13 +143,13 @@ async def test_a_failing_agent_is_reported_with_the_step_it_reached(place: Insta
     assert told in result.reason
 
 
-async def test_one_that_can_be_interrupted_is(place: InstalledAgent) -> None:
+async def test_an_agent_that_can_be_interrupted_is_interrupted(place: InstalledAgent) -> None:
     """In the middle of a command that would take longer than anybody waits."""
     result = await place.rehearse(remembering(PROGRAM), ("again",))
     assert result.passed, result.reason
 
 
-async def test_one_that_has_forgotten_what_it_was_at_is_told_of(place: InstalledAgent) -> None:
+async def test_an_agent_that_lost_its_conversation_is_reported(place: InstalledAgent) -> None:
     result = await place.rehearse(remembering(PROGRAM), ("anew", "please"))
     assert result.stopped_at == "went on with its conversation", result
 

@@ -70,12 +70,12 @@ class TestScreen:
 
 
 class TestKinds:
-    async def test_one_that_opens_is_ready_and_leaves_nothing(self, tmp_path: Path) -> None:
+    async def test_a_sandbox_that_opens_is_usable_and_leaves_nothing(self, tmp_path: Path) -> None:
         provider: SandboxProvider = UnsandboxedProvider(tmp_path / "jobs")
         assert await try_provider(provider) == SandboxAvailability("none", usable=True, detail=SANDBOXES["none"])
         assert list((tmp_path / "jobs").iterdir()) == []
 
-    async def test_one_that_does_not_says_what_its_checks_say(self) -> None:
+    async def test_a_sandbox_that_does_not_open_shows_its_failed_checks(self) -> None:
         assert await try_provider(Refusing()) == SandboxAvailability(
             "bubblewrap", usable=False, detail="uid 0", repair=BAD.repair
         )

@@ -159,7 +159,7 @@ async def case_runner(tmp_path: Path) -> AsyncIterator[RunnerHarness]:
     assert list((tmp_path / "s").iterdir()) == [], "the way out is closed with the agent"
 
 
-async def test_it_fixes_and_every_call_is_a_step(case_runner: RunnerHarness) -> None:
+async def test_an_external_agent_fixes_and_every_call_is_a_step(case_runner: RunnerHarness) -> None:
     model = ScriptedTexts(["ls", FIX, HAND_IN, "exit"])
     ending = await case_runner.work(model)
     assert (ending.exit_status, ending.turns) == ("submitted", 4)
@@ -201,7 +201,7 @@ async def test_the_verifiers_objections_become_the_next_task(case_runner: Runner
     assert "From ada, who may ask: Mind the sign." in model.task(3)
 
 
-async def test_it_is_not_started_for_ever(case_runner: RunnerHarness) -> None:
+async def test_an_external_agent_is_not_restarted_for_ever(case_runner: RunnerHarness) -> None:
     case_runner.verdicts = [ReviewResult(accepted=False, text="no")] * ROUNDS
     ending = await case_runner.work(ScriptedTexts([FIX, *[HAND_IN, "exit"] * ROUNDS]))
     assert ending.exit_status == "error"
@@ -313,7 +313,7 @@ REMEMBERS = RECIPE.model_copy(
 )
 
 
-async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: RunnerHarness) -> None:
+async def test_a_resumable_agent_is_interrupted_and_continues(case_runner: RunnerHarness) -> None:
     """It would wait for ever; what it had not finished is still there, and it is told only what is new."""
     case_runner.recipe = REMEMBERS
     model = ScriptedTexts([FIX, "# ada: Mind the sign.\nsleep 1000", HAND_IN, "exit"], case_runner.words)
@@ -331,7 +331,7 @@ async def test_one_that_remembers_is_interrupted_and_goes_on(case_runner: Runner
     assert [done.interrupted for done in case_runner.runner.runs] == [True, False]
 
 
-async def test_one_that_remembers_is_told_only_what_speaks_against_it(case_runner: RunnerHarness) -> None:
+async def test_a_resumable_agent_is_told_only_the_objections(case_runner: RunnerHarness) -> None:
     case_runner.recipe, case_runner.verdicts = (
         REMEMBERS,
         [ReviewResult(accepted=False, text="Newly failing."), ReviewResult(accepted=True)],

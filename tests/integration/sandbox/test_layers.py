@@ -170,7 +170,7 @@ async def test_a_host_that_is_not_listed_is_refused_and_named(services: CachedPr
     assert "network:" in caught.value.message
 
 
-async def test_there_is_no_way_round_the_proxy(services: CachedProviders) -> None:
+async def test_the_proxy_cannot_be_bypassed(services: CachedProviders) -> None:
     direct = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
     with pytest.raises(SetupError, match="unreachable"):
         await services.provider().open(

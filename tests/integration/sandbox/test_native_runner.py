@@ -67,7 +67,7 @@ async def accept(_: Submission) -> ReviewResult:
     return ReviewResult(accepted=True)
 
 
-async def test_it_fixes_and_tells_every_step(sandbox: Sandbox) -> None:
+async def test_the_native_agent_fixes_and_reports_every_step(sandbox: Sandbox) -> None:
     native = runner_in(sandbox, ScriptedModel([act(bash("ls")), FIX, SUBMIT]), MemoryJournal(), MemoryBlobs())
     runner: Runner = native
     ending = await runner.work(Assignment(brief="Fix add."), accept)

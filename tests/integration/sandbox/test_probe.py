@@ -137,7 +137,7 @@ class TestTimeLimit:
         (found,) = await time_limit(Busy(late=1))
         assert found.ok
 
-    async def test_one_that_never_begins_proves_nothing(self) -> None:
+    async def test_a_probe_that_never_starts_proves_nothing(self) -> None:
         (found,) = await time_limit(Busy(late=9))
         assert not found.ok
         assert "never began" in found.detail

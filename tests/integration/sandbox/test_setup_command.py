@@ -52,7 +52,7 @@ def test_the_command_of_the_ci_workflow_is_chosen(repository: Path, tmp_path: Pa
     assert (found["passed"], found["failed"], found["comparable"], found["setup"]) == (1, 0, True, [])
 
 
-def test_it_is_written_to_the_configuration_once(repository: Path, tmp_path: Path) -> None:
+def test_the_chosen_setup_is_written_to_the_configuration_once(repository: Path, tmp_path: Path) -> None:
     code, _ = setup(repository, tmp_path / "state", "--write", "--explain")
     assert code == 0
     written = yaml.safe_load((repository / ".github/agent-fix.yml").read_text())

@@ -202,7 +202,7 @@ class TestCarrying:
             async with listening(tmp_path / "host", echo):
                 assert await asked(inside, b"now") == b"now"
 
-    async def test_one_that_hangs_up_is_hung_up_on_the_other_side(self, tmp_path: Path) -> None:
+    async def test_closing_one_end_closes_the_other(self, tmp_path: Path) -> None:
         over = asyncio.Event()
 
         async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -40,7 +40,7 @@ def test_the_corpus_has_enough_cases() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_it_ends(
+async def test_a_job_ends_whatever_the_endpoint_answers(
     name: str, player: CaseEndpoint, before: tuple[frozenset[str], frozenset[int]], tmp_path: Path
 ) -> None:
     case = CASES[name]

@@ -364,7 +364,7 @@ async def test_an_answer_is_never_longer_than_the_money(endpoint: OpenAIEndpoint
         assert 256 <= endpoint.requests[0].body["max_tokens"] < 600
 
 
-async def test_at_the_cap_the_agent_is_told_to_stop(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
+async def test_an_agent_at_its_spending_limit_is_told_to_stop(endpoint: OpenAIEndpoint, tmp_path: Path) -> None:
     async with standing(endpoint, tmp_path, cap=3_000) as case_runner:
         endpoint.script(answer("a" * 400, usage={"prompt_tokens": 400, "completion_tokens": 90, "total_tokens": 490}))
         assert (await case_runner.ask("messages", stream=True)).status_code == 200

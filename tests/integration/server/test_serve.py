@@ -117,7 +117,7 @@ def lives(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_it_serves_keeps_its_secrets_apart_and_ends_in_order(tmp_path: Path) -> None:
+def test_serve_separates_secrets_and_ends_in_order(tmp_path: Path) -> None:
     (tmp_path / "github").mkdir()
     with serving(tmp_path) as running:
         ready = ("receiver ready", "worker ready", "publisher ready")
@@ -174,7 +174,7 @@ def test_the_roles_die_with_a_killed_supervisor(tmp_path: Path) -> None:
         running.until(lambda: not any(map(lives, everybody)), "they live on")
 
 
-def test_there_is_one_supervisor_for_a_state_directory(tmp_path: Path) -> None:
+def test_a_state_directory_has_one_supervisor(tmp_path: Path) -> None:
     (tmp_path / "github").mkdir()
     with serving(tmp_path) as running:
         second = subprocess.run(

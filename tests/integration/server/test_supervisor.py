@@ -90,7 +90,7 @@ async def test_roles_are_ended_in_order_and_each_gets_its_own_environment(tmp_pa
     assert not any(alive(int(line.split()[2])) for line in lines(diary))
 
 
-async def test_one_that_dies_is_started_again_and_the_others_are_left_alone(tmp_path: Path) -> None:
+async def test_a_killed_role_is_restarted_and_the_others_continue(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     supervisor = Supervisor([waiter(diary, "receiver"), waiter(diary, "worker")], tmp_path, QUICK)
     supervising = asyncio.create_task(supervisor.supervise())
@@ -105,7 +105,7 @@ async def test_one_that_dies_is_started_again_and_the_others_are_left_alone(tmp_
     assert await supervising == ExitCode.OK
 
 
-async def test_one_that_ends_by_itself_is_started_again_too(tmp_path: Path) -> None:
+async def test_a_role_that_exits_is_restarted(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     once = script(
         "import sys; open(sys.argv[1], 'a').write('x begins 0\\n'); sys.exit(int(sys.argv[2]))", str(diary), "0"
@@ -119,14 +119,14 @@ async def test_one_that_ends_by_itself_is_started_again_too(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("code", [ExitCode.USAGE, ExitCode.SANDBOX])
-async def test_one_that_is_set_up_wrong_ends_everything_with_its_code(tmp_path: Path, code: ExitCode) -> None:
+async def test_a_misconfigured_role_ends_the_server_with_its_code(tmp_path: Path, code: ExitCode) -> None:
     diary = tmp_path / "diary"
     wrong = RoleSpec("publisher", script(f"raise SystemExit({int(code)})"), PATH)
     assert await Supervisor([waiter(diary, "receiver"), wrong], tmp_path, QUICK).supervise() == code
     assert not any(alive(int(line.split()[2])) for line in lines(diary))
 
 
-async def test_one_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
+async def test_a_role_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     start = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
     supervisor = Supervisor([waiter(diary, "worker", last_word=start)], tmp_path, Backoff(grace=0.3))

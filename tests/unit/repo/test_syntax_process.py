@@ -66,7 +66,7 @@ def test_a_process_that_was_killed_is_replaced(parser: SyntaxProcess) -> None:
     assert len(parser.ask("symbols", "a.py", LARGE)) == 1_000
 
 
-def test_one_that_ended_for_want_of_work_is_not_missed() -> None:
+def test_an_idle_process_that_ended_is_started_again() -> None:
     parser = SyntaxProcess(idle=0)
     try:
         assert [len(parser.ask("symbols", "a.py", LARGE)) for _ in range(3)] == [1_000] * 3
@@ -74,13 +74,13 @@ def test_one_that_ended_for_want_of_work_is_not_missed() -> None:
         parser.close()
 
 
-def test_one_that_takes_too_long_is_given_up() -> None:
+def test_a_parse_that_takes_too_long_is_given_up() -> None:
     parser = SyntaxProcess(timeout=0)
     assert parser.ask("symbols", "a.py", LARGE) is None
     assert parser.pid is None
 
 
-def test_it_has_no_environment_and_is_gone_after_closing(parser: SyntaxProcess) -> None:
+def test_the_parser_process_has_no_environment_and_ends_on_close(parser: SyntaxProcess) -> None:
     pid = pid_of(parser)
     assert Path(f"/proc/{pid}/environ").read_bytes() == b""
     parser.close()

@@ -45,7 +45,7 @@ async def run(path: Path, port: int, *command: str) -> tuple[int | None, str]:
         (("/etc/passwd",), 126),
     ],
 )
-async def test_it_ends_as_the_command_ends(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
+async def test_the_forwarder_exits_with_the_commands_code(tmp_path: Path, command: tuple[str, ...], code: int) -> None:
     assert (await run(tmp_path / "none.sock", free_port(), *command))[0] == code
 
 

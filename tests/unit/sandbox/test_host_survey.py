@@ -109,7 +109,7 @@ class TestEtc:
         assert not [name for name, text in content.items() if "secret" in text or "shadow" in name]
         assert all(path.stat().st_mode & 0o004 for path in etc.rglob("*") if not path.is_symlink())
 
-    def test_it_is_made_once_and_anew_when_the_host_changes(self, tmp_path: Path) -> None:
+    def test_a_synthetic_etc_is_made_once_and_again_when_the_host_changes(self, tmp_path: Path) -> None:
         host = tmp_path / "etc"
         host.mkdir()
         first = synthetic_etc(tmp_path / "caches", 1000, host)

@@ -58,7 +58,7 @@ def test_a_layer_in_use_stays_until_its_last_lease_ends(layers: dict[str, Path],
     assert left(tmp_path) == set()
 
 
-def test_there_is_no_lease_on_what_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_layer_has_no_lease(tmp_path: Path) -> None:
     assert take_lease(tmp_path / "none") is None
 
 

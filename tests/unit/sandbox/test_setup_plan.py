@@ -581,7 +581,7 @@ async def test_manifests_that_are_links_or_enormous_are_not_read() -> None:
         assert each.reads == []
 
 
-def test_at_work_every_client_says_at_once_that_there_is_no_network() -> None:
+def test_package_clients_are_offline_during_work() -> None:
     assert dict(WORK_ENVIRONMENT)["PIP_NO_INDEX"] == "1"
     assert dict(WORK_ENVIRONMENT)["CARGO_NET_OFFLINE"] == "true"
 

@@ -263,7 +263,7 @@ class TestConflicts:
         about = candidate({"docs.md": CONFLICT, "a.py": "a = 1\n"}, {"a.py": CONFLICT})
         assert conflicts(about, ["a.py"]).outcome == "passed"
 
-    def test_it_is_one_of_the_gates_where_there_are_conflicts(self) -> None:
+    def test_the_conflicts_gate_runs_if_there_are_conflicts(self) -> None:
         subject = candidate({"a.py": "a = 1\n"}, {"a.py": CONFLICT})
         assert "conflicts" not in {gate.name for gate in static_gates(subject)}
         assert "conflicts" in {gate.name for gate in static_gates(subject, (), ["a.py"])}

@@ -50,6 +50,6 @@ def test_names_that_say_nothing_bring_nothing_near() -> None:
     assert nearest(TREE, patch_of({"lib/__init__.py": "x"})) == ()
 
 
-def test_there_is_an_end_to_it() -> None:
+def test_the_number_of_near_tests_is_limited() -> None:
     many = MemoryTree({f"tests/test_{number}.py": b"import money" for number in range(200)})
     assert len(nearest(many, patch_of({"money.py": "x"}))) == MAX_FILES

@@ -15,7 +15,7 @@ def test_the_difference_makes_the_one_the_other() -> None:
     assert {path: made.read(path) for path in made.entries()} == OTHER.files
 
 
-def test_there_is_none_between_the_same() -> None:
+def test_equal_trees_have_no_difference() -> None:
     assert difference(BASE, BASE).empty
 
 

@@ -17,7 +17,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
         yield made
 
 
-def test_there_are_forty() -> None:
+def test_forty_broken_configurations_are_listed() -> None:
     assert len(TEXTS) == 40
 
 

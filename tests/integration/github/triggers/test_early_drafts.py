@@ -45,7 +45,7 @@ async def test_messages_reach_the_job_that_opened_the_pull_request(harness: Even
     ]
 
 
-async def test_it_is_found_by_the_name_that_it_got(harness: EventHarness) -> None:
+async def test_a_draft_is_found_by_its_actual_branch(harness: EventHarness) -> None:
     pull = await draft(harness, "agent-fix/issue-1-2")
     await harness.says("/agent mind the tests", pull)
     assert [each.text for each in harness.said()] == ["mind the tests"]
@@ -53,7 +53,7 @@ async def test_it_is_found_by_the_name_that_it_got(harness: EventHarness) -> Non
     assert len(harness.jobs()) == 2, "another pull request of ours has nothing to do with it"
 
 
-async def test_it_is_stopped_from_there(harness: EventHarness) -> None:
+async def test_a_job_is_stopped_from_its_draft(harness: EventHarness) -> None:
     await harness.says("/agent stop", await draft(harness))
     assert harness.job.row.state == "stopped"
 

@@ -103,7 +103,7 @@ async def test_a_person_without_write_access_adds_no_lesson(harness: EventHarnes
     assert texts(harness) == ["amounts are integer cents"]
 
 
-async def test_it_is_the_same_however_often_it_is_delivered(harness: EventHarness) -> None:
+async def test_repeated_deliveries_of_a_lesson_command_change_nothing(harness: EventHarness) -> None:
     await harness.says("/agent remember amounts are integer cents")
     await harness.says("/agent forget 1")
     for delivery in list(harness.world.deliveries):

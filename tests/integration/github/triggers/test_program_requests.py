@@ -130,7 +130,7 @@ async def test_a_refused_label_ends_the_job_with_the_reason(harness: EventHarnes
     assert harness.answers() == []
 
 
-async def test_one_that_was_cancelled_meanwhile_does_not_begin(harness: EventHarness) -> None:
+async def test_a_request_cancelled_meanwhile_does_not_start(harness: EventHarness) -> None:
     request = requested(harness, number=harness.issue.number)
     job = request.job
     harness.stores.requests.add(request)

@@ -117,7 +117,9 @@ def test_an_images_own_variables_are_kept_and_its_path_comes_after_the_set_ups()
 
 @pytest.mark.xdist_group("docker")
 class TestDocker:
-    async def test_it_is_proved_and_nothing_is_left(self, docker: LocalEngine, provider: ContainerProvider) -> None:
+    async def test_the_engine_passes_every_check_and_nothing_is_left(
+        self, docker: LocalEngine, provider: ContainerProvider
+    ) -> None:
         checks = {check.name: check for check in await provider.check()}
         assert list(checks)[:3] == ["engine", "image", "start"]
         assert checks.keys() >= WALLS

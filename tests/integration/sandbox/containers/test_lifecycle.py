@@ -33,7 +33,7 @@ with socket.create_connection(("127.0.0.1", {MODEL_PORT})) as line:
 
 
 class TestLosing:
-    async def test_one_that_goes_away_is_an_error_and_made_anew(
+    async def test_a_removed_sandbox_is_an_error_and_then_replaced(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         sandbox = await provider.open(SPEC)
@@ -54,7 +54,7 @@ class TestLosing:
         async with opened(provider, SPEC) as again:
             assert await shell(again, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
 
-    async def test_one_that_never_became_ready_is_made_anew(
+    async def test_a_sandbox_that_never_became_ready_is_replaced(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         await (await provider.open(SPEC)).close()
@@ -97,7 +97,7 @@ class TestSetup:
         directories=("modules", "odd", "../etc", "none"),
     )
 
-    async def test_it_is_made_once_and_no_sandbox_can_change_it_for_another(
+    async def test_a_layer_is_made_once_and_sandboxes_cannot_change_it(
         self, docker: LocalEngine, provider: ContainerProvider
     ) -> None:
         said = bytearray()
@@ -111,7 +111,7 @@ class TestSetup:
         assert said == b"made\n"
         assert containers(docker) == []
 
-    async def test_it_reaches_named_hosts_through_our_proxy_and_only_then(self, provider: ContainerProvider) -> None:
+    async def test_setup_reaches_named_hosts_through_the_proxy_only(self, provider: ContainerProvider) -> None:
         index = Recorder()
         async with far_server(index) as port, far_server(other := Recorder()) as closed:
             fetch = FETCH.format(port=port)

@@ -9,7 +9,9 @@ from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, 
 
 
 @pytest.mark.xdist_group("docker")
-async def test_it_fixes_with_no_network_and_every_call_is_booked(provider: ContainerProvider, tmp_path: Path) -> None:
+async def test_an_agent_without_network_fixes_and_every_call_is_recorded(
+    provider: ContainerProvider, tmp_path: Path
+) -> None:
     (tmp_path / "s").mkdir()
     case_runner = RunnerHarness(tmp_path / "s", provider)
     long = f"# {'x' * 90_000}\n"

@@ -47,7 +47,7 @@ async def test_the_projects_code_has_no_rights(provider: E2BProvider) -> None:
         assert rights["Uid"].split() == ["1500"] * 4
 
 
-async def test_it_reaches_nothing_even_where_the_machine_does(e2b: LocalE2B, provider: E2BProvider) -> None:
+async def test_commands_reach_no_network_even_if_the_machine_does(e2b: LocalE2B, provider: E2BProvider) -> None:
     port = e2b.account.api.rpartition(":")[2]
     reach = f"exec 3<> /dev/tcp/127.0.0.1/{port}"
     talk = "import socket; d = socket.create_server(('127.0.0.1', 0)); socket.create_connection(d.getsockname())"
@@ -69,7 +69,7 @@ async def test_a_command_is_held_to_its_memory(provider: E2BProvider) -> None:
         assert (await sandbox.exec(["python3", "-c", take.format(50)])).ok
 
 
-async def test_it_sees_nothing_of_the_host(e2b: LocalE2B, provider: E2BProvider) -> None:
+async def test_commands_see_nothing_of_the_machine(e2b: LocalE2B, provider: E2BProvider) -> None:
     async with opened(provider, SandboxSpec("job-1", filler(FILES))) as sandbox:
         script = "env; (cat /proc/*/environ /proc/*/cmdline || true) 2> /dev/null | tr '\\0' '\\n'"
         seen = await shell(sandbox, script)

@@ -28,21 +28,21 @@ class TestParking:
             assert [machine.state for machine in e2b.machines.values()] == ["running"]
         assert e2b.machines == {}
 
-    async def test_it_goes_on_where_pausing_fails(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_failed_pause_is_tolerated(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         sandbox = await provider.open(SPEC)
         e2b.faults.status["POST /sandboxes/"] = 500
         await sandbox.close()
         e2b.faults.status.clear()
         assert len(e2b.machines) == 1
 
-    async def test_it_has_a_time_to_live_and_our_tag(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_machine_has_a_lifetime_and_our_tag(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         async with opened(provider, SPEC):
             (machine,) = e2b.machines.values()
             assert machine.alive == LIFETIME
             assert machine.metadata["agent-fix-key"] == SPEC.key
             assert len(machine.metadata["agent-fix"]) == 32
 
-    async def test_it_is_prolonged_while_a_command_executes(self, e2b: LocalE2B, tmp_path: Path) -> None:
+    async def test_a_machines_lifetime_is_extended_during_a_command(self, e2b: LocalE2B, tmp_path: Path) -> None:
         provider = E2BProvider(e2b.account, scope="tests", caches=tmp_path, seconds=5, renewal=0.02)
         async with opened(provider, SPEC) as sandbox:
             running = asyncio.create_task(sandbox.exec(["/bin/sh", "-c", "until [ -e done ]; do sleep 0.05; done"]))
@@ -77,7 +77,7 @@ class TestLosing:
         async with opened(provider, SPEC) as again:
             assert await shell(again, "cat README.md; ls") == "hello\nREADME.md\nsrc\n"
 
-    async def test_one_that_never_became_ready_is_made_anew(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_sandbox_that_never_became_ready_is_replaced(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         await provider.open(SPEC)
         (old,) = e2b.machines.values()
         (old.root / "var/lib/agent-fix/ready").unlink()
@@ -86,7 +86,7 @@ class TestLosing:
             assert await shell(again, "ls") == "README.md\nsrc\n"
             assert old.id not in e2b.machines
 
-    async def test_one_whose_set_up_was_cut_short_is_made_anew_and_closed(
+    async def test_a_machine_with_an_interrupted_setup_is_replaced_and_closed(
         self, e2b: LocalE2B, provider: E2BProvider
     ) -> None:
         await provider.open(SPEC)
@@ -147,7 +147,9 @@ class TestPolicy:
         assert e2b.machines == {}
         assert e2b.said("POST /files") == e2b.said("POST /process.Process") == []
 
-    async def test_it_is_open_for_the_named_hosts_while_set_up_only(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_the_network_opens_for_named_hosts_during_setup_only(
+        self, e2b: LocalE2B, provider: E2BProvider
+    ) -> None:
         setup = SetupPlan(("true", "true"), key="hosts", hosts=("https://index.example.com",))
         async with opened(provider, SandboxSpec("hosts", filler(FILES), setup)):
             sent = e2b.said("PUT /sandboxes/")
@@ -177,7 +179,7 @@ class TestKeptSetup:
         directories=("modules", "odd", "../etc", "none"),
     )
 
-    async def test_it_is_made_once_and_no_sandbox_can_change_it_for_another(
+    async def test_a_layer_is_made_once_and_sandboxes_cannot_change_it(
         self, e2b: LocalE2B, provider: E2BProvider
     ) -> None:
         for number in range(2):
@@ -190,7 +192,7 @@ class TestKeptSetup:
         assert len(e2b.snapshots) == 1
         assert len([what for what, _ in e2b.requests if what.startswith("POST") and what.endswith("/snapshots")]) == 1
 
-    async def test_one_that_e2b_forgot_is_made_again(self, e2b: LocalE2B, provider: E2BProvider) -> None:
+    async def test_a_lost_snapshot_is_made_again(self, e2b: LocalE2B, provider: E2BProvider) -> None:
         async with opened(provider, SandboxSpec("job-1", filler(FILES), self.SETUP)):
             e2b.snapshots.clear()
         async with opened(provider, SandboxSpec("job-2", filler(FILES), self.SETUP)) as sandbox:

@@ -17,7 +17,7 @@ from tests.support.shell_model import ShellModel
 @pytest.mark.full
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("runner", ["kilo", "codex"])
-def test_it_fixes_the_project_to_proved(runner: str, e2b: LocalE2B, tmp_path: Path) -> None:
+def test_a_real_agent_reaches_proved(runner: str, e2b: LocalE2B, tmp_path: Path) -> None:
     if find_tool_for_sandbox("npm") is None:
         pytest.skip(f"{runner} was NOT TESTED: this machine lacks npm, which stands for that of E2B's template")
     secrets = {"model key": canary(), "E2B's key": e2b.account.key}

@@ -51,7 +51,7 @@ def ask(word: str) -> list[str]:
 
 
 class TestTheWayOut:
-    async def test_it_is_open_while_a_command_executes_and_its_socket_is_there(
+    async def test_the_model_socket_is_open_during_commands_only(
         self, e2b: LocalE2B, provider: E2BProvider, tmp_path: Path
     ) -> None:
         way = tmp_path / "way.sock"
@@ -69,7 +69,7 @@ class TestTheWayOut:
             assert machine.network["allowOut"] == []
             assert e2b.said("PUT /sandboxes/") == []
 
-    async def test_it_leads_to_one_place(self, provider: E2BProvider, tmp_path: Path) -> None:
+    async def test_the_model_socket_leads_to_the_gateway_only(self, provider: E2BProvider, tmp_path: Path) -> None:
         async with (
             answering(tmp_path / "way.sock") as way,
             opened(provider, SandboxSpec("job-1", filler(FILES), model_socket=way)) as sandbox,
@@ -154,7 +154,7 @@ async def case_runner(provider: E2BProvider, tmp_path: Path) -> RunnerHarness:
 
 
 class TestARunner:
-    async def test_it_fixes_with_no_network_and_every_call_is_booked(
+    async def test_an_agent_without_network_fixes_and_every_call_is_recorded(
         self, case_runner: RunnerHarness, e2b: LocalE2B
     ) -> None:
         ending = await case_runner.work(ScriptedTexts(["ls", FIX, HAND_IN, "exit"]))

@@ -85,7 +85,7 @@ async def test_an_old_one_is_made_anew_and_removed(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-async def test_one_that_nobody_uses_any_more_is_removed(workers: Workers, forgotten: bool) -> None:
+async def test_an_unused_snapshot_is_removed(workers: Workers, forgotten: bool) -> None:
     await use(workers.one())
     await use(workers.one("stranger", scope="theirs"))
     if forgotten:
@@ -99,7 +99,7 @@ async def test_one_that_nobody_uses_any_more_is_removed(workers: Workers, forgot
     assert await workers.one().sweep(_none) == 0
 
 
-async def test_one_whose_name_e2b_does_not_tell_is_removed_by_whoever_made_it(workers: Workers) -> None:
+async def test_a_nameless_snapshot_is_removed_by_its_maker(workers: Workers) -> None:
     await use(workers.one())
     for kept in workers.e2b.snapshots:
         workers.e2b.snapshots[kept] = ""
