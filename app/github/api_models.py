@@ -52,6 +52,12 @@ class Rights(ApiModel):
 
     admin: bool = False
     push: bool = False
+    pull: bool = False
+
+    @property
+    def permission(self) -> str:
+        """In the words of a collaborator's base permission: admin, write, read or none."""
+        return "admin" if self.admin else "write" if self.push else "read" if self.pull else "none"
 
 
 class RepositoryResponse(ApiModel):

@@ -42,12 +42,17 @@ class NewAppResponse(ApiModel):
     id: int
     slug: str
     html_url: str
+    client_id: str = ""
+    client_secret: str = Field(default="", repr=False)
     webhook_secret: str | None = Field(default=None, repr=False)
     pem: str = Field(repr=False)
 
 
-def manifest(*, name: str, home: str, hook: str, redirect: str) -> dict[str, Any]:
-    """The manifest that the person's browser sends to GitHub. `hook` is empty for an App without webhooks."""
+def manifest(*, name: str, home: str, hook: str, redirect: str, callback: str) -> dict[str, Any]:
+    """The manifest that the person's browser sends to GitHub. `hook` is empty for an App without webhooks.
+
+    `callback` is where GitHub sends people back to who sign in to the dashboard.
+    """
     # GitHub requires the webhook's URL if `hook_attributes` or events are present, even with `active: false`.
     webhooks = {"hook_attributes": {"url": hook, "active": True}, "default_events": list(EVENTS)}
     return {
@@ -56,6 +61,7 @@ def manifest(*, name: str, home: str, hook: str, redirect: str) -> dict[str, Any
         "description": "Label an issue, get a draft pull request with proof.",
         "public": False,
         "redirect_url": redirect,
+        "callback_urls": [callback],
         "default_permissions": dict(PERMISSIONS),
         **(webhooks if hook else {}),
     }

@@ -51,6 +51,7 @@ class Purpose(StrEnum):
     CANCEL_RUN = "cancel a workflow run"
     SEE_SETTINGS = "see a repository's settings"
     SEE_ORGANISATION = "see an organisation's settings"
+    SIGN_IN = "see which repositories a person who signs in may open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ GET_HOOK = Call("GET", "/app/hook/config", Purpose.AS_APP)
 LIST_DELIVERIES = Call("GET", "/app/hook/deliveries", Purpose.AS_APP)
 REDELIVER = Call("POST", "/app/hook/deliveries/{delivery_id}/attempts", Purpose.AS_APP)
 CONVERT_MANIFEST = Call("POST", "/app-manifests/{code}/conversions", Purpose.AS_APP)
+DELETE_USER_TOKEN = Call("DELETE", "/applications/{client_id}/token", Purpose.AS_APP)
 
 LIST_REPOSITORIES = Call("GET", "/installation/repositories", Purpose.ACCOUNTS, _ACCOUNT)
 GET_REPOSITORY_BY_ID = Call("GET", "/repositories/{id}", Purpose.ACCOUNTS, _ACCOUNT, UNDOCUMENTED)
@@ -216,14 +218,23 @@ GET_ORGANISATION_WORKFLOW_PERMISSIONS = Call(
     {"organization_administration": "read"},
 )
 
+LIST_USER_INSTALLATIONS = Call("GET", "/user/installations", Purpose.SIGN_IN, _ACCOUNT)
+LIST_USER_REPOSITORIES = Call("GET", "/user/installations/{installation_id}/repositories", Purpose.SIGN_IN, _ACCOUNT)
+
 CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
-IN_WORKFLOWS: Final = frozenset(Purpose) - {Purpose.AS_APP, Purpose.SEE_SETTINGS, Purpose.SEE_ORGANISATION}
+IN_WORKFLOWS: Final = frozenset(Purpose) - {
+    Purpose.AS_APP,
+    Purpose.SEE_SETTINGS,
+    Purpose.SEE_ORGANISATION,
+    Purpose.SIGN_IN,
+}
 """What the Action does, by a workflow's token or an App's."""
 BY_APP: Final = frozenset(Purpose) - {
     Purpose.READ_RUN,
     Purpose.CANCEL_RUN,
     Purpose.SEE_SETTINGS,
     Purpose.SEE_ORGANISATION,
+    Purpose.SIGN_IN,
 }
-"""What an App does. Only the Action reads workflow runs, with the workflow's token, and only `doctor --github` reads
-settings, with an administrator's."""
+"""What an App does with its own tokens; people who sign in have theirs. Only the Action reads workflow runs, with the
+workflow's token, and only `doctor --github` reads settings, with an administrator's."""

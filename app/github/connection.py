@@ -18,7 +18,7 @@ from githubkit.cache import MemCacheStrategy
 from githubkit.config import Config, get_config
 from githubkit.utils import UNSET
 
-from app.github.rate_limit import MutationPacer, utc_now
+from app.github.rate_limit import MutationPacer, RateLimit, utc_now
 from app.github.request_signing import BY_APP, BY_INSTALLATION, RequestSigner
 
 Access = Literal["read", "write"]
@@ -128,6 +128,10 @@ class Connection(ABC):
 
     def pace(self, installation: int) -> MutationPacer:
         return self._paces.setdefault(installation, MutationPacer(self.now, self.sleep, at_once=self.at_once))
+
+    def limits(self) -> tuple[tuple[int, RateLimit], ...]:
+        """What GitHub last said of its limits, each with its installation; 0 is the App itself."""
+        return tuple((number, limit) for number, pace in self._paces.items() for limit in pace.limits.values())
 
     def with_token(self, token: str) -> GitHub[Any]:
         """A client with this token; without one, an anonymous client that can read public data."""

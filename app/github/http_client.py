@@ -57,6 +57,7 @@ class HttpClient:
         async def send() -> httpx.Response:
             async with self._pace.wait_for_mutation(mutation=mutation):
                 answer = await client.arequest(call.method, path, params=params, json=body, headers=headers)
+            self._pace.note_limit(answer.headers)
             return answer.raw_response
 
         try:
@@ -79,6 +80,8 @@ class HttpClient:
     def _failure(self, error: GitHubException) -> ForgeError:
         failure = failure_of(error, self._app.now())
         refused = _refusal(error)
+        if refused is not None:
+            self._pace.note_limit(refused.headers)
         if refused is not None and refused.status_code == 404:
             return NotFoundOnGitHub(failure.message, hint=failure.hint)
         if refused is not None and refused.status_code == 401:

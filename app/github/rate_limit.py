@@ -1,8 +1,9 @@
 """Paces requests as GitHub requires: one mutation a second, and none at all while a rate limit lasts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.github.errors import RateLimited
@@ -14,6 +15,17 @@ MAX_WAIT_LENGTH = timedelta(seconds=3)
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What an answer said of one of GitHub's limits."""
+
+    resource: str
+    remaining: int
+    limit: int
+    resets_at: datetime
+    at: datetime
 
 
 class MutationPacer:
@@ -35,6 +47,8 @@ class MutationPacer:
         self._mutating = asyncio.Lock()
         self._next_mutation = datetime(1, 1, 2, tzinfo=UTC)
         self._silent_until = datetime.min.replace(tzinfo=UTC)
+        self.limits: dict[str, RateLimit] = {}
+        """What the newest answers said, by resource."""
 
     @asynccontextmanager
     async def wait_for_mutation(self, *, mutation: bool) -> AsyncIterator[None]:
@@ -49,6 +63,18 @@ class MutationPacer:
                 yield
             finally:
                 self._next_mutation = max(self._next_mutation, self._now()) + BETWEEN_MUTATIONS
+
+    def note_limit(self, headers: Mapping[str, str]) -> None:
+        """Remember the limit that an answer's headers tell; an Enterprise Server may tell none."""
+        numbers = [headers.get(f"x-ratelimit-{name}", "") for name in ("remaining", "limit", "reset")]
+        if not all(number.isascii() and number.isdecimal() and len(number) < 11 for number in numbers):
+            return
+        remaining, limit, reset = map(int, numbers)
+        resource = headers.get("x-ratelimit-resource", "core")[:40]
+        resets_at = datetime.fromtimestamp(reset, UTC)
+        self.limits[resource] = RateLimit(
+            resource, min(remaining, 2**31 - 1), min(limit, 2**31 - 1), resets_at, self._now()
+        )
 
     def pause_until(self, until: datetime) -> None:
         self._silent_until = max(self._silent_until, until)

@@ -53,6 +53,8 @@ def keep(settings: Settings, app: NewAppResponse, address: str) -> str:
         "AGENT_FIX_APP_ID": str(app.id),
         "AGENT_FIX_WEBHOOK_SECRET": app.webhook_secret or secrets.token_hex(32),
         "AGENT_FIX_PRIVATE_KEY": app.pem,
+        "AGENT_FIX_CLIENT_ID": app.client_id,
+        "AGENT_FIX_CLIENT_SECRET": app.client_secret,
         "AGENT_FIX_GITHUB_URL": settings.github_url,
         "AGENT_FIX_GITHUB_API_URL": settings.github_api_url,
     }

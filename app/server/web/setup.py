@@ -98,11 +98,13 @@ class SetupPage:
             return self._stranger()
         address = form["address"].rstrip("/")
         forwarded = bool(urlsplit(address).path)  # a forwarder's channel, which must stay secret
+        here = f"{request.url.scheme}://{host}"
         wanted = manifest(
             name=form["name"],
             home=self._github if forwarded or not address else address,
             hook=address if forwarded or not address else f"{address}/webhook",
-            redirect=f"{request.url.scheme}://{host}/setup/done",
+            redirect=f"{here}/setup/done",
+            callback=f"{here if forwarded or not address else address}/sign-in/done",
         )
         access = wanted["default_permissions"].items()
         page = self._render(
@@ -152,7 +154,9 @@ class SetupPage:
         return self._render("setup_stranger.html", status=403)
 
     def _render(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self._templates.get_template(template).render(most_name=MAX_NAME, **values), status)
+        return HTMLResponse(
+            self._templates.get_template(template).render(most_name=MAX_NAME, visitor=None, **values), status
+        )
 
 
 def _same(given: str, wanted: str) -> bool:

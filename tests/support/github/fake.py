@@ -14,6 +14,7 @@ from tests.support.github.apps import app_routes
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.git_http import git_route
 from tests.support.github.graphql import graphql_route
+from tests.support.github.people import people_routes
 from tests.support.github.server import FakeGitHub
 from tests.support.github.world import Installation, Issue, Repo, User, World
 from tests.support.loopback import listening, serving
@@ -26,7 +27,7 @@ API, SITE = "http://api.github.example", "http://github.example"
 def fake_github(world: World) -> FakeGitHub:
     made: list[FakeGitHub] = []
     extra = [*app_routes(lambda: made[0]), graphql_route(lambda: made[0]), git_route(lambda: made[0])]
-    extra.append(settings.organisation_route(lambda: made[0]))
+    extra += [settings.organisation_route(lambda: made[0]), *people_routes(lambda: made[0])]
     made.append(FakeGitHub(world, extra))
     return made[0]
 

@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.shapes import shaped
+from tests.support.github.world import SignIn
 
 LONGEST_NAME = 34
 PERMISSION_OF = {
@@ -75,19 +76,19 @@ class Registrations:
         problems = [*problems_of(json.loads(text))]
         if problems:
             errors = "".join(f"<li>{html.escape(problem)}</li>" for problem in problems)
-            return _page("Invalid GitHub App configuration", f"<ul>{errors}</ul>", 422)
+            return page("Invalid GitHub App configuration", f"<ul>{errors}</ul>", 422)
         name = html.escape(json.loads(text)["name"])
         fields = {"manifest": text, "state": request.query_params.get("state", "")}
         hidden = "".join(f'<input type=hidden name={name} value="{html.escape(fields[name])}">' for name in fields)
         owner = html.escape(request.path_params.get("organization", "ada"))
         body = f"<label>GitHub App name <input name=name value='{name}'></label><button>Create GitHub App for {owner}"
-        return _page("Create GitHub App", f"<form method=post action=/settings/apps>{hidden}{body}</button></form>")
+        return page("Create GitHub App", f"<form method=post action=/settings/apps>{hidden}{body}</button></form>")
 
     async def _create(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
         manifest = {**json.loads(form["manifest"]), "name": form["name"]}
         if form["name"] in self.taken:
-            return _page("Create GitHub App", "<p>Name has already been taken", 422)
+            return page("Create GitHub App", "<p>Name has already been taken", 422)
         self.taken.add(form["name"])
         self.manifests.append(manifest)
         code = secrets.token_hex(20)
@@ -96,10 +97,10 @@ class Registrations:
         return RedirectResponse(f"{manifest['redirect_url']}?{back}", 302)
 
     async def _login(self, _: Request) -> Response:
-        return _page("Sign in to GitHub", "")
+        return page("Sign in to GitHub", "")
 
     async def _install(self, request: Request) -> Response:
-        return _page(f"Install {html.escape(request.path_params['slug'])}", "")
+        return page(f"Install {html.escape(request.path_params['slug'])}", "")
 
     async def _convert(self, request: Request) -> Response:
         manifest = self.codes.pop(request.path_params["code"], None)
@@ -112,6 +113,8 @@ class Registrations:
             slug=slug,
             name=manifest["name"],
             html_url=f"{manifest['site']}/apps/{slug}",
+            client_id=SignIn.client,
+            client_secret=SignIn.secret,
             pem=app_key()[0],
             webhook_secret=secrets.token_hex(20) if "hook_attributes" in manifest else None,
             permissions=manifest["default_permissions"],
@@ -128,6 +131,9 @@ def problems_of(manifest: dict[str, Any]) -> Iterator[str]:
         yield 'Error: "url" wasn\'t supplied.'
     if not 0 < len(manifest.get("name", "")) <= LONGEST_NAME:
         yield f"Name is too long (maximum is {LONGEST_NAME} characters)"
+    callbacks = manifest.get("callback_urls", [])
+    if len(callbacks) > 10 or not all(urlsplit(each).scheme in {"http", "https"} for each in callbacks):
+        yield "Callback URLs must be at most ten valid URLs"
     if hook is not None and not _public(hook.get("url", "")):
         yield "Webhook URL is not supported because it isn't reachable over the public Internet"
     if hook is None and events:
@@ -146,5 +152,5 @@ def _public(address: str) -> bool:
         return "." in host and not host.endswith((".localhost", ".local", ".internal"))
 
 
-def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
+def page(title: str, body: str, status: int = 200) -> HTMLResponse:
     return HTMLResponse(PAGE.format(title=title, body=body), status)

@@ -45,9 +45,14 @@ def permission_view(repo: Repo, user: User) -> dict[str, Any]:
 
 def rights_view(repo: Repo, token: Token) -> dict[str, Any]:
     """What the account behind a token may do; of an App's token GitHub says no to everything (a guess)."""
-    role = repo.collaborators.get(token.user.id, "read") if token.user else "none"
-    writes = {"admin": ("admin", "maintain", "push"), "write": ("push",)}.get(role, ())
-    return {name: name in writes for name in ("admin", "maintain", "push", "triage", "pull")}
+    return role_view(repo.collaborators.get(token.user.id, "read") if token.user else "none")
+
+
+def role_view(role: str) -> dict[str, bool]:
+    """A role as the five things that GitHub tells of it; each role may do what the lower ones may."""
+    roles = ("pull", "triage", "push", "maintain", "admin")
+    held = {"none": 0, "read": 1, "triage": 2, "write": 3, "maintain": 4, "admin": 5}[role]
+    return {name: number < held for number, name in enumerate(roles)}
 
 
 def repo_view(repo: Repo, model: Any = models.FullRepository, rights: dict[str, Any] | None = None) -> dict[str, Any]:

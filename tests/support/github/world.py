@@ -248,6 +248,29 @@ class Token:
 
 
 @dataclass
+class Code:
+    """A code of the sign-in that was not exchanged yet, and what it was asked for with."""
+
+    user: User
+    redirect: str
+    challenge: str
+    expires_at: datetime
+
+
+@dataclass
+class SignIn:
+    """How people sign in to the App: its client, and who they are in their browser."""
+
+    client: str = "Iv23liExampleClient1"
+    secret: str = "0123456789abcdef0123456789abcdef01234567"
+    callbacks: set[str] = field(default_factory=set)
+    """The App's callback URLs."""
+    person: "User | None" = None
+    """Whose session the browser has on GitHub; None where it has none."""
+    codes: dict[str, Code] = field(default_factory=dict)
+
+
+@dataclass
 class Delivery:
     id: int
     guid: str
@@ -287,6 +310,7 @@ class World:
         """What a delivery that is asked for again comes to; None while it is not sent."""
         self.organisations_open_pulls: set[str] = set()
         """Organisations whose repositories may let workflows open pull requests."""
+        self.sign_in = SignIn()
         self._numbers = itertools.count(1_001)
         self.bot = self.add_user("agent-fix-test[bot]", kind="Bot")
         self.actions = self.add_user("github-actions[bot]", kind="Bot")

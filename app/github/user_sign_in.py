@@ -1,0 +1,170 @@
+"""Signs people in with GitHub as users of the App, and reads which repositories they may open.
+
+browser ─► GitHub's page (state, challenge) ─► code ─► the person's token (verifier) ─► who they are, what they may do
+"""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Final
+from urllib.parse import urlencode
+
+import httpx
+from pydantic import Field
+
+from app.core.errors import AgentFixError
+from app.github.api_models import AccountResponse, ApiModel, InstallationResponse, RepositoryResponse
+from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES, Call
+from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
+from app.github.errors import TemporaryFailure
+from app.github.http_client import HttpClient, parsed
+from app.github.rate_limit import utc_now
+
+MAX_PAGES: Final = 30
+"""Of one list, 100 entries each."""
+
+
+class SignInRefused(AgentFixError):  # noqa: N818  # an answer
+    """GitHub gave no token for a code: it is wrong, used, too old, or was made for another browser."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedInPerson:
+    """Who signed in. `rights` has their base permission in each repository where the App is installed, by its id."""
+
+    user: int
+    login: str
+    rights: Mapping[int, str]
+
+
+class TokenAnswer(ApiModel):
+    """The answer to a code; GitHub answers errors with status 200 too."""
+
+    access_token: str = Field(default="", repr=False)
+    error: str = ""
+    error_description: str = ""
+
+
+class InstallationsResponse(ApiModel):
+    installations: tuple[InstallationResponse, ...] = ()
+
+
+class UserRepositoriesResponse(ApiModel):
+    repositories: tuple[RepositoryResponse, ...] = ()
+
+
+@dataclass(frozen=True)
+class GitHubSignIn:
+    """The App's client. All calls but `address` raise ForgeError if GitHub does not answer or refuses the token."""
+
+    host: GitHubHost
+    client_id: str
+    client_secret: str = field(repr=False)
+    transport: httpx.AsyncBaseTransport | None = None
+    now: Callable[[], datetime] = utc_now
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def address(self, *, state: str, verifier: str, redirect: str) -> str:
+        """GitHub's page that asks the person."""
+        query = {
+            "client_id": self.client_id,
+            "redirect_uri": redirect,
+            "state": state,
+            "code_challenge": challenge(verifier),
+            "code_challenge_method": "S256",
+        }
+        return f"{self.host.server_url.rstrip('/')}/login/oauth/authorize?{urlencode(query)}"
+
+    async def token(self, code: str, *, verifier: str, redirect: str) -> str:
+        """The person's token for a code. Raises SignInRefused, or TemporaryFailure if GitHub does not answer."""
+        form = {
+            "client_id": self.client_id,
+            "client_secret": self.client_secret,
+            "code": code,
+            "redirect_uri": redirect,
+            "code_verifier": verifier,
+        }
+        address = f"{self.host.server_url.rstrip('/')}/login/oauth/access_token"
+        try:
+            async with self._client() as client:
+                answer = await client.post(address, data=form, headers={"accept": "application/json"})
+        except httpx.HTTPError as error:
+            raise TemporaryFailure(f"GitHub did not answer ({type(error).__name__}).") from None
+        if answer.status_code >= 500:
+            raise TemporaryFailure(f"GitHub answered {answer.status_code}.")
+        found = parsed(TokenAnswer, answer) if answer.status_code == 200 else TokenAnswer(error=str(answer.status_code))
+        if not found.access_token:
+            words = found.error_description or "GitHub gave no token."
+            raise SignInRefused(words, hint="Sign in again.")
+        return found.access_token
+
+    async def person(self, token: str) -> SignedInPerson:
+        async with self._reader(token) as reader:
+            found = parsed(AccountResponse, await reader.get(GET_SELF))
+            return SignedInPerson(found.id, found.login, await self._rights(reader))
+
+    async def rights(self, token: str) -> dict[int, str]:
+        """The person's base permission (admin, write or read) in each repository that they and the App may open."""
+        async with self._reader(token) as reader:
+            return await self._rights(reader)
+
+    async def _rights(self, reader: "_UserReader") -> dict[int, str]:
+        rights: dict[int, str] = {}
+        async for page in reader.pages(LIST_USER_INSTALLATIONS):
+            for installation in parsed(InstallationsResponse, page).installations:
+                if installation.suspended_at is not None:
+                    continue
+                async for inner in reader.pages(LIST_USER_REPOSITORIES, installation.id):
+                    found = parsed(UserRepositoriesResponse, inner).repositories
+                    rights |= {each.id: each.permissions.permission for each in found}
+        return {repository: right for repository, right in rights.items() if right != "none"}
+
+    async def revoke(self, token: str) -> None:
+        """Errors are ignored: the token expires within hours anyway."""
+        address = self.host.api_url.rstrip("/") + DELETE_USER_TOKEN.at(self.client_id)
+        headers = {"accept": "application/vnd.github+json", "x-github-api-version": self.host.rest_version}
+        credentials, body = (self.client_id, self.client_secret), {"access_token": token}
+        try:
+            async with self._client() as client:
+                await client.request(DELETE_USER_TOKEN.method, address, json=body, auth=credentials, headers=headers)
+        except httpx.HTTPError:
+            return
+
+    def _client(self) -> httpx.AsyncClient:
+        transport = self.transport or httpx.AsyncHTTPTransport(proxy=self.host.proxy)
+        return httpx.AsyncClient(transport=transport, timeout=TIMEOUT, follow_redirects=False)
+
+    @asynccontextmanager
+    async def _reader(self, token: str) -> AsyncIterator["_UserReader"]:
+        connection = TokenConnection(self.host, token, transport=self.transport, now=self.now, sleep=self.sleep)
+        async with connection:
+            yield _UserReader(connection)
+
+
+class _UserReader:
+    """Reads with a person's token."""
+
+    def __init__(self, connection: TokenConnection) -> None:
+        self._http = HttpClient(connection, connection.pace(0))
+        self._client = connection.with_token(connection.token)
+
+    async def get(self, call: Call, *values: int, **params: int) -> httpx.Response:
+        ask = partial(self._http.request, self._client, call, *values, params=params or None)
+        return self._http.reject_redirect(await self._http.with_retries(ask))
+
+    async def pages(self, call: Call, *values: int) -> AsyncIterator[httpx.Response]:
+        for number in range(1, MAX_PAGES + 1):
+            answer = await self.get(call, *values, per_page=100, page=number)
+            yield answer
+            if "next" not in answer.links:
+                return
+
+
+def challenge(verifier: str) -> str:
+    """The PKCE challenge (S256) of a verifier."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
