@@ -1,28 +1,36 @@
 """`agent-fix keys`: creates, lists and deletes keys for the API, on the machine that has the server's database."""
 
 import argparse
+import os
 import re
 
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.api_keys import ApiKeys
+from app.jobs.audit import AuditLog
 from app.server.wiring.context import ServerContext
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def keys_command(arguments: argparse.Namespace) -> int:
-    server_context = ServerContext(read_settings(arguments.state))
+    settings = read_settings(arguments.state)
+    server_context = ServerContext(settings)
     server_context.prepare()
     keys = ApiKeys(server_context.engine, server_context.clock)
+    audit = AuditLog(server_context.engine, server_context.clock)
+    who = settings.environment.get("USER") or f"uid {os.getuid()}"
     match arguments.action:
         case "create":
             if not _NAME.fullmatch(arguments.name):
                 raise AgentFixError("A key's name has letters, digits, and . _ - in it.", code=ExitCode.USAGE)
-            print(keys.create(arguments.name, arguments.scope or ["read"]))
+            scopes = sorted(arguments.scope or ["read"])
+            print(keys.create(arguments.name, scopes))
+            audit.record(who, "terminal", "create key", detail=f"{arguments.name} ({' '.join(scopes)})")
         case "delete":
             if not keys.delete(arguments.name):
                 raise AgentFixError(f"There is no key named {arguments.name}.", code=ExitCode.USAGE)
+            audit.record(who, "terminal", "delete key", detail=arguments.name)
             print(f"The key {arguments.name} is deleted.")
         case _:
             for each in keys.all():

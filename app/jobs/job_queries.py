@@ -63,6 +63,13 @@ class JobQueries:
     def get(self, job_id: str) -> JobWithContext | None:
         return self._first(jobs.c.id == job_id)
 
+    def context(self, job_id: str) -> JobContext | None:
+        """A job's context without the job; None for one of the command line, or that has not begun."""
+        query = sa.select(job_contexts.c.context).where(job_contexts.c.job == job_id)
+        with self._engine.connect() as db:
+            found = db.execute(query).scalar()
+        return JobContext.model_validate(found) if found else None
+
     def active(self, repository: int, number: int) -> JobWithContext | None:
         """The one unfinished job of this issue or pull request, not counting questions."""
         return self._first(job_contexts.c.active_key == f"{repository}#{number}")

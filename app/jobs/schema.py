@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.jobs.account_tables import metadata as account_tables
 from app.jobs.commit_transfer_tables import metadata as commit_transfer_tables
 from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
@@ -31,6 +32,7 @@ ALL: Final = (
     commit_transfer_tables,
     lesson_tables,
     request_tables,
+    account_tables,
 )
 _ONE_AT_A_TIME = 0x61676673
 """An advisory lock on Postgres; SQLite has one writer anyway."""

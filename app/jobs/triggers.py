@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.failpoints import failpoint
+from app.jobs.audit import AuditEntry, insert_audit
 from app.jobs.tables import triggers, writing
 
 IGNORED_OUTCOMES = ("skip no_access", "skip review:")
@@ -17,7 +18,7 @@ IGNORED_OUTCOMES = ("skip no_access", "skip review:")
 
 @dataclass(frozen=True, slots=True)
 class TriggerRow:
-    """One trigger. `key` identifies it, whichever way it was delivered."""
+    """One trigger. `key` identifies it, whichever way it was delivered; `login` is empty if no person asked."""
 
     key: str
     repository: int
@@ -25,6 +26,7 @@ class TriggerRow:
     actor: int
     verb: str
     at: datetime
+    login: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,15 @@ def is_decided(db: Connection, key: str) -> bool:
 
 
 def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) -> bool:
-    """Insert a trigger in the caller's transaction; False if it exists."""
+    """Insert a trigger in the caller's transaction, and what a person did into the audit log; False if it exists."""
     values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
     values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}
     insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
     statement = insert(triggers).values(values).on_conflict_do_nothing().returning(triggers.c.key)
-    return db.execute(statement).first() is not None
+    inserted = db.execute(statement).first() is not None
+    if inserted and trigger.login and not outcome.startswith(IGNORED_OUTCOMES):
+        insert_audit(db, AuditEntry(trigger.at, trigger.login, "github", trigger.verb, job, outcome))
+    return inserted
 
 
 def _decided(row: sa.RowMapping) -> TriggerDecision:

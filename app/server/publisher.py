@@ -54,6 +54,7 @@ def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, .
         PeriodicTask("finishing jobs", publisher_context.finalizer.finalize, 0.5),
         PeriodicTask("status comments", publisher_context.status_updater.post_due, 0.5),
         PeriodicTask("polling", reconcile, 10.0),
+        PeriodicTask("GitHub's limits", publisher_context.store_limits, 15.0),
         PeriodicTask("pruning", publisher_context.prune, 3_600.0),
     )
 

@@ -87,7 +87,8 @@ class TriggerContext:
     def row(self) -> TriggerRow:
         """The trigger as it is stored."""
         where = {"repository": self.repo_context.repository.id, "number": self.number}
-        return TriggerRow(self.identity.key, **where, actor=self.actor, verb=self.verb, at=self.identity.asked_at)
+        at = self.identity.asked_at
+        return TriggerRow(self.identity.key, **where, actor=self.actor, verb=self.verb, at=at, login=self.login)
 
 
 def make_trigger_context(

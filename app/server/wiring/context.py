@@ -16,6 +16,7 @@ from app.jobs.inbox import Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
+from app.jobs.operations import OperationsOverview
 from app.jobs.process_owner import is_gone
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
@@ -90,6 +91,10 @@ class ServerContext:
     @property
     def limits(self) -> QueueLimits:
         return QueueLimits(jobs=self.settings.jobs, per_repository=self.settings.jobs_per_repository)
+
+    @cached_property
+    def operations(self) -> OperationsOverview:
+        return OperationsOverview(self.engine, self.clock, self.limits)
 
     def mirror(self, repository: int) -> GitStore:
         """The trusted bare repository of a GitHub repository, by its id, which survives renames."""

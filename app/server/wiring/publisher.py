@@ -17,6 +17,7 @@ from app.github.connection import AppConnection, AppCredentials, Connection, Git
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.commit_transfer import WantedCommit
 from app.jobs.lessons import prune_lessons
+from app.jobs.operations import GitHubLimit
 from app.jobs.poll_cursors import PollCursors
 from app.jobs.process_owner import this_process
 from app.jobs.store import JobBlobs
@@ -41,6 +42,7 @@ class PublisherContext:
     """What the publisher's process works with."""
 
     server_context: ServerContext
+    connection: Connection
     login: str
     trigger_loops: TriggerLoops
     publisher: Publisher[GitHubForge]
@@ -51,6 +53,15 @@ class PublisherContext:
         """Pack base commits for workers on other machines; returns how many."""
         wanted = await asyncio.to_thread(self.server_context.transfers.requested)
         return sum([await asyncio.to_thread(self._fill, each) for each in wanted])
+
+    async def store_limits(self) -> int:
+        """Store what GitHub's newest answers said of its limits, for the operators' page."""
+        found = [
+            GitHubLimit(installation, each.resource, each.remaining, each.limit, each.resets_at, each.at)
+            for installation, each in self.connection.limits()
+        ]
+        await asyncio.to_thread(self.server_context.operations.store_limits, found)
+        return 0
 
     async def prune(self) -> int:
         """Delete what nobody requests any more."""
@@ -106,6 +117,7 @@ def build_publisher(
     )
     return PublisherContext(
         server_context=server_context,
+        connection=connection,
         login=login,
         trigger_loops=TriggerLoops(
             connection,

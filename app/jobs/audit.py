@@ -1,0 +1,61 @@
+"""The audit log: who did what, when, from where and to which job."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.jobs.account_tables import audit_log
+from app.jobs.tables import writing
+
+AuditWay = Literal["dashboard", "api", "github", "terminal"]
+MAX_DETAIL: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One action. `job` is empty where it is about none, `address` where it came from GitHub or a terminal."""
+
+    at: datetime
+    who: str
+    way: AuditWay
+    action: str
+    job: str = ""
+    detail: str = ""
+    address: str = ""
+
+
+class AuditLog:
+    """The log, in short transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def record(
+        self, who: str, way: AuditWay, action: str, job: str = "", *, detail: str = "", address: str = ""
+    ) -> None:
+        with writing(self._engine) as db:
+            insert_audit(db, AuditEntry(self._clock(), who, way, action, job, detail, address))
+
+    def newest(self, limit: int) -> tuple[AuditEntry, ...]:
+        """The newest entries, newest first."""
+        query = audit_log.select().order_by(audit_log.c.seq.desc()).limit(limit)
+        with self._engine.connect() as db:
+            return tuple(_entry(row) for row in db.execute(query).mappings())
+
+
+def insert_audit(db: Connection, entry: AuditEntry) -> None:
+    """Add an entry in the caller's transaction, so that it is stored if and only if the action is."""
+    values = {"who": entry.who[:100], "way": entry.way, "action": entry.action[:32], "job": entry.job[:40]}
+    values |= {"detail": entry.detail[:MAX_DETAIL], "address": entry.address[:45]}
+    db.execute(audit_log.insert().values(**values, at=entry.at.timestamp()))
+
+
+def _entry(row: sa.RowMapping) -> AuditEntry:
+    way = cast("AuditWay", row["way"])
+    at = datetime.fromtimestamp(row["at"], UTC)
+    return AuditEntry(at, row["who"], way, row["action"], row["job"], row["detail"], row["address"])

@@ -1,0 +1,263 @@
+"""What operators see of a server: who waits and why, who works, what was given up, and who limits it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.jobs.account_tables import github_limits
+from app.jobs.daily_budget import WAITS_FOR_MONEY
+from app.jobs.inbox import deliveries
+from app.jobs.job_queries import BOTH, IN_TURN, WORKED_ON
+from app.jobs.outbox_tables import effects
+from app.jobs.queries import in_utc
+from app.jobs.queue import URGENT, QueueLimits
+from app.jobs.tables import job_contexts, jobs, writing
+from app.llm.sql_ledger import pauses
+
+SHOWN: Final = 50
+"""Rows of each list; a longer one says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A job that waits for a worker, with its place, from 1, and why it has not begun."""
+
+    place: int
+    id: str
+    title: str
+    repository: str
+    since: datetime
+    urgent: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobLease:
+    """A job that a worker holds until its lease ends. A lease that has expired is taken over."""
+
+    id: str
+    title: str
+    state: str
+    until: datetime
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BusyWorker:
+    """A worker's process with the jobs that it holds."""
+
+    owner: str
+    leases: tuple[JobLease, ...]
+
+    @property
+    def host(self) -> str:
+        return self.owner.split(":")[0]
+
+    @property
+    def pid(self) -> str:
+        return self.owner.split(":")[1] if ":" in self.owner else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A delivery or an effect that was given up. `id` names it for a retry."""
+
+    id: str
+    kind: str
+    what: str
+    job: str
+    reason: str
+    attempts: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubLimit:
+    """What an installation has left of one of GitHub's rate limits, as its newest answer said."""
+
+    installation: int
+    resource: str
+    remaining: int
+    limit: int
+    resets_at: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPause:
+    """A model provider that no job uses for now."""
+
+    provider: str
+    until: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Everything on the operators' page; `waiting` is how many jobs wait in all, `dead` how many letters there are."""
+
+    queue: tuple[QueuedJob, ...]
+    waiting: int
+    workers: tuple[BusyWorker, ...]
+    letters: tuple[DeadLetter, ...]
+    dead: int
+    limits: tuple[GitHubLimit, ...]
+    pauses: tuple[ProviderPause, ...]
+
+
+class OperationsOverview:
+    """Reads the page's data in one transaction, and gives dead letters another try."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime], limits: QueueLimits) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._limits = limits
+
+    def now(self) -> Operations:
+        now = self._clock()
+        with self._engine.connect() as db:
+            workers = tuple(_workers(db, now))
+            queue = self._queue(db, now)
+            letters = [*_dead_deliveries(db), *_failed_effects(db)]
+            dead = sum(db.scalar(sa.select(sa.func.count()).where(each)) or 0 for each in (_DEAD, _FAILED))
+            limits = db.execute(github_limits.select().order_by(*github_limits.primary_key.columns)).mappings()
+            paused = db.execute(pauses.select().where(pauses.c.until > now.timestamp())).mappings()
+            return Operations(
+                queue=tuple(queue[:SHOWN]),
+                waiting=len(queue),
+                workers=workers,
+                letters=tuple(letters),
+                dead=dead,
+                limits=tuple(_limit(row) for row in limits),
+                pauses=tuple(ProviderPause(row["provider"], _moment(row["until"]), row["why"]) for row in paused),
+            )
+
+    def retry(self, kind: str, id: str) -> bool:  # noqa: A002
+        """Give a dead letter new attempts, at once; False if there is no such letter any more."""
+        now = self._clock()
+        with writing(self._engine) as db:
+            if kind == "delivery" and id.isdecimal() and len(id) < 19:
+                fresh = {"state": "waiting", "attempts": 0, "due_at": now, "done_at": None, "owner": None}
+                mine = (deliveries.c.seq == int(id), _DEAD, deliveries.c.body.is_not(None))
+                return db.execute(deliveries.update().where(*mine).values(fresh)).rowcount == 1
+            if kind == "effect":
+                again = {
+                    "state": "wanted",
+                    "attempts": 0,
+                    "due": now.timestamp(),
+                    "owner": "",
+                    "reason": "",
+                    "error": None,
+                }
+                return db.execute(effects.update().where(effects.c.key == id, _FAILED).values(again)).rowcount == 1
+        return False
+
+    def store_limits(self, found: Iterable[GitHubLimit]) -> None:
+        """Replace what is known of these limits."""
+        with writing(self._engine) as db:
+            for each in found:
+                mine = (github_limits.c.installation == each.installation, github_limits.c.resource == each.resource)
+                db.execute(github_limits.delete().where(*mine))
+                values = {"remaining": each.remaining, "limit": each.limit, "resets_at": each.resets_at.timestamp()}
+                names = {"installation": each.installation, "resource": each.resource, "at": each.at.timestamp()}
+                db.execute(github_limits.insert().values(**names, **values))
+
+    def _queue(self, db: Connection, now: datetime) -> list[QueuedJob]:
+        """Every job that needs a worker and has none, in the order in which they are taken."""
+        held = sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
+        query = sa.select(job_contexts.c.repository).select_from(BOTH).where(held)
+        busy = Counter(db.execute(query).scalars())
+        needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), sa.not_(held))
+        columns = (jobs.c.id, jobs.c.reason, _TITLE, _NAME, job_contexts.c.repository, job_contexts.c.created_at)
+        more = (job_contexts.c.priority, job_contexts.c.ready, job_contexts.c.due)
+        rows = db.execute(sa.select(*columns, *more).select_from(BOTH).where(*needs).order_by(*IN_TURN)).mappings()
+        return [
+            QueuedJob(
+                place=place,
+                id=row["id"],
+                title=row["title"] or "",
+                repository=row["name"] or "",
+                since=_moment(row["created_at"]),
+                urgent=row["priority"] <= URGENT,
+                why=self._why(row, busy, now),
+            )
+            for place, row in enumerate(rows, 1)
+        ]
+
+    def _why(self, row: sa.RowMapping, busy: Counter[int], now: datetime) -> str:
+        limits, here = self._limits, busy[row["repository"]]
+        if not row["ready"]:
+            return "its base commit is being fetched"
+        if row["reason"].startswith(WAITS_FOR_MONEY):
+            return str(row["reason"])
+        if row["due"] > now.timestamp():
+            return f"it is tried again at {_moment(row['due']):%H:%M:%S} UTC"
+        if busy.total() >= limits.jobs:
+            return f"all {limits.jobs} places of the server are taken"
+        if here >= limits.per_repository:
+            return f"its repository's {here} of {limits.per_repository} places are taken"
+        return "a worker should take it now"
+
+
+_TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")
+_NAME: Final = jobs.c.job[("task", "repository")].as_string().label("name")
+_DEAD: Final = deliveries.c.state == "dead"
+_FAILED: Final = effects.c.state == "failed"
+
+
+def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
+    columns = (jobs.c.id, jobs.c.state, jobs.c.owner, _TITLE, job_contexts.c.lease_until)
+    query = sa.select(*columns).select_from(BOTH).where(jobs.c.owner.is_not(None)).order_by(jobs.c.owner, jobs.c.id)
+    found: dict[str, list[JobLease]] = {}
+    for row in db.execute(query).mappings():
+        until = _moment(row["lease_until"])
+        lease = JobLease(row["id"], row["title"] or "", row["state"], until, expired=until <= now)
+        found.setdefault(row["owner"], []).append(lease)
+    return [BusyWorker(owner, tuple(leases)) for owner, leases in found.items()]
+
+
+def _dead_deliveries(db: Connection) -> list[DeadLetter]:
+    columns = [column for column in deliveries.columns if column is not deliveries.c.body]
+    query = sa.select(*columns).where(_DEAD).order_by(deliveries.c.seq.desc()).limit(SHOWN)
+    return [
+        DeadLetter(
+            id=str(row["seq"]),
+            kind="delivery",
+            what=row["event"],
+            job="",
+            reason=row["outcome"],
+            attempts=row["attempts"],
+            at=in_utc(row["received_at"]),
+        )
+        for row in db.execute(query).mappings()
+    ]
+
+
+def _failed_effects(db: Connection) -> list[DeadLetter]:
+    query = effects.select().where(_FAILED).order_by(effects.c.seq.desc()).limit(SHOWN)
+    return [
+        DeadLetter(
+            id=row["key"],
+            kind="effect",
+            what=str(row["effect"].get("kind", "")),
+            job=row["job"],
+            reason=row["reason"],
+            attempts=row["attempts"],
+            at=None,
+        )
+        for row in db.execute(query).mappings()
+    ]
+
+
+def _limit(row: sa.RowMapping) -> GitHubLimit:
+    numbers = (row["installation"], row["resource"], row["remaining"], row["limit"])
+    return GitHubLimit(*numbers, _moment(row["resets_at"]), _moment(row["at"]))
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,92 @@
+"""Sessions of people who signed in with GitHub: kept in the database, opened by a cookie that only the browser has."""
+
+import hashlib
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import sqlalchemy as sa
+from cryptography.fernet import Fernet
+from sqlalchemy.engine import Engine
+
+from app.jobs.account_tables import web_sessions
+from app.jobs.tables import writing
+
+SESSION_LASTS: Final = timedelta(hours=8)
+"""As long as GitHub's tokens for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebSession:
+    """Who signed in, and what GitHub said at `rights_at` that they may do, by repository."""
+
+    user: int
+    login: str
+    token: str = field(repr=False)
+    rights: Mapping[int, str]
+    rights_at: datetime
+
+
+class WebSessions:
+    """The sessions, in short transactions. A cookie is a secret: the table has its digest only."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def create(self, user: int, login: str, token: str, rights: Mapping[int, str]) -> str:
+        """A new session's cookie. Expired sessions are deleted."""
+        cookie, now = secrets.token_urlsafe(32), self._clock()
+        values = {
+            "digest": _digest(cookie),
+            "user": user,
+            "login": login[:100],
+            "token": _cipher(cookie).encrypt(token.encode()),
+            "created_at": now.timestamp(),
+            "expires_at": (now + SESSION_LASTS).timestamp(),
+            **_columns(rights, now),
+        }
+        with writing(self._engine) as db:
+            db.execute(sa.delete(web_sessions).where(web_sessions.c.expires_at <= now.timestamp()))
+            db.execute(web_sessions.insert().values(values))
+        return cookie
+
+    def get(self, cookie: str) -> WebSession | None:
+        """The session of this cookie; None if there is none, or it has expired."""
+        mine = (web_sessions.c.digest == _digest(cookie), web_sessions.c.expires_at > self._clock().timestamp())
+        with self._engine.connect() as db:
+            row = db.execute(web_sessions.select().where(*mine)).mappings().first()
+        if row is None:
+            return None
+        return WebSession(
+            user=row["user"],
+            login=row["login"],
+            token=_cipher(cookie).decrypt(row["token"]).decode(),
+            rights={int(repository): right for repository, right in row["rights"].items()},
+            rights_at=datetime.fromtimestamp(row["rights_at"], UTC),
+        )
+
+    def update_rights(self, cookie: str, rights: Mapping[int, str]) -> None:
+        mine = web_sessions.update().where(web_sessions.c.digest == _digest(cookie))
+        with writing(self._engine) as db:
+            db.execute(mine.values(_columns(rights, self._clock())))
+
+    def delete(self, cookie: str) -> None:
+        with writing(self._engine) as db:
+            db.execute(sa.delete(web_sessions).where(web_sessions.c.digest == _digest(cookie)))
+
+
+def _columns(rights: Mapping[int, str], now: datetime) -> dict[str, object]:
+    return {"rights": {str(repository): right for repository, right in rights.items()}, "rights_at": now.timestamp()}
+
+
+def _digest(cookie: str) -> str:
+    return hashlib.sha256(f"session:{cookie}".encode()).hexdigest()
+
+
+def _cipher(cookie: str) -> Fernet:
+    """The cookie is random, so one hash makes a key of it; another text than the digest's is hashed."""
+    return Fernet(urlsafe_b64encode(hashlib.sha256(f"token:{cookie}".encode()).digest()))
