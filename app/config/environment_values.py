@@ -24,6 +24,7 @@ from app.core.errors import AgentFixError, ConfigError
 T = TypeVar("T")
 MAX_SECRETS = 2
 MIN_SECRET_LENGTH = 16
+_LOGIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _MONEY = re.compile(r"\$?[0-9]{1,6}(?:\.[0-9]{1,6})?")
 _PEM = re.compile(r"-----BEGIN (?:RSA )?PRIVATE KEY-----\n([A-Za-z0-9+/=\s]+)-----END (?:RSA )?PRIVATE KEY-----\n?")
 
@@ -148,6 +149,14 @@ class VariableReader:
             return frozenset(map(int, found))
         hint = "List the numeric ids of Apps, separated by commas. Wildcards are not supported."
         return self._wrong(name, frozenset(), "contains something that is not an App id.", hint)
+
+    def logins(self, name: str) -> frozenset[str]:
+        """Comma-separated GitHub logins, in lower case; no wildcard."""
+        found = [part.strip().removeprefix("@").lower() for part in self.text(name).split(",") if part.strip()]
+        if all(_LOGIN.fullmatch(part) for part in found):
+            return frozenset(found)
+        hint = "List GitHub logins, separated by commas. Wildcards are not supported."
+        return self._wrong(name, frozenset(), "contains something that is not a GitHub login.", hint)
 
     def secret(self, name: str) -> str:
         """A password of sufficient length without blanks."""

@@ -23,6 +23,7 @@ from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.roles import (
     ALLOWED_VARIABLES,
     API_TOKEN,
+    CLIENT_SECRET,
     LESSONS,
     MODEL,
     MODELS,
@@ -106,7 +107,12 @@ class Settings:
     allowed_apps: frozenset[int] = frozenset()
     """Ids of other Apps that may start jobs."""
     web_token: str = field(default="", repr=False)
-    """The password of dashboard, API and metrics; they are off without it."""
+    """The password of API and metrics, and of a dashboard on this machine alone; they are off without it."""
+    client_id: str = ""
+    """The App's client, with which people sign in to the dashboard; empty if they do not."""
+    client_secret: str = field(default="", repr=False)
+    operators: frozenset[str] = frozenset()
+    """Logins, in lower case, of people who see everything."""
     api_token: str = field(default="", repr=False)
     """For the API of another server (`agent-fix jobs --server`)."""
     public_url: str = ""
@@ -151,7 +157,12 @@ class Settings:
         except AgentFixError:
             key = ()
         hooks = tuple(part.strip() for part in self.webhook_secret.split(",") if part.strip())
-        return {PRIVATE_KEY: key, WEBHOOK_SECRET: hooks, WEB_TOKEN: (self.web_token,) if self.web_token else ()}
+        ours = {WEB_TOKEN: self.web_token, CLIENT_SECRET: self.client_secret}
+        return {
+            PRIVATE_KEY: key,
+            WEBHOOK_SECRET: hooks,
+            **{name: (value,) * bool(value) for name, value in ours.items()},
+        }
 
     def for_role(self, role: Role) -> dict[str, str]:
         """The environment that a role's process may hold."""
@@ -168,6 +179,7 @@ class Settings:
         if "worker" in roles and self.sandbox == "e2b" and not self.environment.get(E2B_KEY, "").strip():
             problems.append(SettingProblem(E2B_KEY, "is not set, and AGENT_FIX_SANDBOX is e2b.", "Set it to a key."))
         problems += self._cluster_problems() if "worker" in roles else []
+        problems += self._sign_in_problems() if "receiver" in roles else []
         if problems:
             raise SettingsError(problems)
         warnings = [key_warning(self.app_key) if PRIVATE_KEY in names else ""]
@@ -185,6 +197,14 @@ class Settings:
         }
         where = f"is needed for jobs on {self.jobs_run_on}."
         return [SettingProblem(name, where, hint) for name, (given, hint) in needs.items() if not given]
+
+    def _sign_in_problems(self) -> list[SettingProblem]:
+        """One half of the App's client is useless without the other."""
+        halves = {"AGENT_FIX_CLIENT_ID": self.client_id, CLIENT_SECRET: self.client_secret}
+        if all(halves.values()) or not any(halves.values()):
+            return []
+        hint = "Take it from the App's settings on GitHub, under Client secrets."
+        return [SettingProblem(name, "is needed for the sign-in.", hint) for name, given in halves.items() if not given]
 
     def _unreadable(self, names: set[str]) -> list[SettingProblem]:
         """Secrets that are set but unusable. They are read only if a role needs them."""
@@ -253,6 +273,9 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         usd_per_day_actor=reading.money("AGENT_FIX_ACTOR_USD_PER_DAY", 0),
         allowed_apps=reading.ids("AGENT_FIX_ALLOWED_APPS"),
         web_token=reading.secret(WEB_TOKEN),
+        client_id=reading.text("AGENT_FIX_CLIENT_ID"),
+        client_secret=reading.text(CLIENT_SECRET),
+        operators=reading.logins("AGENT_FIX_OPERATORS"),
         api_token=reading.text(API_TOKEN),
         public_url=reading.address("AGENT_FIX_PUBLIC_URL", "", path=False),
         log=cast("Literal['human', 'json']", reading.choice("AGENT_FIX_LOG", "human", "json")),

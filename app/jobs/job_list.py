@@ -1,4 +1,4 @@
-"""The dashboard's list of jobs: filtered, sorted and in pages, with counts by state and verdict and dollars a day."""
+"""The list of jobs for dashboard and API: filtered, sorted and in pages, with counts and dollars a day."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.job import JobState
 from app.core.money import MicroUSD
-from app.jobs.queries import COST, JOBS_AND_CONTEXTS, LISTED, JobSummary, job_summary
+from app.jobs.queries import COST, JOBS_AND_CONTEXTS, LISTED, NUMBER, JobSummary, job_summary
 from app.jobs.tables import job_contexts, jobs
 from app.llm.sql_ledger import calls
 
@@ -43,6 +43,11 @@ class JobFilter:
     since: date | None = None
     until: date | None = None
     visible: frozenset[int] | None = None
+    named: str = ""
+    """OWNER/NAME, in any case."""
+    number: int | None = None
+    before: str = ""
+    """An id: only older jobs are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,15 @@ class JobList:
         self._clock = clock
         self._sums: dict[tuple[int | None, frozenset[int] | None], tuple[datetime, tuple[DayCost, ...]]] = {}
 
-    def page(self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1) -> ListedJobs:
+    def page(
+        self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
+    ) -> ListedJobs:
         """Page 1 is the first."""
         query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(*_conditions(job_filter))
-        query = query.order_by(*_ORDER[order]).limit(ON_A_PAGE + 1).offset((page - 1) * ON_A_PAGE)
+        query = query.order_by(*_ORDER[order]).limit(limit + 1).offset((page - 1) * limit)
         with self._engine.connect() as db:
             found = [job_summary(row) for row in db.execute(query).mappings()]
-        return ListedJobs(tuple(found[:ON_A_PAGE]), len(found) > ON_A_PAGE)
+        return ListedJobs(tuple(found[:limit]), len(found) > limit)
 
     def counts(self, job_filter: JobFilter) -> dict[str, int]:
         """The number of jobs in each state, whatever states the filter names."""
@@ -140,6 +147,12 @@ def _conditions(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
         found.append(jobs.c.created_at < _midnight(job_filter.until) + timedelta(days=1))
     if job_filter.text:
         found.append(_matches(job_filter.text))
+    if job_filter.named:
+        found.append(sa.func.lower(_NAME).in_([job_filter.named.lower()]))
+    if job_filter.number is not None:
+        found.append(NUMBER.in_([job_filter.number]))
+    if job_filter.before:
+        found.append(jobs.c.id < job_filter.before)
     return found
 
 

@@ -1,6 +1,6 @@
-"""Queries behind the dashboard, the API and the alarms: lists of jobs, one job's details, and counts."""
+"""Queries behind the dashboard and the API: one job's details, its log and its costs."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -15,7 +15,6 @@ from app.jobs.store import ProgressRow, WaitingFor
 from app.jobs.tables import job_contexts, jobs, progress
 from app.llm.sql_ledger import calls
 
-MAX_ON_A_PAGE = 200
 MAX_REPOSITORIES = 500
 JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
 COST = (
@@ -24,10 +23,7 @@ COST = (
     .scalar_subquery()
 )
 _TASK = jobs.c.job
-_NUMBER: sa.ColumnElement[int] = sa.func.coalesce(
-    job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer()
-)
-_REPOSITORY: sa.ColumnElement[Any] = sa.func.lower(_TASK[("task", "repository")].as_string())
+NUMBER: sa.ColumnElement[int] = sa.func.coalesce(job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer())
 LISTED: tuple[sa.ColumnElement[Any], ...] = (
     jobs.c.id,
     jobs.c.state,
@@ -41,7 +37,7 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
     _TASK[("budget", "usd")].as_integer().label("budget"),
     _TASK["model"].as_string().label("model"),
-    _NUMBER.label("number"),
+    NUMBER.label("number"),
     job_contexts.c.context["login"].as_string().label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
     job_contexts.c.waiting_for,
@@ -77,14 +73,6 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class JobListPage:
-    """One page of jobs, newest first. `before` requests the next page; empty on the last."""
-
-    jobs: tuple[JobSummary, ...]
-    before: str
-
-
-@dataclass(frozen=True, slots=True)
 class EffectSummary:
     """An effect and its outcome."""
 
@@ -110,44 +98,11 @@ class ModelCallSummary:
 
 
 class JobOverview:
-    """Queries for lists and details of jobs; each call is one short read transaction."""
+    """Queries for details of jobs; each call is one short read transaction."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self.engine = engine
         self.clock = clock
-
-    def page(
-        self,
-        *,
-        states: Collection[str] = (),
-        repository: int | None = None,
-        named: str = "",
-        number: int | None = None,
-        verdict: str = "",
-        before: str = "",
-        limit: int = 50,
-    ) -> JobListPage:
-        """Jobs in these states (all if none are given), older than `before`; limited further by each filter given.
-
-        `repository` is a repository's id, `named` is OWNER/NAME.
-        """
-        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).order_by(jobs.c.id.desc())
-        if states:
-            query = query.where(jobs.c.state.in_(states))
-        if repository is not None:
-            query = query.where(job_contexts.c.repository == repository)
-        if named:
-            query = query.where(_REPOSITORY.in_([named.lower()]))
-        if number is not None:
-            query = query.where(_NUMBER.in_([number]))
-        if verdict:
-            query = query.where(jobs.c.verdict == verdict)
-        if before:
-            query = query.where(jobs.c.id < before)
-        limit = min(max(limit, 1), MAX_ON_A_PAGE)
-        with self.engine.connect() as db:
-            found = [job_summary(row) for row in db.execute(query.limit(limit + 1)).mappings()]
-        return JobListPage(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else "")
 
     def one(self, job_id: str) -> JobSummary | None:
         query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id == job_id)
@@ -155,17 +110,11 @@ class JobOverview:
             row = db.execute(query).mappings().first()
         return job_summary(row) if row else None
 
-    def counts(self, repository: int | None = None) -> dict[str, int]:
-        """The number of jobs in each state."""
-        query = sa.select(jobs.c.state, sa.func.count()).select_from(JOBS_AND_CONTEXTS).group_by(jobs.c.state)
-        if repository is not None:
-            query = query.where(job_contexts.c.repository == repository)
-        with self.engine.connect() as db:
-            return {row[0]: row[1] for row in db.execute(query)}
-
-    def repositories(self) -> dict[int, str]:
-        """The repositories that have had jobs: their latest name by number."""
+    def repositories(self, visible: frozenset[int] | None = None) -> dict[int, str]:
+        """The repositories that have had jobs, all or the visible ones: their latest name by number."""
         newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
+        if visible is not None:
+            newest = newest.where(job_contexts.c.repository.in_(sorted(visible)))
         name = jobs.c.job[("task", "repository")].as_string()
         query = sa.select(job_contexts.c.repository, name).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(newest))
         with self.engine.connect() as db:

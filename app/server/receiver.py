@@ -12,7 +12,8 @@ from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.server.http_limits import bounded_server
 from app.server.startup import address_of, listen
-from app.server.web.site import site
+from app.server.web.sign_in import SignInClient
+from app.server.web.site import SiteParts, site
 from app.server.webhook import receiver
 from app.server.wiring.receiver import ReceiverContext
 
@@ -41,23 +42,25 @@ def serve(receiver_context: ReceiverContext, settings: Settings, listener: socke
 
 
 def application(
-    receiver_context: ReceiverContext, settings: Settings, *, ending: Callable[[], bool] = lambda: False
+    receiver_context: ReceiverContext,
+    settings: Settings,
+    *,
+    ending: Callable[[], bool] = lambda: False,
+    sign_in: SignInClient | None = None,
 ) -> FastAPI:
-    """Webhooks and health without a password; the pages only with one, if it is set."""
+    """Webhooks and health for everybody; pages and API if there is a password or a sign-in.
+
+    `sign_in` takes the place of the client that the settings name.
+    """
 
     def stalled() -> timedelta | None:
         found = receiver_context.health.stalled()
         return timedelta(seconds=found.seconds) if found else None
 
     app = receiver(settings.webhook_secrets, receiver_context.inbox, receiver_context.clock, stalled=stalled)
-    if settings.web_token:
-        pages = site(
-            settings,
-            receiver_context.files,
-            receiver_context.health,
-            receiver_context.queue,
-            answers=app.state.counts,
-            ending=ending,
-        )
-        app.mount("/", pages)
+    client = sign_in or receiver_context.sign_in(settings)
+    if settings.web_token or client is not None:
+        context, counts = receiver_context, app.state.counts
+        parts = SiteParts(context.files, context.health, context.queue, client, counts, ending)
+        app.mount("/", site(settings, parts))
     return app

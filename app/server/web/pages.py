@@ -24,8 +24,9 @@ from app.jobs.job_page import JobPage, JobPages
 from app.jobs.plan_versions import may_be_approved
 from app.jobs.queries import JobOverview
 from app.server.web import charts, formatting
+from app.server.web.access import visitor_of
 from app.server.web.job_filter import SORTS, STATES, VERDICTS, ListQuery
-from app.server.web.password import DashboardPassword
+from app.server.web.visitors import Visitor
 
 log = logging.getLogger(__name__)
 
@@ -72,16 +73,15 @@ class DashboardPages:
     def __init__(
         self,
         files: JobPages,
+        listing: JobList,
         health: HealthMetrics,
         actions: JobActions,
-        password: DashboardPassword,
         settings: Settings,
     ) -> None:
         self._files = files
-        self._list = JobList(files.overview.engine, files.overview.clock)
+        self._list = listing
         self._health = health
         self._actions = actions
-        self._password = password
         self._settings = settings
         self._templates = environment()
 
@@ -90,7 +90,7 @@ class DashboardPages:
         return self._files.overview
 
     async def jobs(self, request: Request) -> Response:
-        return await asyncio.to_thread(self._jobs, ListQuery.of(request.query_params))
+        return await asyncio.to_thread(self._jobs, ListQuery.of(request.query_params), visitor_of(request))
 
     async def job(self, request: Request) -> Response:
         job = request.path_params["job"]
@@ -98,10 +98,13 @@ class DashboardPages:
         if page is None:
             return await self.missing(request)
         change = await asyncio.to_thread(self._files.change, job)
-        return self._render(
+        visitor = visitor_of(request)
+        return self.render(
             "job.html",
+            visitor=visitor,
             page=page,
-            seal=self._password.seal(page.listed.id),
+            may_act=not visitor.refusal(page.job_context),
+            seal=visitor.seal(page.listed.id),
             form_id=new_job_id(),
             versions=await asyncio.to_thread(self._actions.plans.of, job),
             approvable=may_be_approved(page.listed.state, page.listed.aim),
@@ -140,16 +143,17 @@ class DashboardPages:
             return self.message(status, title, text)
         return PlainTextResponse(f"{title}. {text}\n", status)
 
-    def _jobs(self, list_query: ListQuery) -> Response:
-        repositories = self._overview.repositories()
+    def _jobs(self, list_query: ListQuery, visitor: Visitor) -> Response:
+        repositories = self._overview.repositories(visitor.visible)
         chosen = next((number for number, name in repositories.items() if name == list_query.repository), None)
         if list_query.repository and chosen is None:
             return self.message(404, "This repository has no jobs", "")
-        job_filter = list_query.job_filter(chosen, None)
+        job_filter = list_query.job_filter(chosen, visitor.visible)
         counts = self._list.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
-        return self._render(
+        return self.render(
             "jobs.html",
+            visitor=visitor,
             list_query=list_query,
             listed=self._list.page(job_filter, list_query.sort, list_query.page),
             groups=groups,
@@ -158,7 +162,7 @@ class DashboardPages:
             verdicts=VERDICTS,
             sorts=SORTS,
             repositories=list(repositories.values()),
-            figures=self._health.figures(),
+            figures=self._health.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
             verdict_chart=charts.verdict_chart(self._list.verdicts(job_filter)),
             day_chart=charts.day_chart(self._list.day_costs(job_filter)),
@@ -188,13 +192,11 @@ class DashboardPages:
         )
 
     def message(self, status: int, title: str, text: str) -> Response:
-        return self._render("message.html", status=status, title=title, text=text)
+        return self.render("message.html", status, title=title, text=text)
 
-    def _render(self, name: str, *, status: int = 200, **values: Any) -> Response:
+    def render(self, name: str, status: int = 200, *, visitor: Visitor | None = None, **values: Any) -> Response:
         now: datetime = self._overview.clock()
-        shown = self._templates.get_template(name).render(
-            now=now, public=self._settings.public_url, status=status, **values
-        )
+        shown = self._templates.get_template(name).render(now=now, status=status, visitor=visitor, **values)
         return HTMLResponse(shown, status_code=status)
 
 

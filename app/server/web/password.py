@@ -1,25 +1,21 @@
-"""Protects the pages with a password, and sets the security headers of every answer."""
+"""The password of the API and of a dashboard on this machine alone, and the security headers of every answer."""
 
-import asyncio
 import hashlib
 import hmac
 import ipaddress
 import re
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.types import Message, Scope, Send
 
-from app.jobs.api_keys import SCOPES, ApiCaller, ApiKeys
-from app.jobs.database import DatabaseError
-from app.server.web.problems import problem
+from app.jobs.api_keys import SCOPES, ApiCaller
 
 MAX_FAILURES: Final = 10
 FORGET_AFTER: Final = timedelta(minutes=1)
@@ -33,7 +29,7 @@ OPERATOR: Final = ApiCaller("web token", frozenset(SCOPES))
 MAX_BYTES: Final = 512 * 1024
 """Of the body of a request to the API."""
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
-_BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
+BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
 
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -49,9 +45,10 @@ HEADERS: Final = {
 
 
 class DashboardPassword:
-    """The pages' one password, compared in constant time; a client that fails too often is locked out for a while."""
+    """One password, compared in constant time; a client that fails too often is locked out for a while."""
 
     def __init__(self, token: str, clock: Callable[[], datetime]) -> None:
+        self._known = bool(token)
         self._digest = _digest(token)
         self._clock = clock
         self._failures: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
@@ -67,7 +64,7 @@ class DashboardPassword:
 
     def admits(self, client: str, authorization: str) -> bool:
         given = _given(authorization)
-        if given is not None and hmac.compare_digest(_digest(given), self._digest):
+        if given is not None and self._known and hmac.compare_digest(_digest(given), self._digest):
             return True
         if given is not None:  # a browser that was not asked yet has not failed
             count, since = self._failures.pop(client, (0, self._clock()))
@@ -76,76 +73,17 @@ class DashboardPassword:
                 self._failures.popitem(last=False)
         return False
 
-    def seal(self, what: str) -> str:
-        """A token that proves that a form came from our pages, which only password holders can see."""
-        return hmac.new(self._digest, f"form:{what}".encode(), hashlib.sha256).hexdigest()
-
-    def sealed(self, what: str, seal: str) -> bool:
-        return hmac.compare_digest(self.seal(what), seal if seal.isascii() else "")
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordGuard:
-    """Puts an application behind the password and adds headers against framing, reading and caching."""
-
-    app: ASGIApp
-    password: DashboardPassword
-    refuse: Callable[[Headers, int, str, str], Response]
-    """Builds an answer from the request's headers, a status, a title and a text."""
-    public: Collection[str]
-    """Paths that need no password: the assets of the refusal pages."""
-    keys: ApiKeys
-    """Keys that open the API only."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        refusal = None if scope["path"] in self.public else await self._refusal(scope)
-        await (refusal or self.app)(scope, receive, with_headers(send))
-
-    async def _refusal(self, scope: Scope) -> Response | None:
-        client, headers = address(scope), Headers(scope=scope)
-        left = self.password.refuses(client)
-        if left is not None:
-            seconds = str(int(left.total_seconds()) + 1)
-            refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
-            refusal.headers["retry-after"] = seconds
-            return refusal
-        try:
-            caller = await self._caller(scope, client, headers.get("authorization", ""))
-        except DatabaseError:
-            return self._refuse(scope, 503, "The database is not responding", "Try again in a moment.")
-        if caller is None:
-            refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)
-            # Two headers: Chromium does not ask for a password if one header names both.
-            refusal.headers.append("www-authenticate", 'Basic realm="agent-fix", charset="UTF-8"')
-            refusal.headers.append("www-authenticate", "Bearer")
-            return refusal
-        scope.setdefault("state", {})["caller"] = caller
-        if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
-            return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
-        if is_api(scope["path"]) and not _is_small(headers):
-            return self._refuse(scope, 413, "The body is too large", f"At most {MAX_BYTES:,} bytes are read.")
-        return None
-
-    async def _caller(self, scope: Scope, client: str, authorization: str) -> ApiCaller | None:
-        """Whoever has the password or, for the API, one of the keys; None if it is neither."""
-        key = _BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
-        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
-            return found
-        return OPERATOR if self.password.admits(client, authorization) else None
-
-    def _refuse(self, scope: Scope, status: int, title: str, text: str) -> Response:
-        if is_api(scope["path"]):
-            return problem(status, f"{title}. {text}")
-        return self.refuse(Headers(scope=scope), status, title, text)
+    @property
+    def form_key(self) -> bytes:
+        """Seals the forms of whoever has the password."""
+        return self._digest
 
 
 def is_api(path: str) -> bool:
     return path.startswith("/api/")
 
 
-def _is_small(headers: Headers) -> bool:
+def is_small(headers: Headers) -> bool:
     """True for a body of a known, small length, or none."""
     length = headers.get("content-length", "0")
     return "transfer-encoding" not in headers and length.isdecimal() and int(length[:20]) <= MAX_BYTES
@@ -188,9 +126,14 @@ def address(scope: Scope) -> str:
     return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
+def client_of(request: Request) -> str:
+    """The address that a request came from, for the audit log."""
+    return request.client.host if request.client else ""
+
+
 def _given(authorization: str) -> str | None:
     """The password in the header, with any user name; None if there is none."""
-    if bearer := _BEARER.fullmatch(authorization.strip()):
+    if bearer := BEARER.fullmatch(authorization.strip()):
         return bearer[1]
     if basic := _BASIC.fullmatch(authorization.strip()):
         try:

@@ -1,7 +1,8 @@
-"""The dashboard, the API and the metrics as one application behind one password."""
+"""The dashboard, the API and the metrics as one application behind the sign-in."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -11,67 +12,67 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, Route
 
 from app import __version__
 from app.config.settings import Settings
 from app.jobs.api_keys import ApiKeys
+from app.jobs.audit import AuditLog
 from app.jobs.database import DatabaseError
 from app.jobs.health import HealthMetrics
 from app.jobs.idempotency import IdempotencyKeys
 from app.jobs.job_actions import JobActions
+from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPages
-from app.jobs.queue import JobQueue
+from app.jobs.operations import OperationsOverview
+from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.sessions import WebSessions
 from app.server.web import metrics
+from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem
 from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
+from app.server.web.operators import OperatorPages
 from app.server.web.pages import HERE, DashboardPages
-from app.server.web.password import DashboardPassword, PasswordGuard, is_api
+from app.server.web.password import DashboardPassword, is_api
 from app.server.web.problems import invalid, problem, refused
+from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 
 ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
-def site(
-    settings: Settings,
-    files: JobPages,
-    health: HealthMetrics,
-    queue: JobQueue,
-    *,
-    answers: Mapping[str, int],
-    ending: Callable[[], bool] = lambda: False,
-) -> PasswordGuard:
-    """`answers` are the receiver's counts; `ending` says that the process is about to end, so that streams end too."""
-    engine, clock = files.overview.engine, files.overview.clock
+@dataclass(frozen=True, slots=True)
+class SiteParts:
+    """What the pages work with. `ending` says that the process is about to end, so that streams end too."""
+
+    files: JobPages
+    health: HealthMetrics
+    queue: JobQueue
+    sign_in: SignInClient | None
+    """None if people do not sign in with GitHub."""
+    answers: Mapping[str, int]
+    """The receiver's counts of its answers to webhooks."""
+    ending: Callable[[], bool] = lambda: False
+
+
+def site(settings: Settings, parts: SiteParts) -> AccessGuard:
+    files, engine, clock = parts.files, parts.files.overview.engine, parts.files.overview.clock
     password = DashboardPassword(settings.web_token, clock)
-    actions = JobActions(engine, clock, queue)
-    pages = DashboardPages(files, health, actions, password, settings)
-    forms = JobForms(actions, password, pages.message)
-    following = LogStreams(files.overview, ending=ending)
-
-    async def figures(_: Request) -> Response:
-        found = await asyncio.to_thread(health.figures)
-        return PlainTextResponse(metrics.render(found, answers), headers={"content-type": metrics.CONTENT_TYPE})
-
-    async def asset(request: Request) -> Response:
-        name = request.url.path.removeprefix("/")
-        return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
-
-    routes = [
-        Route("/", pages.jobs),
-        Route("/jobs/{job}", pages.job),
-        Route("/jobs/{job}/log", pages.log),
-        Route("/jobs/{job}/change.patch", pages.change),
-        Route("/jobs/{job}/events", following.events),
-        *(Route(f"/jobs/{{job}}/{action}", forms.act, methods=["POST"]) for action in ACTIONS),
-        Route("/metrics", figures),
-        *(Route(f"/{name}", asset) for name in ASSETS),
-    ]
+    actions, audit, listing = JobActions(engine, clock, parts.queue), AuditLog(engine, clock), JobList(engine, clock)
+    pages = DashboardPages(files, listing, parts.health, actions, settings)
+    signing_in = None
+    if parts.sign_in is not None:
+        sessions, people = WebSessions(engine, clock), settings.operators
+        signing_in = SignInPages(parts.sign_in, sessions, audit, clock, people, settings.public_url, pages.render)
+    following = LogStreams(files.overview, ending=parts.ending)
+    public = {f"/{name}" for name in ASSETS} | set(OPEN if signing_in else ())
+    limits = QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
+    operators = OperatorPages(OperationsOverview(engine, clock, limits), parts.health, audit, pages.render)
+    forms = JobForms(actions, audit, pages.message)
     app = FastAPI(
-        routes=[*routes],
+        routes=_routes(parts, pages, forms=forms, following=following, operators=operators, signing_in=signing_in),
         title="agent-fix",
         version=__version__,
         description="Jobs of agent-fix: start them, follow them, decide on them.",
@@ -87,9 +88,52 @@ def site(
         redirect_slashes=False,
     )
     app.include_router(api_router)
-    app.state.api = ApiParts(files, actions, IdempotencyKeys(engine, clock), following)
+    app.state.api = ApiParts(files, listing, actions, audit, IdempotencyKeys(engine, clock), following)
     app.openapi = lambda: _with_problems(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
-    return PasswordGuard(app, password, pages.refusal, {f"/{name}" for name in ASSETS}, ApiKeys(engine, clock))
+    keys, local = ApiKeys(engine, clock), is_local(settings.host)
+    return AccessGuard(app, password, pages.refusal, public, keys, signing_in, local)
+
+
+def _routes(
+    parts: SiteParts,
+    pages: DashboardPages,
+    *,
+    forms: JobForms,
+    following: LogStreams,
+    operators: OperatorPages,
+    signing_in: SignInPages | None,
+) -> list[BaseRoute]:
+    """Every page with what it demands of a visitor; the API's routes check the scopes of keys themselves."""
+    rules = PageRules(parts.files.job_queries.context, pages.refusal, pages.missing)
+
+    async def figures(_: Request) -> Response:
+        found = await asyncio.to_thread(parts.health.figures)
+        return PlainTextResponse(metrics.render(found, parts.answers), headers={"content-type": metrics.CONTENT_TYPE})
+
+    async def asset(request: Request) -> Response:
+        name = request.url.path.removeprefix("/")
+        return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
+
+    routes: list[BaseRoute] = [
+        Route("/", pages.jobs),
+        Route("/jobs/{job}", rules.for_readers(pages.job)),
+        Route("/jobs/{job}/log", rules.for_readers(pages.log)),
+        Route("/jobs/{job}/change.patch", rules.for_readers(pages.change)),
+        Route("/jobs/{job}/events", rules.for_readers(following.events)),
+        *(Route(f"/jobs/{{job}}/{action}", rules.for_writers(forms.act), methods=["POST"]) for action in ACTIONS),
+        Route("/operators", rules.for_operators(operators.page)),
+        Route("/operators/retry", rules.for_operators(operators.retry), methods=["POST"]),
+        Route(METRICS, rules.for_operators(figures)),
+        *(Route(f"/{name}", asset) for name in ASSETS),
+    ]
+    if signing_in is not None:
+        routes += [
+            Route("/sign-in", signing_in.page),
+            Route("/sign-in/github", signing_in.start),
+            Route("/sign-in/done", signing_in.done),
+            Route("/sign-out", signing_in.leave, methods=["POST"]),
+        ]
+    return routes
 
 
 def _refused(request: Request, error: Exception) -> Response:

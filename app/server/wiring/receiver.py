@@ -16,6 +16,7 @@ from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
 from app.llm.sql_ledger import SqlLedger
+from app.server.web.sign_in import SignInClient
 
 
 def utc_now() -> datetime:
@@ -40,6 +41,17 @@ class ReceiverContext:
             messages=JobMessages(self.engine, clock),
             totals=self._totals,
         )
+
+    def sign_in(self, settings: Settings) -> SignInClient | None:
+        """GitHub's part of the sign-in; None if no client is set."""
+        if not settings.client_id:
+            return None
+        # 18 MB of GitHub's library, which no other part of the receiver needs
+        from app.github.connection import GitHubHost  # noqa: PLC0415
+        from app.github.user_sign_in import GitHubSignIn  # noqa: PLC0415
+
+        host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+        return GitHubSignIn(host, settings.client_id, settings.client_secret, now=self.clock)
 
     def prepare(self) -> None:
         prepare_tables(self.engine)

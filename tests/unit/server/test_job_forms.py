@@ -37,7 +37,7 @@ async def test_a_plan_is_edited_and_approved_with_its_versions_shown(here: WebCl
     answer = await send(here, APPROVABLE, "plan", version="1", text="summary: Round once.\n")
     assert answer.status_code == 303
     page = await here.page(f"/jobs/{APPROVABLE}")
-    assert "version 2 by dashboard" in page
+    assert "version 2 by operator" in page
     assert "summary: Round once." in page
     assert (await send(here, APPROVABLE, "plan", version="1", text="summary: Late.\n")).status_code == 409
     assert (await send(here, APPROVABLE, "plan", text="steps: 7")).status_code == 422

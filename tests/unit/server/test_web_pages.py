@@ -74,7 +74,7 @@ async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_c
 async def test_the_list_is_filtered_by_state_and_repository(here: WebClient) -> None:
     assert (await seen(here, "/?state=paused")).jobs == ["seed14"]
     waiting = await seen(here, "/?state=waiting")
-    assert waiting.jobs == ["seed16", "seed15", "seed14"]
+    assert waiting.jobs == ["seed21", "seed20", "seed16", "seed15", "seed14"]
     assert next(tile for tile in waiting.all("a") if tile.get("aria-current"))["href"] == "/?state=waiting"
     mine = await seen(here, "/?repository=ada%2Fsample&state=done")
     assert mine.jobs
@@ -184,7 +184,7 @@ async def test_the_button_stops_the_job_and_the_page_says_so(here: WebClient) ->
     queued = await seen(here, "/jobs/seed21")
     (seal,) = [field["value"] for field in queued.all("input") if field.get("name") == "seal"]
     await here.client.post("/jobs/seed21/stop", data={"seal": seal or ""})
-    assert "Stopped on the dashboard." in (await seen(here, "/jobs/seed21")).text
+    assert "Stopped on the dashboard by operator." in (await seen(here, "/jobs/seed21")).text
 
 
 async def test_pages_work_without_scripts_and_load_nothing_from_elsewhere(here: WebClient) -> None:

@@ -23,7 +23,8 @@ if (log && log.dataset.events) {
     setTimeout(async () => {
       waiting = false;
       const answer = await fetch(location.pathname, { headers: { accept: "text/html" } }).catch(() => null);
-      if (!answer?.ok) return;
+      if (answer?.redirected) location.reload(); // the session has ended
+      if (!answer?.ok || answer.redirected) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const shown of document.querySelectorAll("[data-live]")) {
         const next = fresh.getElementById(shown.id);

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from app.server.web.password import DashboardPassword
+from app.server.web.visitors import Visitor
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite
 from tests.support.web_client import TOKEN
 
@@ -67,7 +68,8 @@ def test_a_form_of_another_site_is_refused(
 ) -> None:
     """Even where it knows the seal."""
     ours, theirs = sites.split()
-    seal = DashboardPassword(TOKEN, here.receiving.clock).seal(WORKING)
+    key = DashboardPassword(TOKEN, here.receiving.clock).form_key
+    seal = Visitor(name="operator", form_key=key, operator=True).seal(WORKING)
     page = visitor.new_page()
     page.goto(other_site(theirs, to=here.at(ours) + path, referrer=referrer, seal=seal))
     with page.expect_response(lambda answer: answer.url.endswith(path) and answer.status != 401) as answer:

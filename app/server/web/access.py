@@ -1,0 +1,190 @@
+"""Lets in programs with a token and people who signed in, and refuses everybody else and other sites' requests."""
+
+import asyncio
+import ipaddress
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.jobs.api_keys import ApiCaller, ApiKeys
+from app.jobs.context import JobContext
+from app.jobs.database import DatabaseError
+from app.server.web.password import (
+    BEARER,
+    MAX_BYTES,
+    OPERATOR,
+    SIGN_IN,
+    DashboardPassword,
+    address,
+    from_our_pages,
+    is_api,
+    is_small,
+    with_headers,
+)
+from app.server.web.problems import problem
+from app.server.web.sign_in import SignInPages
+from app.server.web.visitors import Visitor
+
+METRICS: Final = "/metrics"
+NO_SIGN_IN: Final = (
+    "The password opens the dashboard only if the server listens on this machine alone. Set AGENT_FIX_CLIENT_ID and "
+    "AGENT_FIX_CLIENT_SECRET, so that people sign in with GitHub."
+)
+READS_ONLY: Final = (
+    "As for commands on GitHub, you need write access to its repository, and have to be among its `allowed_actors` if "
+    "it names any."
+)
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessGuard:
+    """Puts an application behind the sign-in, and adds headers against framing, reading and caching.
+
+    Sets `state.caller` for the API, and `state.visitor` for pages.
+    """
+
+    app: ASGIApp
+    password: DashboardPassword
+    refuse: Callable[[Headers, int, str, str], Response]
+    """Builds an answer from the request's headers, a status, a title and a text."""
+    public: Collection[str]
+    """Paths that are open to everybody: the assets of the refusal pages, and the sign-in itself."""
+    keys: ApiKeys
+    """Keys that open the API only."""
+    sign_in: SignInPages | None
+    """None if people do not sign in with GitHub; then the password opens the pages, with `local`."""
+    local: bool
+    """Whether the server listens on this machine alone."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = None if scope["path"] in self.public else await self._refusal(scope)
+        await (refusal or self.app)(scope, receive, with_headers(send))
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        headers, path = Headers(scope=scope), scope["path"]
+        by_program = is_api(path) or (path == METRICS and "authorization" in headers)
+        try:
+            who = await (self._program(scope) if by_program else self._person(scope))
+        except DatabaseError:
+            return self._refuse(scope, 503, "The database is not responding", "Try again in a moment.")
+        if isinstance(who, Response):
+            return who
+        if isinstance(who, ApiCaller) and not is_api(path):
+            if path != METRICS and not (self.local and is_local(address(scope))):
+                return self._refuse(scope, 403, "Nobody can sign in here yet", NO_SIGN_IN)
+            who = Visitor(name="operator", form_key=self.password.form_key, operator=True)
+        scope.setdefault("state", {})["caller" if isinstance(who, ApiCaller) else "visitor"] = who
+        if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
+            return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
+        if is_api(path) and not is_small(headers):
+            return self._refuse(scope, 413, "The body is too large", f"At most {MAX_BYTES:,} bytes are read.")
+        return None
+
+    async def _person(self, scope: Scope) -> Visitor | ApiCaller | Response:
+        """The person who signed in; else the way to the sign-in, or a refusal for what is not a page."""
+        if self.sign_in is None:
+            return await self._program(scope)
+        request = Request(scope)
+        found = await self.sign_in.visitor(request)
+        if found is not None:
+            return found
+        if scope["method"] == "GET" and "text/html" in request.headers.get("accept", ""):
+            wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/sign-in?next={quote(wanted, safe='')}", 303)
+        return self._refuse(scope, 401, "Sign in", "Open the dashboard in your browser and sign in with GitHub.")
+
+    async def _program(self, scope: Scope) -> ApiCaller | Response:
+        """Whoever has the password or, for the API, one of the keys."""
+        client, headers = address(scope), Headers(scope=scope)
+        left = self.password.refuses(client)
+        if left is not None:
+            seconds = str(int(left.total_seconds()) + 1)
+            refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
+            refusal.headers["retry-after"] = seconds
+            return refusal
+        authorization = headers.get("authorization", "")
+        key = BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
+        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
+            return found
+        if self.password.admits(client, authorization):
+            return OPERATOR
+        refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)
+        # Two headers: Chromium does not ask for a password if one header names both.
+        refusal.headers.append("www-authenticate", 'Basic realm="agent-fix", charset="UTF-8"')
+        refusal.headers.append("www-authenticate", "Bearer")
+        return refusal
+
+    def _refuse(self, scope: Scope, status: int, title: str, text: str) -> Response:
+        if is_api(scope["path"]):
+            return problem(status, f"{title}. {text}")
+        return self.refuse(Headers(scope=scope), status, title, text)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRules:
+    """Wraps the handlers of pages with what they demand of a visitor."""
+
+    context_of: Callable[[str], JobContext | None]
+    """Reads a job's context."""
+    refuse: Callable[[Headers, int, str, str], Response]
+    missing: Endpoint
+
+    def for_operators(self, handler: Endpoint) -> Endpoint:
+        async def checked(request: Request) -> Response:
+            if not visitor_of(request).operator:
+                return self.refuse(request.headers, 403, "This page is for operators", "Ask whoever runs this server.")
+            return await handler(request)
+
+        return checked
+
+    def for_readers(self, handler: Endpoint) -> Endpoint:
+        """For the pages of one job."""
+
+        async def checked(request: Request) -> Response:
+            if not await self._sees(request):
+                return await self.missing(request)
+            return await handler(request)
+
+        return checked
+
+    def for_writers(self, handler: Endpoint) -> Endpoint:
+        """For what changes one job."""
+
+        async def checked(request: Request) -> Response:
+            if not await self._sees(request):
+                return await self.missing(request)
+            visitor = visitor_of(request)
+            if not visitor.operator and visitor.refusal(await self._context(request)):
+                return self.refuse(request.headers, 403, "You may only look at this job", READS_ONLY)
+            return await handler(request)
+
+        return checked
+
+    async def _sees(self, request: Request) -> bool:
+        visitor = visitor_of(request)
+        return visitor.operator or visitor.sees(await self._context(request))
+
+    async def _context(self, request: Request) -> JobContext | None:
+        return await asyncio.to_thread(self.context_of, request.path_params["job"])
+
+
+def visitor_of(request: Request) -> Visitor:
+    found: Visitor = request.state.visitor
+    return found
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine: to listen at, or where a request came from."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,217 @@
+"""The pages of signing in with GitHub and out again.
+
+/sign-in ─► /sign-in/github ─► GitHub ─► /sign-in/done?code&state ─► a session ─► the page that was wanted
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal, Protocol, TypedDict
+from urllib.parse import parse_qs, quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from app.core.errors import AgentFixError
+from app.github.errors import ForgeError, NoAccess
+from app.jobs.audit import AuditLog
+from app.jobs.sessions import SESSION_LASTS, WebSession, WebSessions
+from app.server.web.password import client_of
+from app.server.web.visitors import Visitor
+
+RIGHTS_LAST: Final = timedelta(minutes=5)
+"""How long GitHub's word on what a person may do is trusted before it is asked again."""
+RIGHTS_LAST_AT_MOST: Final = timedelta(minutes=30)
+"""The same while GitHub does not answer."""
+MINUTES_TO_SIGN_IN: Final = 10
+OPEN: Final = ("/sign-in", "/sign-in/github", "/sign-in/done")
+"""Pages that everybody may open."""
+_NEXT = re.compile(r"/(?![/\\])[!-\[\]-~]{0,600}")
+_CODE = re.compile(r"[A-Za-z0-9_-]{1,200}")
+log = logging.getLogger(__name__)
+
+
+class SignedIn(Protocol):
+    """Who signed in, and their permission by repository."""
+
+    @property
+    def user(self) -> int: ...
+
+    @property
+    def login(self) -> str: ...
+
+    @property
+    def rights(self) -> Mapping[int, str]: ...
+
+
+class SignInClient(Protocol):
+    """GitHub's part of a sign-in (`app.github.user_sign_in`, whose library is imported only if it is used)."""
+
+    def address(self, *, state: str, verifier: str, redirect: str) -> str: ...
+
+    async def token(self, code: str, *, verifier: str, redirect: str) -> str: ...
+
+    async def person(self, token: str) -> SignedIn: ...
+
+    async def rights(self, token: str) -> Mapping[int, str]: ...
+
+    async def revoke(self, token: str) -> None: ...
+
+
+class CookieAttributes(TypedDict):
+    """What all our cookies have in common."""
+
+    path: str
+    httponly: bool
+    samesite: Literal["lax"]
+    secure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SignInPages:
+    """Makes and ends sessions. `render` makes a page of a template's name, a status and values."""
+
+    client: SignInClient
+    sessions: WebSessions
+    audit: AuditLog
+    clock: Callable[[], datetime]
+    operators: frozenset[str]
+    """Logins in lower case."""
+    public_url: str
+    render: Callable[..., Response]
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """Whose session the request's cookie opens; None without one, or if GitHub no longer knows them."""
+        cookie = request.cookies.get(self._cookie(request, "session"), "")
+        session = await asyncio.to_thread(self.sessions.get, cookie) if cookie else None
+        if session is None:
+            return None
+        rights = await self._rights(cookie, session)
+        if rights is None:
+            return None
+        key = hashlib.sha256(f"form:{cookie}".encode()).digest()
+        operator = session.login.lower() in self.operators
+        return Visitor(session.login, key, operator=operator, user=session.user, rights=rights)
+
+    async def _rights(self, cookie: str, session: WebSession) -> Mapping[int, str] | None:
+        age = self.clock() - session.rights_at
+        if age < RIGHTS_LAST:
+            return session.rights
+        try:
+            rights = await self.client.rights(session.token)
+        except NoAccess:  # they withdrew their consent, or the token has expired
+            await asyncio.to_thread(self.sessions.delete, cookie)
+            return None
+        except ForgeError as error:
+            log.warning("rights could not be read again: %s", error.message)
+            return session.rights if age < RIGHTS_LAST_AT_MOST else None
+        await asyncio.to_thread(self.sessions.update_rights, cookie, rights)
+        return rights
+
+    async def page(self, request: Request) -> Response:
+        return self.render("sign_in.html", 200, next=_next(request), problem="")
+
+    async def start(self, request: Request) -> Response:
+        """Send the browser to GitHub. A cookie holds the secret from which state and verifier are made."""
+        secret = secrets.token_urlsafe(32)
+        redirect = self._redirect(request)
+        address = self.client.address(state=_state(secret), verifier=_verifier(secret), redirect=redirect)
+        answer = RedirectResponse(address, 303)
+        self._set(request, answer, "sign-in", f"{secret}.{quote(_next(request))}", 60 * MINUTES_TO_SIGN_IN)
+        return answer
+
+    async def done(self, request: Request) -> Response:
+        """GitHub sends the browser back here. The state proves that this browser began."""
+        secret, _, quoted = request.cookies.get(self._cookie(request, "sign-in"), "").partition(".")
+        query = request.query_params
+        code, state = query.get("code", ""), query.get("state", "")
+        answer: Response
+        if not secret or not hmac.compare_digest(_state(secret), state if state.isascii() else ""):
+            answer = self._failed("The sign-in took too long, or was begun in another browser.")
+        elif not _CODE.fullmatch(code):
+            answer = self._failed("GitHub was not allowed to tell who you are.")
+        else:
+            try:
+                answer = await self._signed_in(request, code, secret, unquote(quoted))
+            except AgentFixError as error:
+                log.warning("sign-in failed: %s", error.message)
+                answer = self._failed(error.message)
+        answer.delete_cookie(self._cookie(request, "sign-in"), **self._attributes(request))
+        return answer
+
+    async def _signed_in(self, request: Request, code: str, secret: str, wanted: str) -> Response:
+        token = await self.client.token(code, verifier=_verifier(secret), redirect=self._redirect(request))
+        person = await self.client.person(token)
+        old = request.cookies.get(self._cookie(request, "session"), "")
+        if old:
+            await asyncio.to_thread(self.sessions.delete, old)
+        made = await asyncio.to_thread(self.sessions.create, person.user, person.login, token, person.rights)
+        await asyncio.to_thread(self._record, request, person.login, "sign in")
+        answer = RedirectResponse(wanted if _NEXT.fullmatch(wanted) else "/", 303)
+        self._set(request, answer, "session", made, int(SESSION_LASTS.total_seconds()))
+        return answer
+
+    async def leave(self, request: Request) -> Response:
+        """End the session, and revoke the person's token."""
+        visitor: Visitor = request.state.visitor
+        form = parse_qs((await request.body())[:1_000].decode("ascii", "replace"))
+        if not visitor.sealed("sign-out", form.get("seal", [""])[0]):
+            return self.render("message.html", 403, title="This form has expired", text="Reload the page.")
+        cookie = request.cookies.get(self._cookie(request, "session"), "")
+        session = await asyncio.to_thread(self.sessions.get, cookie)
+        await asyncio.to_thread(self.sessions.delete, cookie)
+        await asyncio.to_thread(self._record, request, visitor.name, "sign out")
+        if session is not None:
+            await self.client.revoke(session.token)
+        answer = RedirectResponse("/sign-in", 303)
+        answer.delete_cookie(self._cookie(request, "session"), **self._attributes(request))
+        return answer
+
+    def _record(self, request: Request, who: str, action: str) -> None:
+        self.audit.record(who, "dashboard", action, address=client_of(request))
+
+    def _failed(self, problem: str) -> Response:
+        return self.render("sign_in.html", 400, next="/", problem=problem)
+
+    def _redirect(self, request: Request) -> str:
+        """Where GitHub sends the browser back to; it has to be among the App's callback URLs."""
+        base = self.public_url or f"{request.url.scheme}://{request.url.netloc}"
+        return f"{base.rstrip('/')}/sign-in/done"
+
+    def _secure(self, request: Request) -> bool:
+        return request.url.scheme == "https" or self.public_url.startswith("https://")
+
+    def _cookie(self, request: Request, name: str) -> str:
+        """Behind https with the prefix that keeps other hosts of the same domain from setting it."""
+        return f"__Host-agent-fix-{name}" if self._secure(request) else f"agent-fix-{name}"
+
+    def _attributes(self, request: Request) -> CookieAttributes:
+        return {"path": "/", "httponly": True, "samesite": "lax", "secure": self._secure(request)}
+
+    def _set(self, request: Request, answer: Response, name: str, value: str, seconds: int) -> None:
+        answer.set_cookie(self._cookie(request, name), value, max_age=seconds, **self._attributes(request))
+
+
+def _next(request: Request) -> str:
+    """The page that was wanted, of ours only."""
+    wanted = request.query_params.get("next", "/")
+    return wanted if _NEXT.fullmatch(wanted) else "/"
+
+
+def _state(secret: str) -> str:
+    return _derived("state", secret)
+
+
+def _verifier(secret: str) -> str:
+    return _derived("verifier", secret)
+
+
+def _derived(use: str, secret: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(f"{use}:{secret}".encode()).digest()).decode().rstrip("=")
