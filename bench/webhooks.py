@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -89,7 +89,7 @@ async def _flood(
 
 
 @contextmanager
-def receiving(state: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def receiving(state: Path, more: Mapping[str, str] | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The receiver in a process of its own, and its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=2_048) as door:
         environment = {
@@ -97,6 +97,7 @@ def receiving(state: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             "AGENT_FIX_STATE_DIR": str(state),
             "AGENT_FIX_WEBHOOK_SECRET": SECRET,
             "AGENT_FIX_WEB_TOKEN": "a-token-of-the-bench",
+            **(more or {}),
         }
         words = ("-I", "-m", "app", "serve", "--role", "receiver", "--listening", str(door.fileno()))
         process = subprocess.Popen(
