@@ -64,9 +64,9 @@ class Action(BaseModel, ABC):
 class BashAction(Action):
     tool = "bash"
     about = (
-        "Execute a command with bash in /workspace, each in a new shell; background processes end with it. No "
-        f"network, empty stdin. Limit {DEFAULT_TIMEOUT} s, up to {MAX_TIMEOUT:,} s if asked for. Long output: head and "
-        "tail, the whole in a file."
+        "Execute a command with bash in /workspace, in a new shell; background processes end with it. No network, "
+        f"empty stdin. Limit {DEFAULT_TIMEOUT} s, up to {MAX_TIMEOUT:,} s if asked for. Long output: head and tail, "
+        "the whole in a file."
     )
     changes_files = True
     command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
@@ -95,7 +95,7 @@ class EditAction(Action):
     tool = "edit"
     about = (
         "Replace old_text, which must be in the file exactly once: copied with its indentation and enough lines "
-        "around, without line numbers. An edit that breaks the syntax is refused."
+        "around, without line numbers."
     )
     changes_files = True
     path: Path
@@ -121,10 +121,7 @@ class WriteAction(Action):
 
 class SearchAction(Action):
     tool = "search"
-    about = (
-        "Find text (literal, else a regular expression) or files by name (`*.toml`). Definitions come first; case "
-        "counts only if the query has capitals."
-    )
+    about = "Find text (literal, else a regular expression) or files by name (`*.toml`). Definitions come first."
     query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
 
     @property

@@ -42,14 +42,14 @@ _REQUEST = "What is wanted now, in the words of the person who asked, who may"
 _NO_REQUEST = "What is wrong with it stands below: put that right."
 _KIND = "Kind of task"
 _ASKED_PROMPT = "How the repository wants this to be done, as the person who asked chose"
-_GUARDS = "Existing tests near the plan's files, the nearest first"
+_GUARDS = "Existing tests near them, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
 _EXAMPLE = "One of the independent tests that your work has to pass; the others are held back"
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 _STATE = "The test suite before any change"
 _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
-_IGNORED = "What git ignores: such files are no part of the change"
+_IGNORED = "Git ignores, and no change contains"
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
     "feature": "Build what this issue asks for.",
@@ -121,8 +121,7 @@ def render_brief(
         ("How tests are written here", _data(mark, tests)),
         *((one_line(section.title), _data(mark, section.text)) for section in task.sections),
         (_LESSONS, _data(mark, lessons)),
-        (_MAP, _data(mark, repository_map)),
-        (_IGNORED, _data(mark, ignored)),
+        (_MAP, _data(mark, "\n".join(filter(None, (repository_map.strip(), ignored and f"{_IGNORED}: {ignored}"))))),
         *((f"The repository's rules, from {path}", _data(mark, text)) for path, text in instructions),
     ]
     body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
@@ -156,10 +155,10 @@ def render_start(
     `outline` maps the plan's files, `guards` are the tests near them, `example` is the test that the fixer is shown.
     """
     mark, framed = _below(brief, job, outline, *guards, example)
+    near = f"{_GUARDS}: {', '.join(map(one_line, guards))}" if guards else ""
     sections = [
         ("Plan, as people changed it" if planned else "Plan", render_plan(plan) if plan else ""),
-        (_OUTLINE, _data(mark, outline)),
-        (_GUARDS, _data(mark, "\n".join(map(one_line, guards)))),
+        (_OUTLINE, _data(mark, "\n".join(filter(None, (outline.strip(), near))))),
         (_EXAMPLE, _data(mark, example)),
     ]
     opening = "Now do the work. The plan is a guide: go by what you find.\n" if planned else ""

@@ -44,8 +44,8 @@ def test_tests_near_the_plan_are_listed_as_data() -> None:
     shown = render_start(
         job(), brief(), plan=PLAN, guards=("tests/test_sum.py", "tests/odd\nname.py"), example="def test(): ..."
     )
-    section = shown.partition("# Existing tests near the plan's files")[2].partition("\n# ")[0]
-    assert section.split("\n")[3:5] == ["tests/test_sum.py", "tests/odd name.py"]
+    section = shown.partition("# The plan's files")[2].partition("\n# ")[0]
+    assert section.split("\n")[3] == "Existing tests near them, the nearest first: tests/test_sum.py, tests/odd name.py"
     assert section.count("<data-") == 1
     assert "Existing tests" not in render_start(job(), brief(), plan=PLAN)
 
