@@ -1,12 +1,13 @@
 """What is kept of the trials of a set-up, so that the next job does not make them again."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
+from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, SandboxSpec
 from app.sandbox.command import Executor, SandboxCommand
@@ -44,6 +45,18 @@ class EndingSandbox(Executor):
         """There is no tree."""
 
 
+class WaitingSandbox(EndingSandbox):
+    """Its suite ends when it may."""
+
+    def __init__(self, may_end: asyncio.Event) -> None:
+        super().__init__(0)
+        self.may_end = may_end
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        await self.may_end.wait()
+        return await super().execute(command)
+
+
 class CountedProvider:
     """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass."""
 
@@ -52,6 +65,7 @@ class CountedProvider:
     def __init__(self, *exit_codes: int) -> None:
         self.exit_codes = exit_codes
         self.opened = 0
+        self.may_end: asyncio.Event | None = None
 
     async def check(self) -> tuple[DoctorCheck, ...]:
         return ()
@@ -59,6 +73,8 @@ class CountedProvider:
     async def open(self, _spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         exit_code = self.exit_codes[self.opened]
         self.opened += 1
+        if self.may_end is not None:
+            return WaitingSandbox(self.may_end)
         return EndingSandbox(1, HALF) if exit_code == 3 else EndingSandbox(exit_code)
 
 
@@ -70,16 +86,15 @@ async def tools() -> SetupTools:
     return SetupTools(Path("/usr/bin/python3"), clients, {"npm": "/bin/true", "node": "/bin/true"}.get)
 
 
-async def chosen(
+def project_setup(
     provider: CountedProvider, memory: Path, limits: TrialLimits = LIMITS, commands: str = "pytest tests"
-) -> ChosenSetup:
+) -> ProjectSetup:
     files = {**FILES, "tox.ini": FILES["tox.ini"].replace("pytest tests", commands)}
     tree = MemoryTree({path: text.encode() for path, text in files.items()})
     project = SetupProject(tree, lambda: datetime.now(UTC).date(), "scope")
-    setup = ProjectSetup(
+    return ProjectSetup(
         project, provider, tools, lambda _directory: None, "key", ListProgress(), memory=memory, limits=limits
     )
-    return await setup.chosen()
 
 
 @pytest.mark.parametrize(("exit_codes", "trials"), [([124, 124], 1), ([1, 124, 124], 2)])
@@ -90,7 +105,7 @@ async def test_a_suite_that_is_too_long_is_known_the_next_time(
     opened = 0
     for exit_code in exit_codes:
         provider = CountedProvider(exit_code)
-        found = await chosen(provider, tmp_path)
+        found = await project_setup(provider, tmp_path).chosen()
         opened += provider.opened
     assert opened == trials
     assert "stopped at its limit of 7 s" in found.sentence
@@ -114,9 +129,19 @@ async def test_candidates_that_are_too_long_are_not_tried_again(
     everything = TrialLimits(total=1e9, suite=7.0)
     commands = "python -m unittest discover -v"
     provider = CountedProvider(*first)
-    found = await chosen(provider, tmp_path, everything, commands)
+    found = await project_setup(provider, tmp_path, everything, commands).chosen()
     assert provider.opened == 2
     assert second in found.sentence
     provider = CountedProvider(HALF_PASSES, HALF_PASSES)
-    await chosen(provider, tmp_path, everything, commands)
+    await project_setup(provider, tmp_path, everything, commands).chosen()
     assert provider.opened == again
+
+
+async def test_a_plan_is_asked_for_while_the_first_candidates_suite_runs(tmp_path: Path) -> None:
+    provider = CountedProvider(0)
+    provider.may_end = asyncio.Event()
+    setup = project_setup(provider, tmp_path)
+    await setup.possible()
+    assert not provider.may_end.is_set()
+    provider.may_end.set()
+    assert (await setup.chosen()).base is not None
