@@ -45,3 +45,14 @@ def test_no_link_leaves_the_site() -> None:
         if "://" not in target and not (page.parent / target).resolve().is_relative_to(DOCS)
     ]
     assert leaving == []
+
+
+def test_the_tests_named_on_the_projects_page_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", (DOCS / "development" / "projects.md").read_text("utf-8"))
+    absent = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / "tests" / path).exists() or f"def {name}" not in (ROOT / "tests" / path).read_text("utf-8")
+    ]
+    assert len(named) > 20
+    assert absent == []

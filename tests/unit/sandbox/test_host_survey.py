@@ -12,7 +12,7 @@ from app.sandbox.bubblewrap.binary import find_bwrap
 from app.sandbox.bubblewrap.etc import synthetic_etc
 from app.sandbox.bubblewrap.host_survey import survey_host
 from app.sandbox.bubblewrap.profile import Mount, options
-from app.sandbox.setup.toolchains import find_toolchains
+from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
 
 Tool = Callable[[str, str], Path]
 
@@ -55,6 +55,15 @@ class TestToolchains:
         tool("cargo/credentials.toml", "secret")
         path = tool("cargo/bin/rustc", str(sysroot)).parent
         assert shown(str(path), tmp_path) == ({sysroot}, "")
+
+    def test_interpreters_of_pyenv_and_of_uv_are_found(self, tmp_path: Path, tool: Tool) -> None:
+        old = tool(".pyenv/versions/3.7.17/bin/python3.7", "")
+        new = tool(".local/share/uv/python/cpython-3.99.0-linux-x86_64-gnu/bin/python3.99", "")
+        found = installed_pythons({"HOME": str(tmp_path)})
+        assert (found["3.7"], found["3.99"]) == (old, new)
+        assert next(iter(found)) == "3.7"
+        elsewhere = {"PYENV_ROOT": str(tmp_path / ".pyenv"), "UV_PYTHON_INSTALL_DIR": "/nonexistent"}
+        assert "3.99" not in installed_pythons(elsewhere)
 
     def test_a_home_is_never_shown_whole(self, tmp_path: Path, tool: Tool) -> None:
         home = tmp_path / "home"
