@@ -20,6 +20,7 @@ ControlName = Literal[
     "replay_agrees",
     "conditions_agree",
     "results_are_plain",
+    "altered_conditions_fail",
 ]
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
+from random import Random
 from secrets import randbits
 from typing import Protocol
 
@@ -12,14 +13,18 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SourceText
 from app.repo.grammars import language_of
+from app.verify.altered_conditions import Altered, control, plan
 from app.verify.concurrency import both, side_by_side
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
 from app.verify.replay import MAX_SECONDS, Replayed, odd_results, replay_controls, unexcused
 from app.verify.sources.file_kinds import kind_of
+from app.verify.sources.new_conditions import NewCondition
 from app.verify.test_paths import is_test_path
 
 MAX_NAMED = 3
+ALTERED_SECONDS, ALTERED_TIMES = 10, 5
+"""A run with an altered condition may take so many seconds, and so many times as long as one without."""
 
 
 class Twins(Protocol):
@@ -36,6 +41,8 @@ class Twins(Protocol):
     def hollow_additions(self, base: Tree, patch: Patch) -> Patch | None: ...
 
     def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
+
+    def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]: ...
 
     def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]: ...
 
@@ -70,6 +77,10 @@ class Sides:
     @cached_property
     def lines(self) -> Mapping[str, Set[int]]:
         return self.twins.changed_lines(self.reference, self.patch)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Sequence[NewCondition]]:
+        return self.twins.new_conditions(self.reference, self.patch)
 
     def twin(self, make: Callable[[Tree, Patch, int], Patch | None]) -> Patch | None:
         """A variant, as a patch of the tree that sandboxes start from."""
@@ -134,9 +145,24 @@ class Examination:
                 self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
                 self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
                 self._additions(),
+                self._altered(first),
             ),
         )
         return [*found, *replay]
+
+    async def _altered(self, first: TestRun) -> Control:
+        """The head with each new condition altered: some test has to fail."""
+        found = await asyncio.to_thread(lambda: self.sides.conditions)
+        chosen = plan(found, first, Random(randbits(64)))  # noqa: S311 - nobody can see it before
+        timeout = min(self.runs.timeout, ALTERED_SECONDS + ALTERED_TIMES * first.execution.seconds)
+
+        async def unnoticed(one: Altered) -> bool:
+            patch = await asyncio.to_thread(self.sides.twin, lambda _tree, patch, _seed: one.applied(patch))
+            run = await self.runs.once(f"{self.name}-altered", self.selection, patch, repeated=True, timeout=timeout)
+            return not run.untrusted and all(passed(run, name) for name in self.selection.ids)
+
+        ended = await side_by_side(*(unnoticed(one) for one in chosen.tried))
+        return control(chosen, [one for one, passes in zip(chosen.tried, ended, strict=True) if passes])
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""

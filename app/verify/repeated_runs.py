@@ -101,6 +101,7 @@ class Runs:
         *,
         watch: Mapping[str, Set[int]] | None = None,
         repeated: bool = False,
+        timeout: float | None = None,
     ) -> TestRun:
         """Raises ValueError if the suite's framework cannot run chosen tests. `repeated` runs have no copies."""
         return await self.run(
@@ -109,7 +110,7 @@ class Runs:
             self.borrow,
             patch,
             name=name,
-            timeout=self.timeout,
+            timeout=timeout or self.timeout,
             watch=watch,
             seed=secrets.randbits(32),
             negative_controls=not repeated,

@@ -32,7 +32,7 @@ _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
 _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
-CAPPING: frozenset[ControlName] = frozenset({"conditions_agree", "results_are_plain"})
+CAPPING: frozenset[ControlName] = frozenset({"conditions_agree", "results_are_plain", "altered_conditions_fail"})
 """Controls that leave it standing that the tests pass: where one fails, the verdict is `tested` at best."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
@@ -236,6 +236,7 @@ CONTROLS = {
     "replay_agrees": "“what the tests call gives the same results without the test framework”",
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
     "results_are_plain": "“results are of plain types where the tests compare with such”",
+    "altered_conditions_fail": "“the tests execute what is new, and need both outcomes of each new condition”",
 }
 """What each control asserts, in words."""
 
@@ -306,6 +307,9 @@ def _shown(facts: Facts) -> Iterator[str]:
             yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
         if guarding:
             yield f"{_tests(guarding, 'more independent')} {_verb(guarding, 'passes', 'pass')} on both."
+        for control in found.controls:
+            if control.name == "altered_conditions_fail" and control.outcome == "held" and control.detail:
+                yield f"What these tests leave open: {control.detail}"
     if own is not None and _turns(own):
         count = len(own.ids)
         fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")

@@ -44,6 +44,7 @@ class ScriptedRuns:
     measured: bool = True
     exit_code: int | None = None
     names: list[str] = field(default_factory=list)
+    patches: list[tuple[str, Patch | None]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     without_copies: list[str] = field(default_factory=list)
 
@@ -62,6 +63,7 @@ class ScriptedRuns:
     ) -> TestRun:
         found = self.ends(name, self.names.count(name))
         self.names.append(name)
+        self.patches.append((name, patch))
         self.seeds.append(seed)
         if not negative_controls:
             self.without_copies.append(name)

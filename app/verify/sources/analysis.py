@@ -18,6 +18,7 @@ from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.sources.file_kinds import kind_of, same_lines
 from app.verify.sources.literal_branches import Literal, telling
+from app.verify.sources.new_conditions import NewCondition
 from app.verify.sources.process import ChangedSource, decoded, encoded
 from app.verify.sources.project_versions import bumped, has_version
 from app.verify.test_paths import is_test_path
@@ -167,6 +168,12 @@ def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
     """
     found = _ask("changed", _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: set(rows) for path, rows in found.items()}
+
+
+def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
+    """By source file of the head: the conditions, numbers and statements that the patch adds."""
+    found = _ask("conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
+    return {path: [NewCondition(*each) for each in given] for path, given in found.items() if given}
 
 
 def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from app.verify.sources import (
     harness_detection,
     kept_state,
     literal_branches,
+    new_conditions,
     parsed_sources,
     python_additions,
     python_noise,
@@ -160,6 +161,15 @@ def keeps(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list
     ]
 
 
+def conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """By path: what each new version adds that a test may depend on."""
+    return {
+        source.path: new_conditions.new_conditions(source.language, source.old, source.new)
+        for source in sources
+        if source.new is not None
+    }
+
+
 def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
     """(path of the source, name) of every name that tests and changed sources agree on."""
     tests, names = (
@@ -181,7 +191,19 @@ def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> 
 
 QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
     function.__name__: function
-    for function in (unchanged, noise, reprint, additions, hollowed, changed, watches, special_cases, keeps, agreements)
+    for function in (
+        unchanged,
+        noise,
+        reprint,
+        additions,
+        hollowed,
+        changed,
+        watches,
+        special_cases,
+        keeps,
+        conditions,
+        agreements,
+    )
 }
 
 

@@ -15,6 +15,7 @@ from app.verify.controls import Examination, Examined, Sides
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult
 from app.verify.repeated_runs import Repeats, Runs, times
+from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
 from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns
 
@@ -33,6 +34,10 @@ def patch_of(content: bytes, path: str = "a.py") -> Patch:
 PATCH = patch_of(b"x = 2\n")
 
 
+def condition(kind: Kind, line: int = 1, altered: str = "3") -> NewCondition:
+    return NewCondition(kind, line, line, f"`{altered}`", 4, 5, altered)
+
+
 @dataclass
 class FixedTwins:
     """Twins that are what a test says."""
@@ -43,6 +48,7 @@ class FixedTwins:
     additions: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = 1\n"))
     hollow: Patch | None = field(default_factory=lambda: patch_of(b"x = 1\ny = None\n"))
     lines: dict[str, set[int]] = field(default_factory=lambda: {"a.py": {1}})
+    conditions: dict[str, list[NewCondition]] = field(default_factory=lambda: {"a.py": [condition("outcome")]})
 
     def sources_changed(self, base: Tree, patch: Patch) -> str:
         return self.unchanged
@@ -61,6 +67,9 @@ class FixedTwins:
 
     def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
         return self.lines
+
+    def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
+        return self.conditions
 
     def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]:
         return ()
@@ -81,7 +90,7 @@ def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sa
 
 def honest(name: str, before: int) -> Results:
     """Red ones fail on what has the base's behaviour, all pass on what has the head's."""
-    if any(part in name for part in ("noise", "base", "additions", "hollow")):
+    if any(part in name for part in ("noise", "base", "additions", "hollow", "altered")):
         return {one: "failed" if one in RED else "passed" for one in IDS}
     return dict.fromkeys(IDS, "passed")
 
@@ -121,7 +130,9 @@ async def test_every_control_holds_for_honest_tests() -> None:
     assert found.results == dict.fromkeys(IDS, "passed")
     assert run.names.count("s-head") == 5, "what takes under a second is executed five times"
     assert len(set(run.seeds)) == len(run.seeds)
-    assert run.without_copies == ["s-head"] * 4, "the first execution, and each variant, has copies that must fail"
+    assert sorted(run.without_copies) == ["s-altered", *["s-head"] * 4], (
+        "the first execution, and each variant, has copies that must fail"
+    )
 
 
 @pytest.mark.parametrize(("unchecked", "outcome"), [(IDS[:1], "held"), (IDS[:2], "not_run"), (IDS[2:], "held")])
@@ -328,3 +339,50 @@ async def test_slow_tests_are_not_replayed() -> None:
     replay = ScriptedReplays()
     found = await examine(runs(seconds=90), replay=replay)
     assert (control(found, "replay_agrees").outcome, replay.names) == ("not_run", [])
+
+
+def of_conditions(*conditions: NewCondition) -> FixedTwins:
+    return FixedTwins(conditions={"a.py": list(conditions)})
+
+
+async def test_each_new_condition_is_altered_in_a_run_of_its_own() -> None:
+    run = runs()
+    await examine(run, of_conditions(condition("outcome"), condition("outcome", altered="4")))
+    contents = [patch.changes[0].content for name, patch in run.patches if name == "s-altered" and patch]
+    assert sorted(filter(None, contents)) == [b"x = 3\n", b"x = 4\n"]
+
+
+async def test_a_condition_that_no_test_needs_is_named() -> None:
+    passing = otherwise("altered", shows="passed", new="passed")
+    found = control(await examine(runs(ends=passing)), "altered_conditions_fail")
+    assert (found.outcome, found.detail) == ("failed", "no test fails if `3` (a.py:1).")
+    one_fails = control(await examine(runs(ends=otherwise("altered", shows="passed"))), "altered_conditions_fail")
+    assert one_fails.outcome == "held"
+
+
+async def test_a_new_statement_has_to_be_executed() -> None:
+    twins = of_conditions(condition("statement"), condition("statement", 2, "return 4"), condition("outcome", 2))
+    run = runs()
+    found = control(await examine(run, twins), "altered_conditions_fail")
+    assert (found.outcome, found.detail) == ("failed", "no test executes `return 4` (a.py:2).")
+    assert "s-altered" not in run.names, "what is not executed needs no run"
+
+
+async def test_a_boundary_that_no_test_needs_is_only_named() -> None:
+    twins = of_conditions(condition("boundary"))
+    found = control(
+        await examine(runs(ends=otherwise("altered", shows="passed", new="passed")), twins), "altered_conditions_fail"
+    )
+    assert (found.outcome, found.detail) == ("held", "no test notices `3` (a.py:1).")
+
+
+@pytest.mark.parametrize(("seconds", "tried"), [(0.2, 10), (2, 5), (20, 2), (40, 0)])
+async def test_slow_tests_try_fewer_alterations(seconds: float, tried: int) -> None:
+    run = runs(seconds=seconds)
+    found = control(
+        await examine(run, of_conditions(*(condition("outcome", altered=str(number)) for number in range(12)))),
+        "altered_conditions_fail",
+    )
+    assert run.names.count("s-altered") == tried
+    assert found.outcome == ("held" if tried else "not_run")
+    assert f"{12 - tried} " in found.detail, "what was not tried is said"

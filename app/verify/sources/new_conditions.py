@@ -1,0 +1,190 @@
+"""Finds the conditions, numbers and statements that a patch adds, and alters each of them alone.
+
+A test that depends on a condition fails if the condition always has one outcome.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tree_sitter import Node, Tree
+
+from app.repo import grammars
+from app.verify.sources.hunks import added_rows
+from app.verify.sources.literal_branches import NUMBERS, STRINGS
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
+
+MAX_TEXT = 60
+Kind = Literal["outcome", "boundary", "statement"]
+
+_LOGIC = frozenset({"and", "or", "&&", "||"})
+_ORDER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_COMPARING = frozenset({*_ORDER, "==", "!=", "===", "!==", "in", "instanceof", "=~"})
+_EXPRESSIONS = frozenset({"comparison_operator", "boolean_operator", "binary_expression", "binary"})
+_NOT = frozenset({"not_operator", "unary_expression", "unary"})
+_LOOPS = frozenset({"while_statement", "while_expression", "do_statement", "for_statement", "for_clause", "while"})
+_ASSERTIONS = frozenset({"assert_statement"})
+_FIXED = STRINGS | NUMBERS | {"true", "false", "none", "null", "nil", "undefined", "boolean_literal", "null_literal"}
+_FUNCTION = re.compile(r"function|method|arrow|lambda|closure|constructor|func_literal|do_block")
+_STATEMENTS = frozenset(
+    {"expression_statement", "return_statement", "raise_statement", "throw_statement", "delete_statement"}
+    | {"lexical_declaration", "variable_declaration", "assignment_statement", "short_var_declaration", "inc_statement"}
+)
+_OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
+_OUTCOMES = {"python": (b"((%b) and False)", b"((%b) or True)"), "c": (b"((%b) && 0)", b"((%b) || 1)")}
+_OUTCOMES_ELSEWHERE = (b"((%b) && false)", b"((%b) || true)")
+
+
+class NewCondition(NamedTuple):
+    """`altered` is what is written in the place of the new version's bytes [start, end). Lines are from 1.
+
+    A `statement` is not altered: whether it is executed says enough.
+    """
+
+    kind: Kind
+    first: int
+    last: int
+    says: str
+    start: int
+    end: int
+    altered: str
+
+
+def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCondition]:
+    """In the order of the text. What the old version has in the same words is not new."""
+    rows = added_rows(old or b"", new)
+    places = _places(language, new)
+    new_ones = Counter(place.words for place in places)
+    new_ones.subtract(place.words for place in (_places(language, old) if old else ()))
+    found: list[NewCondition] = []
+    for place in places:
+        if new_ones[place.words] > 0 and not rows.isdisjoint(range(place.first - 1, place.last)):
+            new_ones[place.words] -= 1
+            found += _altered(language, place)
+    return found
+
+
+class _Place(NamedTuple):
+    """`orders` are the comparisons of order in it: (start, end, operator)."""
+
+    start: int
+    end: int
+    kind: Kind
+    first: int
+    last: int
+    text: bytes
+    in_loop: bool
+    orders: tuple[tuple[int, int, str], ...]
+
+    @property
+    def words(self) -> tuple[Kind, bytes]:
+        return self.kind, b" ".join(self.text.split())
+
+
+def _places(language: str, content: bytes) -> list[_Place]:
+    def examine(tree: Tree) -> list[_Place]:
+        return sorted(set(_found(tree.root_node, content)))
+
+    return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+
+
+def _found(root: Node, content: bytes) -> Iterator[_Place]:
+    waiting = [(root, False)]
+    while waiting:
+        node, inside = waiting.pop()
+        if node.type in _ASSERTIONS:
+            continue
+        yield from (_place("outcome", leaf, content) for leaf in _conditions(node))
+        if node.type in NUMBERS and content[node.start_byte : node.end_byte].isdigit():
+            yield _place("boundary", node, content)
+        if inside and node.type in _STATEMENTS and not _is_docstring(node):
+            yield _place("statement", node, content)
+        inside = inside or _FUNCTION.search(node.type) is not None
+        waiting += [(child, inside) for child in node.children]
+
+
+def _place(kind: Kind, node: Node, content: bytes) -> _Place:
+    orders = (
+        (child.start_byte, child.end_byte, child.type)
+        for child in (node.children if kind == "outcome" and node.type in _EXPRESSIONS else ())
+        if child.type in _ORDER
+    )
+    return _Place(
+        node.start_byte,
+        node.end_byte,
+        kind,
+        node.start_point[0] + 1,
+        node.end_point[0] + 1,
+        content[node.start_byte : node.end_byte],
+        _in_loop(node),
+        tuple(orders),
+    )
+
+
+def _is_docstring(statement: Node) -> bool:
+    return statement.named_child_count == 1 and statement.named_children[0].type in STRINGS
+
+
+def _conditions(node: Node) -> Iterator[Node]:
+    """What decides at this node, without `and`, `or` and `not`."""
+    condition = node.child_by_field_name("condition")
+    if node.type == "if_clause":
+        condition = node.named_children[0]
+    if condition is None and node.type == "conditional_expression" and node.named_child_count == 3:
+        condition = node.named_children[1]  # Python's has no names for its parts
+    if condition is not None:
+        yield from _leaves(condition)
+    if node.type in _EXPRESSIONS:
+        if _operator(node) in _LOGIC:
+            yield from _leaves(node.named_children[0])
+        elif _operator(node) in _COMPARING or node.type == "comparison_operator":
+            yield node
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    inner = [child for child in node.named_children if "comment" not in child.type]
+    negated = node.type in _NOT and node.children[0].type in ("not", "!")
+    if negated or "parenthes" in node.type or (node.type in _EXPRESSIONS and _operator(node) in _LOGIC):
+        for child in inner:
+            yield from _leaves(child)
+    elif node.type not in _FIXED and "let_" not in node.type:
+        yield node
+
+
+def _in_loop(node: Node) -> bool:
+    """True for a part of a loop's condition."""
+    while node.parent is not None and (node.parent.type in _EXPRESSIONS | _NOT or "parenthes" in node.parent.type):
+        node = node.parent
+    loop = node.parent
+    return loop is not None and loop.type in _LOOPS and loop.child_by_field_name("condition") == node
+
+
+def _operator(node: Node) -> str:
+    return " ".join(child.type for child in node.children if not child.is_named)
+
+
+def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
+    shown = _shown(place.text)
+
+    def made(kind: Kind, says: str, start: int = place.start, end: int = place.end, text: bytes = b"") -> NewCondition:
+        return NewCondition(kind, place.first, place.last, says, start, end, text.decode("utf-8", "surrogateescape"))
+
+    if place.kind == "statement":
+        yield made("statement", shown)
+    elif place.kind == "boundary":
+        more = str(int(place.text) + 1)
+        yield made("boundary", f"`{more}` in the place of {shown}", text=more.encode())
+    elif not _OF_MAIN.search(place.text):
+        never, always = _OUTCOMES.get("c" if language == "cpp" else language, _OUTCOMES_ELSEWHERE)
+        yield made("outcome", f"{shown} is always false", text=never % place.text)
+        if not place.in_loop:  # which would not end
+            yield made("outcome", f"{shown} is always true", text=always % place.text)
+        for start, end, operator in place.orders:
+            other = _ORDER[operator]
+            yield made("boundary", f"`{other}` in the place of `{operator}` in {shown}", start, end, other.encode())
+
+
+def _shown(text: bytes) -> str:
+    shown = " ".join(text.decode("utf-8", "replace").split()).replace("`", "'")
+    return f"`{shown if len(shown) <= MAX_TEXT else f'{shown[:MAX_TEXT]}…'}`"

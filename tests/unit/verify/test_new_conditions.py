@@ -1,0 +1,98 @@
+"""The conditions, numbers and statements that a patch adds, in the languages of the projects."""
+
+import pytest
+
+from app.verify.sources.new_conditions import new_conditions
+
+
+def says(language: str, old: str, new: str, kind: str = "outcome") -> list[str]:
+    found = new_conditions(language, old.encode(), new.encode())
+    assert all(0 <= one.start < one.end <= len(new.encode()) for one in found)
+    return [one.says for one in found if one.kind == kind]
+
+
+SPLIT = "def f(a, b):\n    return a\n"
+
+
+def test_a_condition_is_taken_apart() -> None:
+    new = "def f(a, b):\n    if not (a < b and g(a)) or b:\n        return b\n    return a\n"
+    parts = [text for text in ("a < b", "g(a)", "b") for _ in range(2)]
+    assert says("python", SPLIT, new) == [
+        f"`{part}` is always {outcome}" for part, outcome in zip(parts, ("false", "true") * 3, strict=True)
+    ]
+
+
+def test_what_was_there_before_is_not_new() -> None:
+    old = "def f(a, b):\n    if a > 3:\n        return b\n    return a\n"
+    new = "def f(a, b):\n    if a > 3 and b is None:\n        return b\n    return a\n"
+    assert says("python", old, new) == ["`b is None` is always false", "`b is None` is always true"]
+    moved = "def g(a, b):\n    if a > 3:\n        return b\n\n\ndef f(a, b):\n    return g(a, b) or a\n"
+    assert says("python", old, moved) == ["`g(a, b)` is always false", "`g(a, b)` is always true"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while a < b:\n        a += 1",
+        "while (a < b):\n        a += 1",
+    ],
+)
+def test_a_loop_is_not_made_endless(text: str) -> None:
+    found = says("python", SPLIT, f"def f(a, b):\n    {text}\n    return a\n")
+    assert found == ["`a < b` is always false"]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "altered"),
+    [
+        ("python", "def f(a):\n    return 1 if a < 2 else a\n", "((a < 2) and False)"),
+        ("python", "def f(a):\n    return [x for x in a if x]\n", "((x) and False)"),
+        (
+            "python",
+            "def f(a):\n    match a:\n        case [x] if x > 1:\n            return x\n",
+            "((x > 1) and False)",
+        ),
+        ("python", "def f(a):\n    return a <= 1 < 3\n", "((a <= 1 < 3) and False)"),
+        ("python", "def f(a):\n    return (a == 'ä' and 1)\n", "((a == 'ä') and False)"),
+        ("javascript", "function f(a) {\n  return !a ? 1 : 2;\n}\n", "((a) && false)"),
+        ("typescript", "function f(a: number) {\n  for (let i = 0; i < a; i++) g();\n}\n", "((i < a) && false)"),
+        (
+            "go",
+            "package x\n\nfunc f(a int) int {\n\tif ok := a > 1; ok {\n\t\treturn 1\n\t}\n\treturn 2\n}\n",
+            "((ok) && false)",
+        ),
+        (
+            "rust",
+            "fn f(a: u32) -> u32 {\n    match a {\n        x if x > 5 => 1,\n        _ => 2,\n    }\n}\n",
+            "((x > 5) && false)",
+        ),
+        ("c", "int f(int a) {\n  return a == 1 ? 2 : 3;\n}\n", "((a == 1) && 0)"),
+        (
+            "java",
+            "class A {\n  int f(int a) {\n    if (a >= 1) return 2;\n    return 3;\n  }\n}\n",
+            "((a >= 1) && false)",
+        ),
+        ("ruby", "def f(a)\n  return 1 if a > 2\n  3\nend\n", "((a > 2) && false)"),
+    ],
+)
+def test_conditions_of_each_language(language: str, text: str, altered: str) -> None:
+    found = [one.altered for one in new_conditions(language, None, text.encode()) if one.kind == "outcome"]
+    assert altered in found
+
+
+def test_boundaries_are_signs_and_numbers() -> None:
+    new = "def f(a, b):\n    return a[: b - 3] if a <= b else a\n"
+    assert says("python", SPLIT, new, "boundary") == [
+        "`4` in the place of `3`",
+        "`<` in the place of `<=` in `a <= b`",
+    ]
+
+
+def test_statements_are_those_of_functions() -> None:
+    new = 'X = 1\n\n\ndef f(a, b):\n    """Words."""\n    b = a\n    if b:\n        raise ValueError(b)\n    return a\n'
+    assert says("python", SPLIT, new, "statement") == ["`b = a`", "`raise ValueError(b)`"]
+
+
+def test_assertions_and_the_start_of_a_program_decide_nothing() -> None:
+    new = 'def f(a, b):\n    assert a < b\n    return a\n\n\nif __name__ == "__main__":\n    f(1, 2)\n'
+    assert says("python", SPLIT, new) == []
