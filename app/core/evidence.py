@@ -7,6 +7,7 @@ from app.core.record import Record
 
 Status = Literal["passed", "failed", "error", "skipped"]
 Outcome = Status | Literal["not_run"]
+ControlOutcome = Literal["held", "failed", "not_applicable", "not_run"]
 ControlName = Literal[
     "same_conditions",
     "sources_changed",
@@ -41,7 +42,7 @@ class Control(Record):
     """
 
     name: ControlName
-    outcome: Literal["held", "failed", "not_applicable", "not_run"]
+    outcome: ControlOutcome
     detail: str = ""
 
 

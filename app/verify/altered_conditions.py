@@ -1,17 +1,22 @@
 """Alters each condition that a patch adds, to see whether the tests depend on it, and names what they leave open."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
-from app.core.evidence import Control, TestRun
+from app.core.evidence import Control, ControlOutcome, TestRun
 from app.core.patch import Patch
+from app.verify.concurrency import side_by_side
 from app.verify.sources.new_conditions import NewCondition
 
 TIMES = ((1.0, 10), (5.0, 5), (30.0, 2))
 """Where a run takes up to so many seconds, at most so many alterations are tried."""
 MAX_BOUNDARIES = 3
 MAX_NAMED = 3
+SECONDS, FACTOR = 10.0, 5.0
+"""A run with an alteration may take so many seconds, and so many times as long as one without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,55 +42,83 @@ class Altered:
         return f"{self.condition.says} ({self.path}:{self.condition.first})"
 
 
+class Runs(Protocol):
+    """Runs some tests on the head, altered or not."""
+
+    async def __call__(self, ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun: ...
+
+
 @dataclass(frozen=True, slots=True)
-class AlterationPlan:
-    """What is tried, what no test executes, and how many alterations are left out for lack of time."""
+class Alterations:
+    """The alterations of one patch. `existing` gives tests of the suite that pass on the head, the nearest first."""
 
-    tried: tuple[Altered, ...] = ()
-    unexecuted: tuple[Altered, ...] = ()
-    left_out: int = 0
-    why_not: str = ""
+    found: Sequence[Altered]
+    ids: Sequence[str]
+    run: Runs
+    existing: Callable[[], Sequence[str]]
+    random: Random
+    """Which alterations are left out for lack of time, nobody can foresee."""
+
+    async def control(self, first: TestRun) -> Control:
+        """`first` is a run of the tests on the head. What they leave open, tests of the suite may decide."""
+        if not self.found:
+            return _control("not_applicable", ["the patch adds no condition and no statement"])
+        reached = [one for one in self.found if _is_executed(one, first)]
+        outcomes = [one for one in reached if one.condition.kind == "outcome"]
+        limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
+        if outcomes and not limit:
+            return _control("not_run", [f"one run takes {first.execution.seconds:.0f} s"])
+        tried = self._some(outcomes, limit)
+        boundaries = [one for one in reached if one.condition.kind == "boundary"]
+        also = self._some(boundaries, min(limit - len(tried), MAX_BOUNDARIES))
+        unnoticed = await self._unnoticed(self.ids, [*tried, *also], first)
+        unexecuted = [one for one in self.found if one.condition.kind == "statement" and one not in reached]
+        wrong = [one for one in unnoticed if one.condition.kind == "outcome"]
+        if wrong or unexecuted:
+            wrong, unexecuted = await self._left_by_suite(wrong, unexecuted, limit)
+        if wrong or unexecuted:
+            sentences = [f"no test executes {one}" for one in unexecuted]
+            return _control("failed", [*sentences, *(f"no test fails if {one}" for one in wrong)])
+        left = len(outcomes) - len(tried)
+        sentences = [f"no independent test notices {one}" for one in unnoticed if one in also]
+        return _control("held", [*sentences, *([f"{left} more alterations were not tried"] if left else [])])
+
+    async def _unnoticed(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
+        """Those with which all these tests pass."""
+        timeout = SECONDS + FACTOR * first.execution.seconds
+        runs = await side_by_side(*(self.run(ids, one, timeout) for one in altered))
+        return [one for one, run in zip(altered, runs, strict=True) if not run.untrusted and _passed(run) == [*ids]]
+
+    async def _left_by_suite(
+        self, wrong: Sequence[Altered], unexecuted: Sequence[Altered], limit: int
+    ) -> tuple[list[Altered], list[Altered]]:
+        """What the suite's tests do not decide, either."""
+        existing = await asyncio.to_thread(self.existing)
+        if not existing or not limit:
+            return [*wrong], [*unexecuted]
+        first = await self.run(existing, None, SECONDS)
+        ids = _passed(first)
+        if first.untrusted or not ids:
+            return [*wrong], [*unexecuted]
+        gone = [one for one in unexecuted if not first.measured or not _is_executed(one, first)]
+        return await self._unnoticed(ids, wrong[:limit], first) + [*wrong[limit:]], gone
+
+    def _some(self, altered: Sequence[Altered], limit: int) -> list[Altered]:
+        chosen = self.random.sample(altered, min(limit, len(altered)))
+        return [one for one in altered if one in chosen]
 
 
-def plan(found: Mapping[str, Sequence[NewCondition]], first: TestRun, random: Random) -> AlterationPlan:
-    """For tests of which `first` is a run on the head; which alterations are left out, nobody can foresee."""
-    executed = {path: {*lines} for path, lines in first.executed} if first.measured else {}
-    altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
-    if not altered:
-        return AlterationPlan(why_not="the patch adds no condition and no statement.")
-    reached = [one for one in altered if _is_reached(one, executed)]
-    unexecuted = tuple(one for one in altered if one.condition.kind == "statement" and one not in reached)
-    outcomes = [one for one in reached if one.condition.kind == "outcome"]
-    boundaries = [one for one in reached if one.condition.kind == "boundary"]
-    limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
-    chosen = random.sample(outcomes, min(limit, len(outcomes)))
-    more = random.sample(boundaries, min(limit - len(chosen), MAX_BOUNDARIES, len(boundaries)))
-    tried = tuple(one for one in altered if one in chosen or one in more)
-    return AlterationPlan(tried, unexecuted, len(outcomes) - len(chosen))
-
-
-def _is_reached(one: Altered, executed: Mapping[str, set[int]]) -> bool:
+def _is_executed(one: Altered, run: TestRun) -> bool:
     """True unless it is known that none of its lines is executed."""
-    lines = executed.get(one.path)
-    return lines is None or not lines.isdisjoint(range(one.condition.first, one.condition.last + 1))
+    lines = dict(run.executed).get(one.path) if run.measured else None
+    return lines is None or any(one.condition.first <= line <= one.condition.last for line in lines)
 
 
-def control(plan: AlterationPlan, unnoticed: Sequence[Altered]) -> Control:
-    """`unnoticed` are those with which all tests pass."""
-    if plan.why_not:
-        return Control(name="altered_conditions_fail", outcome="not_applicable", detail=plan.why_not)
-    wrong = [f"no test executes {one}" for one in plan.unexecuted]
-    wrong += [f"no test fails if {one}" for one in unnoticed if one.condition.kind == "outcome"]
-    if wrong:
-        return Control(name="altered_conditions_fail", outcome="failed", detail=_listed(wrong))
-    if plan.left_out and not plan.tried:
-        detail = f"a run takes too long to try {plan.left_out} alterations."
-        return Control(name="altered_conditions_fail", outcome="not_run", detail=detail)
-    open_ends = [f"no test notices {one}" for one in unnoticed]
-    open_ends += [f"{plan.left_out} more alterations were not tried"] if plan.left_out else []
-    return Control(name="altered_conditions_fail", outcome="held", detail=_listed(open_ends) if open_ends else "")
+def _passed(run: TestRun) -> list[str]:
+    return [name for name, result in run.results if result == "passed"]
 
 
-def _listed(sentences: Sequence[str]) -> str:
+def _control(outcome: ControlOutcome, sentences: Sequence[str]) -> Control:
     more = f" (and {len(sentences) - MAX_NAMED} more)" if len(sentences) > MAX_NAMED else ""
-    return f"{'; '.join(sentences[:MAX_NAMED])}{more}."
+    detail = f"{'; '.join(sentences[:MAX_NAMED])}{more}." if sentences else ""
+    return Control(name="altered_conditions_fail", outcome=outcome, detail=detail)

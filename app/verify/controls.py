@@ -13,7 +13,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import SourceText
 from app.repo.grammars import language_of
-from app.verify.altered_conditions import Altered, control, plan
+from app.verify.altered_conditions import Alterations, Altered
 from app.verify.concurrency import both, side_by_side
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
@@ -23,8 +23,6 @@ from app.verify.sources.new_conditions import NewCondition
 from app.verify.test_paths import is_test_path
 
 MAX_NAMED = 3
-ALTERED_SECONDS, ALTERED_TIMES = 10, 5
-"""A run with an altered condition may take so many seconds, and so many times as long as one without."""
 
 
 class Twins(Protocol):
@@ -117,6 +115,8 @@ class Examination:
     """The failures of `red` on the base."""
     base: Repeats | None = None
     """The runs on the base, if they are not known yet."""
+    existing: Callable[[], Sequence[str]] = tuple
+    """Tests of the suite that pass on the base, which the patch does not change; the nearest first."""
 
     async def examine(self) -> Examined:
         """Run them on the head and, if they pass, on the variants."""
@@ -153,16 +153,21 @@ class Examination:
     async def _altered(self, first: TestRun) -> Control:
         """The head with each new condition altered: some test has to fail."""
         found = await asyncio.to_thread(lambda: self.sides.conditions)
-        chosen = plan(found, first, Random(randbits(64)))  # noqa: S311 - nobody can see it before
-        timeout = min(self.runs.timeout, ALTERED_SECONDS + ALTERED_TIMES * first.execution.seconds)
+        lines = await asyncio.to_thread(lambda: self.sides.lines)
 
-        async def unnoticed(one: Altered) -> bool:
-            patch = await asyncio.to_thread(self.sides.twin, lambda _tree, patch, _seed: one.applied(patch))
-            run = await self.runs.once(f"{self.name}-altered", self.selection, patch, repeated=True, timeout=timeout)
-            return not run.untrusted and all(passed(run, name) for name in self.selection.ids)
+        async def run(ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun:
+            name, selection, patch = self.name, self.selection, self.sides.head
+            if tuple(ids) != selection.ids:
+                name, selection = f"{name}-existing", TestSelection(ids=tuple(ids))
+            if altered is not None:
+                made = await asyncio.to_thread(self.sides.twin, lambda _tree, patch, _seed: altered.applied(patch))
+                name, patch = f"{name}-altered", made or patch
+            watch = None if altered else lines
+            return await self.runs.once(name, selection, patch, repeated=True, timeout=timeout, watch=watch)
 
-        ended = await side_by_side(*(unnoticed(one) for one in chosen.tried))
-        return control(chosen, [one for one, passes in zip(chosen.tried, ended, strict=True) if passes])
+        altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
+        random = Random(randbits(64))  # noqa: S311 - nobody can see it before
+        return await Alterations(altered, self.selection.ids, run, self.existing, random).control(first)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""

@@ -1,7 +1,8 @@
 """Chooses the tests nearest to a change, for suites that are too long to run whole."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from app.core.patch import Patch
@@ -38,6 +39,25 @@ def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, 
 
     ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
     return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
+
+
+def nearest_first(
+    names: Iterable[str], files: Sequence[str], sources: Callable[[Sequence[str]], tuple[str, ...]]
+) -> list[str]:
+    """The tests in the order of these files, then all others. `sources` are the patterns of a launcher."""
+    place = {path: number for number, path in enumerate(files)}
+
+    def distance(name: str) -> int:
+        return min((place[path] for path in matching(sources((name,)), place)), default=len(place))
+
+    return sorted(names, key=lambda name: (distance(name), name))
+
+
+def matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """The paths that one of a launcher's patterns means."""
+    plain = {pattern for pattern in patterns if "*" not in pattern}
+    wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
+    return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]
 
 
 def _stem(path: str) -> str:

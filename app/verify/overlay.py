@@ -24,11 +24,20 @@ def difference(base: Tree, other: Tree) -> Patch:
 
 
 def apply_patch(before: Patch | None, patch: Patch | None) -> Patch | None:
-    """Two patches of one base as one; if both change a path, the second wins."""
+    """Two patches of one base as one; the second wins if both change a path, or need it as a file and a directory."""
     if before is None or patch is None:
         return patch or before
-    changes = {change.path: change for change in (*before.changes, *patch.changes)}
+    there = [change.path for change in patch.changes if not change.deleted]
+    kept = (
+        change for change in before.changes if change.deleted or not any(_excludes(change.path, it) for it in there)
+    )
+    changes = {change.path: change for change in (*kept, *patch.changes)}
     return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
+
+
+def _excludes(one: str, other: str) -> bool:
+    """True if one path is a directory where the other is there."""
+    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 def _differs(before: TreeEntry, after: TreeEntry) -> bool:

@@ -8,12 +8,21 @@ from app.core.evidence import TestSelection
 from app.core.job import Progress, waiting_for
 from app.core.patch import Patch
 from app.core.tree import Tree
-from app.core.verification import Cap, CapRule, Reproduction, SourceText, Specification, SpecificationResult
+from app.core.verification import (
+    Cap,
+    CapRule,
+    Reproduction,
+    SourceText,
+    Specification,
+    SpecificationResult,
+    SuiteResult,
+)
 from app.verify.controls import Examination, Sides, Twins
 from app.verify.detect import find_suite
 from app.verify.existing_names import ExistingNames
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.of_suite import launcher_of
+from app.verify.nearest_tests import matching, nearest, nearest_first
 from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
@@ -21,6 +30,7 @@ from app.verify.sources.harness_detection import EQUALITY
 from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
 from app.verify.tests_for_fix import FixUnderTest
 
+MAX_EXISTING = 20
 NO_RUNNER = "no test runner was found that can run single tests."
 
 
@@ -71,8 +81,10 @@ class Prover:
         except ValueError as error:
             return Specification(absent=f"single tests cannot be run here: {error}."), str(error)
 
-    async def specification(self, patch: Patch, frozen: Specification) -> SpecificationResult:
-        """The results of the frozen tests on the head, with their controls."""
+    async def specification(
+        self, patch: Patch, frozen: Specification, suite: SuiteResult | None = None
+    ) -> SpecificationResult:
+        """The results of the frozen tests on the head, with their controls; `suite` is the suite's on the base."""
         result = SpecificationResult(**dict(frozen))
         runs, sides = await self._runs(patch), await self._sides(patch)
         if not frozen.tests or runs is None or sides is None:
@@ -91,6 +103,7 @@ class Prover:
             texts={test.id: test.base_text for test in frozen.tests if test.role == "shows"},
             name="specification",
             isolated=self.isolated,
+            existing=lambda: self._existing(runs, patch, suite),
         )
         try:
             with waiting_for(self.progress, "the independent tests on the head"):
@@ -105,7 +118,7 @@ class Prover:
         )
         return result.model_copy(update={"tests": tests, "head_run": done.head, "controls": done.controls})
 
-    async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
+    async def own(self, patch: Patch, shown: Reproduction, suite: SuiteResult | None = None) -> Reproduction:
         """The fixer's own tests, run by ids under the same controls; without these they count for nothing."""
         runs, sides = await self._runs(patch), await self._sides(patch)
         if not shown.ids or shown.on_head != "green" or runs is None or sides is None:
@@ -137,6 +150,7 @@ class Prover:
             name="own",
             isolated=self.isolated,
             base=base,
+            existing=lambda: self._existing(runs, patch, suite),
         )
         try:
             done = await examination.examine()
@@ -144,6 +158,14 @@ class Prover:
             return _hint(shown, str(error))
         green = tuple(name for name in selection.ids if done.results[name] == "passed")
         return shown.model_copy(update={"ids": green, "controls": done.controls, "on_base": "red"})
+
+    def _existing(self, runs: Runs, patch: Patch, suite: SuiteResult | None) -> list[str]:
+        """Tests that passed on the base and stand in files that the patch leaves as they are."""
+        if suite is None or not suite.launched:
+            return []
+        sources = launcher_of(runs.suite).sources
+        names = [name for name in suite.passing or () if not matching(sources((name,)), patch.paths())]
+        return nearest_first(names, nearest(self.tree, patch), sources)[:MAX_EXISTING]
 
     async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
         """Limits that the patch's own text puts on the verdict."""

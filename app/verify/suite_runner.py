@@ -5,7 +5,6 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from app.core.job import BASE_SUITE, Progress, waiting_for
 from app.core.patch import Patch
@@ -14,7 +13,7 @@ from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher.of_suite import launcher_of
-from app.verify.nearest_tests import nearest
+from app.verify.nearest_tests import matching, nearest, nearest_first
 from app.verify.overlay import Overlay, apply_patch
 from app.verify.recheck import Recheck
 from app.verify.reproduction import BorrowSandbox
@@ -177,17 +176,11 @@ class SuiteRunner:
     def _near(self, judged: JudgedPatch, names: Iterable[str]) -> tuple[str, ...]:
         """Of these tests the nearest to the change, then others. Blocking."""
         changed = [change.path for change in judged.ruled.changes]
-        near = {path: number for number, path in enumerate((*changed, *self._chosen(judged.base, judged.patch)))}
-        launcher = launcher_of(self.command)
-
-        def distance(name: str) -> int:
-            places = [near[path] for path in _matching(launcher.sources((name,)), near)]
-            return min(places, default=len(near))
-
-        return tuple(sorted(names, key=lambda name: (distance(name), name))[:MAX_COPIED])
+        files = (*changed, *self._chosen(judged.base, judged.patch))
+        return tuple(nearest_first(names, files, launcher_of(self.command).sources)[:MAX_COPIED])
 
     def _contents(self, ids: Sequence[str], tree: Tree) -> dict[str, bytes]:
-        paths = _matching(launcher_of(self.command).sources(ids), tree.entries())
+        paths = matching(launcher_of(self.command).sources(ids), tree.entries())
         return {path: tree.read(path) for path in paths[:MAX_FILES]}
 
     async def _with_own_tests(
@@ -257,12 +250,6 @@ class SuiteRunner:
             with waiting_for(self.progress, "newly failing tests, run again"):
                 return await second.of(found)
         return await second.of(found)
-
-
-def _matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
-    plain = {pattern for pattern in patterns if "*" not in pattern}
-    wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
-    return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]
 
 
 def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:

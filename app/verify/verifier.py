@@ -242,13 +242,15 @@ class Verifier:
             caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
         if reproduction is not None:
             counts = self._expects_red and not (specification is not None and holds(specification))
-            reproduction = await self.prover.own(patch, reproduction) if counts else unexamined(reproduction)
+            reproduction = (
+                await self.prover.own(patch, reproduction, known.suite) if counts else unexamined(reproduction)
+            )
         return Facts(specification=specification, reproduction=reproduction, suite=suite, caps=caps)
 
     async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
         if not self._expects_red or known.specification is None:
             return None
-        return await self.prover.specification(patch, known.specification)
+        return await self.prover.specification(patch, known.specification, known.suite)
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self._tree, patch)

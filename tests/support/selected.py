@@ -41,6 +41,8 @@ class ScriptedRuns:
     """Why the executions of a name must not be believed."""
     unchecked: tuple[str, ...] = ()
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    executed_in: Callable[[str], tuple[tuple[str, tuple[int, ...]], ...]] | None = None
+    """The same by the execution's name."""
     measured: bool = True
     exit_code: int | None = None
     names: list[str] = field(default_factory=list)
@@ -75,7 +77,7 @@ class ScriptedRuns:
             results=results,
             texts=tuple((one, self.texts.get(one, "AssertionError: 1 != 2")) for one in failing),
             untrusted=self.untrusted.get(name, ""),
-            executed=self.executed if watch is not None else (),
+            executed=(self.executed_in(name) if self.executed_in else self.executed) if watch is not None else (),
             measured=self.measured and watch is not None,
             unchecked=self.unchecked,
         )

@@ -105,12 +105,22 @@ async def examine(
     patch: Patch = PATCH,
     replay: ScriptedReplays | None = None,
     tree: MemoryTree = TREE,
+    existing: tuple[str, ...] = (),
 ) -> Examined:
     runs = Runs(SUITE, no_sandbox, 60, run, replay or ScriptedReplays())
     sides = Sides(tree, patch, twins or FixedTwins(), patch)
     selection = TestSelection(ids=IDS)
     return await Examination(
-        runs, sides, selection, red=RED, new=new, texts=TEXTS, name="s", isolated=lambda: isolated, base=base
+        runs,
+        sides,
+        selection,
+        red=RED,
+        new=new,
+        texts=TEXTS,
+        name="s",
+        isolated=lambda: isolated,
+        base=base,
+        existing=lambda: existing,
     ).examine()
 
 
@@ -368,12 +378,39 @@ async def test_a_new_statement_has_to_be_executed() -> None:
     assert "s-altered" not in run.names, "what is not executed needs no run"
 
 
+EXISTING = "t.py::existing"
+
+
+@pytest.mark.parametrize(("result", "outcome"), [("failed", "held"), ("passed", "failed")])
+async def test_what_the_independent_tests_leave_open_a_test_of_the_suite_may_decide(
+    result: Outcome, outcome: str
+) -> None:
+    def end(name: str, before: int) -> Results:
+        if name.startswith("s-existing"):
+            return {EXISTING: result if name.endswith("altered") else "passed"}
+        return dict.fromkeys(IDS, "passed") if name == "s-altered" else honest(name, before)
+
+    run = runs(ends=end)
+    found = await examine(run, of_conditions(condition("outcome")), existing=(EXISTING,))
+    assert control(found, "altered_conditions_fail").outcome == outcome
+    assert run.names.count("s-existing") == run.names.count("s-existing-altered") == 1
+
+
+async def test_a_statement_may_be_executed_by_the_suite_alone() -> None:
+    def executed(name: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return (("a.py", (2,) if name == "s-existing" else (1,)),)
+
+    run = runs(ends=lambda name, before: {EXISTING: "passed", **honest(name, before)}, executed_in=executed)
+    found = await examine(run, of_conditions(condition("statement", 2)), existing=(EXISTING,))
+    assert control(found, "altered_conditions_fail").outcome == "held"
+
+
 async def test_a_boundary_that_no_test_needs_is_only_named() -> None:
     twins = of_conditions(condition("boundary"))
     found = control(
         await examine(runs(ends=otherwise("altered", shows="passed", new="passed")), twins), "altered_conditions_fail"
     )
-    assert (found.outcome, found.detail) == ("held", "no test notices `3` (a.py:1).")
+    assert (found.outcome, found.detail) == ("held", "no independent test notices `3` (a.py:1).")
 
 
 @pytest.mark.parametrize(("seconds", "tried"), [(0.2, 10), (2, 5), (20, 2), (40, 0)])
@@ -384,5 +421,5 @@ async def test_slow_tests_try_fewer_alterations(seconds: float, tried: int) -> N
         "altered_conditions_fail",
     )
     assert run.names.count("s-altered") == tried
-    assert found.outcome == ("held" if tried else "not_run")
-    assert f"{12 - tried} " in found.detail, "what was not tried is said"
+    said = f"{12 - tried} more alterations were not tried." if tried else "one run takes 40 s."
+    assert (found.outcome, found.detail) == ("held" if tried else "not_run", said)

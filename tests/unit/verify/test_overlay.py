@@ -1,5 +1,7 @@
 """One tree made of another: what differs, and only that."""
 
+import pytest
+
 from app.core.patch import FileChange, Patch
 from app.verify.overlay import Overlay, apply_patch, difference
 from tests.support.memory_tree import MemoryTree
@@ -40,3 +42,13 @@ def test_the_upper_of_two_patches_wins() -> None:
     assert both == patch(a=b"lower", b=None, c=b"upper")
     assert apply_patch(None, both) == apply_patch(both, None) == both
     assert apply_patch(None, None) is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("a/b", "a/b/c"), ("a/b/c", "a/b")])
+def test_a_file_and_a_directory_of_one_name_exclude_each_other(one: str, other: str) -> None:
+    first, second = (
+        Patch(base="0", changes=(FileChange(path=path, mode="100644", content=b""),)) for path in (one, other)
+    )
+    both = apply_patch(first, second)
+    assert both is not None
+    assert both.paths() == (other,)
