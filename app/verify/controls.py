@@ -115,8 +115,9 @@ class Examination:
     """The failures of `red` on the base."""
     base: Repeats | None = None
     """The runs on the base, if they are not known yet."""
-    existing: Callable[[], Sequence[str]] = tuple
-    """Tests of the suite that pass on the base, which the patch does not change; the nearest first."""
+    existing: Callable[[], Sequence[str]] | None = None
+    """Tests of the suite that pass on the base, which the patch does not change; the nearest first. None: conditions
+    are not altered."""
 
     async def examine(self) -> Examined:
         """Run them on the head and, if they pass, on the variants."""
@@ -145,12 +146,12 @@ class Examination:
                 self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
                 self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
                 self._additions(),
-                self._altered(first),
+                *([self._altered(first, self.existing)] if self.existing else []),
             ),
         )
         return [*found, *replay]
 
-    async def _altered(self, first: TestRun) -> Control:
+    async def _altered(self, first: TestRun, existing: Callable[[], Sequence[str]]) -> Control:
         """The head with each new condition altered: some test has to fail."""
         found = await asyncio.to_thread(lambda: self.sides.conditions)
         lines = await asyncio.to_thread(lambda: self.sides.lines)
@@ -167,7 +168,7 @@ class Examination:
 
         altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
         random = Random(randbits(64))  # noqa: S311 - nobody can see it before
-        return await Alterations(altered, self.selection.ids, run, self.existing, random).control(first)
+        return await Alterations(altered, self.selection.ids, run, existing, random).control(first)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""

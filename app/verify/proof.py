@@ -118,7 +118,7 @@ class Prover:
         )
         return result.model_copy(update={"tests": tests, "head_run": done.head, "controls": done.controls})
 
-    async def own(self, patch: Patch, shown: Reproduction, suite: SuiteResult | None = None) -> Reproduction:
+    async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
         """The fixer's own tests, run by ids under the same controls; without these they count for nothing."""
         runs, sides = await self._runs(patch), await self._sides(patch)
         if not shown.ids or shown.on_head != "green" or runs is None or sides is None:
@@ -150,7 +150,6 @@ class Prover:
             name="own",
             isolated=self.isolated,
             base=base,
-            existing=lambda: self._existing(runs, patch, suite),
         )
         try:
             done = await examination.examine()

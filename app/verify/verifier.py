@@ -242,9 +242,7 @@ class Verifier:
             caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
         if reproduction is not None:
             counts = self._expects_red and not (specification is not None and holds(specification))
-            reproduction = (
-                await self.prover.own(patch, reproduction, known.suite) if counts else unexamined(reproduction)
-            )
+            reproduction = await self.prover.own(patch, reproduction) if counts else unexamined(reproduction)
         return Facts(specification=specification, reproduction=reproduction, suite=suite, caps=caps)
 
     async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:

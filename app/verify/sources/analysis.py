@@ -171,7 +171,7 @@ def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
 
 
 def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
-    """By source file of the head: the conditions, numbers and statements that the patch adds."""
+    """By source file of the head: the conditions and statements that the patch adds."""
     found = _ask("conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: [NewCondition(*each) for each in given] for path, given in found.items() if given}
 

@@ -1,4 +1,4 @@
-"""Finds the conditions, numbers and statements that a patch adds, and alters each of them alone.
+"""Finds the conditions and statements that a patch adds, and alters each condition alone.
 
 A test that depends on a condition fails if the condition always has one outcome.
 """
@@ -96,8 +96,6 @@ def _found(root: Node, content: bytes) -> Iterator[_Place]:
         if node.type in _ASSERTIONS:
             continue
         yield from (_place("outcome", leaf, content) for leaf in _conditions(node))
-        if node.type in NUMBERS and content[node.start_byte : node.end_byte].isdigit():
-            yield _place("boundary", node, content)
         if inside and node.type in _STATEMENTS and not _is_docstring(node):
             yield _place("statement", node, content)
         inside = inside or _FUNCTION.search(node.type) is not None
@@ -172,9 +170,6 @@ def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
 
     if place.kind == "statement":
         yield made("statement", shown)
-    elif place.kind == "boundary":
-        more = str(int(place.text) + 1)
-        yield made("boundary", f"`{more}` in the place of {shown}", text=more.encode())
     elif not _OF_MAIN.search(place.text):
         never, always = _OUTCOMES.get("c" if language == "cpp" else language, _OUTCOMES_ELSEWHERE)
         yield made("outcome", f"{shown} is always false", text=never % place.text)
