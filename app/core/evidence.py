@@ -21,6 +21,7 @@ ControlName = Literal[
     "replay_agrees",
     "conditions_agree",
     "results_are_plain",
+    "arguments_stay",
     "altered_conditions_fail",
 ]
 

@@ -32,7 +32,9 @@ _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
 _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
-CAPPING: frozenset[ControlName] = frozenset({"conditions_agree", "results_are_plain", "altered_conditions_fail"})
+CAPPING: frozenset[ControlName] = frozenset(
+    {"conditions_agree", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
+)
 """Controls that leave it standing that the tests pass: where one fails, the verdict is `tested` at best."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
@@ -236,6 +238,7 @@ CONTROLS = {
     "replay_agrees": "“what the tests call gives the same results without the test framework”",
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
     "results_are_plain": "“results are of plain types where the tests compare with such”",
+    "arguments_stay": "“calls leave their arguments as they are, where they do so on the base”",
     "altered_conditions_fail": "“the tests execute what is new, and need both outcomes of each new condition”",
 }
 """What each control asserts, in words."""

@@ -137,6 +137,7 @@ class Replay:
             names.update(
                 _replay_equal=self._compare.equal,
                 _replay_true=true,
+                _replay_given=self._compare.given,
                 _replay_fresh=fresh,
                 _replay_pytest=Pytest,
                 _replay_unittest=Unittest,
@@ -152,6 +153,14 @@ class Replay:
         """Each test once."""
         for test in self._tests:
             self._send("result", test.id, name, *around(test.call))
+
+    def arguments(self) -> None:
+        """Where a test gives containers to calls: whether they are as they were."""
+        for test in self._tests:
+            test.call()
+            text = self._compare.touched()
+            if text is not None:
+                self._send("result", test.id, "arguments", "changed" if text else "", text)
 
     def many(self) -> None:
         """Again and again, as long as there is time; the first failure of each test counts."""
@@ -232,6 +241,16 @@ def shift() -> None:
         later(os, "getpid", 40000)
 
 
+def installed(paths: Any) -> Any:
+    """The directories under names that those of installed packages have."""
+    import tempfile
+
+    found = [os.path.join(tempfile.mkdtemp(), "site-packages") for _ in paths]
+    for path, link in zip(paths, found):
+        os.symlink(os.path.abspath(path), link)
+    return found
+
+
 def of_now(read: Any) -> Any:
     """`time.gmtime` and the like, which do not ask `time.time`."""
     return lambda *given: read(*given or (time.time(),))
@@ -250,7 +269,7 @@ def main() -> None:
     send = channel(route["fd"], route["key"])
     leave, sleep = os._exit, time.sleep
     if job["shifted"]:
-        sys.path[:] = [os.path.abspath(path) for path in job["paths"]] + [path for path in sys.path if path]
+        sys.path[:] = [*installed(job["paths"]), *(path for path in sys.path if path)]
         shift()
         os.chdir("/")
     replay = Replay(job, send, compare)
@@ -265,6 +284,7 @@ def main() -> None:
             replay.phase("pause")
         else:
             replay.phase("plain")
+            replay.arguments()
             replay.phase("thread", in_thread)
             replay.phase("deep", far_down)
             replay.many()

@@ -34,9 +34,21 @@ class Comparisons:
         libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         self.trusted = (os.path.dirname(os.__file__) + os.sep, "<frozen ", *libraries)
         self.now: list[tuple[Any, Any]] = []
+        self.arguments: list[tuple[Any, Any]] = []
         self.kept: list[tuple[str, Any, Any]] = []
         self.odd: dict[tuple[str, str, tuple[tuple[str, str, int], ...]], None] = {}
         self.test = ""
+
+    def given(self, value: Any) -> Any:
+        """The argument of a call, of which a copy is kept."""
+        if type(value) in MUTABLE:
+            self.arguments.append((value, copied(value)))
+        return value
+
+    def touched(self) -> Any:
+        """What became of the last test's arguments, empty if they are as they were; None if there were none."""
+        found = [f"an argument became {shown(value)}" for value, before in self.arguments if value != before]
+        return "".join(found[:1]) if self.arguments else None
 
     def equal(self, left: Any, right: Any) -> None:
         if not left == right:
@@ -76,7 +88,7 @@ class Comparisons:
         return tuple(found)
 
     def begin(self, test: Any) -> None:
-        self.test, self.now = test, []
+        self.test, self.now, self.arguments = test, [], []
 
     def end(self) -> None:
         """Keep what still is as the test compared it."""
@@ -90,6 +102,15 @@ class Comparisons:
             if not left == right:  # noqa: SIM201 - an own `!=` may say something else
                 found.setdefault(test, f"an earlier result became {shown(left)}")
         return found
+
+
+def copied(value: Any, depth: Any = 5) -> Any:
+    """Containers anew; all else as it is."""
+    if depth and type(value) is dict:
+        return {key: copied(one, depth - 1) for key, one in value.items()}
+    return (
+        type(value)(copied(one, depth - 1) for one in value) if depth and type(value) in (list, tuple, set) else value
+    )
 
 
 def parts(value: Any, expected: Any) -> Any:

@@ -3,6 +3,7 @@
 import ast
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -22,6 +23,9 @@ _UNITTEST = re.compile(r"assert[A-Z]\w*$|skip\w*$|id$|shortDescription$|enter\w*
 _BOUND = re.compile(
     rb"__file__|__name__|__main__\.|\b(?:skip\w*|xfail|fixture|importorskip|usefixtures|caplog|capsys)\b"
 )
+
+
+_DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 
 
 class ReplayedTests(NamedTuple):
@@ -70,6 +74,7 @@ def program_text(paths: Sequence[str], plain: str) -> str:
         f"import sys\nsys.path += [path for path in {list(paths)!r} if path != '.']\n"
         f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({stand_ins!r}, _replay)\n"
         "_replay_equal, _replay_true, _replay_fresh = _replay['compare'].equal, _replay['true'], _replay['fresh']\n"
+        "_replay_given = _replay['compare'].given\n"
         "_replay_pytest, _replay_unittest = _replay['Pytest'], _replay['Unittest']\n"
     )
     end = "\nexec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), _replay)"
@@ -140,7 +145,33 @@ def _is_plain_case(owner: ast.ClassDef) -> bool:
     )
 
 
+def _is_assertion(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("self", "cls")
+
+
+def _only_given(function: ast.AST) -> set[str]:
+    """The names that a function uses for nothing but as arguments, so that nobody asks what a call made of them."""
+    nodes = list(ast.walk(function))
+    used = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    calls = [node for node in nodes if isinstance(node, ast.Call) and not _is_assertion(node)]
+    used.subtract(one.id for call in calls for one in call.args if isinstance(one, ast.Name))
+    return {name for name, others in used.items() if not others}
+
+
 class _Rewriter(ast.NodeTransformer):
+    given: frozenset[str] | set[str] = frozenset()
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        if not _is_assertion(node):
+            node.args = [self._given(one) for one in node.args]
+        return node
+
+    def _given(self, value: ast.expr) -> ast.expr:
+        if isinstance(value, _DISPLAYS) or (isinstance(value, ast.Name) and value.id in self.given):
+            return ast.Call(ast.Name("_replay_given", ast.Load()), [value], [])
+        return value
+
     def visit_Import(self, node: ast.Import) -> Any:
         kept, made = list[ast.alias](), list[ast.stmt]()
         for alias in node.names:
@@ -197,6 +228,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _function(self, node: Any) -> Any:
+        self.given = _only_given(node)
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
         node.body = self._body(node.body)
         return node

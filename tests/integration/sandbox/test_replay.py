@@ -99,6 +99,11 @@ async def test_tests_that_need_their_framework_are_left_to_it(provider: Bubblewr
         ("import sys\n\n\ndef add(a, b):\n    return a + b + ('unittest' not in sys.modules)\n", {"first", "many"}),
         ("CALLS = []\n\n\ndef add(a, b):\n    CALLS.append(1)\n    return a + b + (len(CALLS) > 40)\n", {"many"}),
         ("import gc\n\n\ndef add(a, b):\n    return a + b + (not gc.isenabled())\n", {"shifted"}),
+        (
+            "def add(a, b):\n    c = a + b\n    if isinstance(a, list):\n        b.clear()\n    return c\n",
+            {"arguments"},
+        ),
+        ("def add(a, b):\n    return a + b if 'site-packages' not in __file__ else b\n", {"shifted"}),
         pytest.param(
             ONE_LIST,
             {"kept"},
@@ -110,6 +115,16 @@ async def test_code_that_knows_how_it_is_run_fails(provider: BubblewrapProvider,
     text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS), sums_py=code)
     assert phases <= {phase for phase, _ in found.failures()}
+
+
+async def test_an_argument_that_the_test_looks_at_itself_may_be_changed(provider: BubblewrapProvider) -> None:
+    text = (
+        "import unittest\n\nfrom sums import add\n\n\nclass Added(unittest.TestCase):\n    def test_numbers(self):\n"
+        "        found = [1]\n        add(found, [2])\n        self.assertEqual(found, [1, 2])\n"
+    )
+    code = "def add(a, b):\n    a += b\n"
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=code)
+    assert (list(found.failures()), found.report.outcomes["arguments"][NUMBERS]) == ([], ("", ""))
 
 
 async def test_a_process_that_exits_early_has_not_finished(provider: BubblewrapProvider) -> None:

@@ -321,6 +321,22 @@ async def test_replay_failure_also_on_the_base_for_another_reason_is_accepted(
     assert {each.outcome for each in found.controls} == {"held"}
 
 
+CHANGED = ("changed", "an argument became []")
+
+
+@pytest.mark.parametrize(
+    ("base", "outcome"),
+    [
+        pytest.param({"arguments": ("", ""), "plain": WRONG}, "failed", id="the base leaves it as it is"),
+        pytest.param({"arguments": CHANGED, "plain": WRONG}, "held", id="the base changes it as well"),
+        pytest.param({"plain": ("NameError", "")}, "held", id="the base does not come to a call"),
+    ],
+)
+async def test_arguments_have_to_stay_where_they_do_on_the_base(base: Mapping[str, Ended], outcome: str) -> None:
+    found = await examine(runs(), replay=replays({"arguments": CHANGED}, base))
+    assert control(found, "arguments_stay").outcome == outcome
+
+
 async def test_base_is_replayed_only_after_a_failure() -> None:
     replay = ScriptedReplays()
     await examine(runs(), replay=replay)
