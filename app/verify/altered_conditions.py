@@ -42,7 +42,7 @@ class Altered:
         return f"{self.condition.says} ({self.path}:{self.condition.first})"
 
 
-class Runs(Protocol):
+class RunsAltered(Protocol):
     """Runs some tests on the head, altered or not."""
 
     async def __call__(self, ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun: ...
@@ -54,7 +54,7 @@ class Alterations:
 
     found: Sequence[Altered]
     ids: Sequence[str]
-    run: Runs
+    run: RunsAltered
     existing: Callable[[], Sequence[str]]
     random: Random
     """Which alterations are left out for lack of time, nobody can foresee."""
@@ -68,10 +68,10 @@ class Alterations:
         limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
         if outcomes and not limit:
             return _control("not_run", [f"one run takes {first.execution.seconds:.0f} s"])
-        tried = self._some(outcomes, limit)
+        chosen = self._some(outcomes, limit)
         boundaries = [one for one in reached if one.condition.kind == "boundary"]
-        also = self._some(boundaries, min(limit - len(tried), MAX_BOUNDARIES))
-        unnoticed = await self._unnoticed(self.ids, [*tried, *also], first)
+        also = self._some(boundaries, min(limit - len(chosen), MAX_BOUNDARIES))
+        unnoticed = await self._unnoticed(self.ids, [*chosen, *also], first)
         unexecuted = [one for one in self.found if one.condition.kind == "statement" and one not in reached]
         wrong = [one for one in unnoticed if one.condition.kind == "outcome"]
         if wrong or unexecuted:
@@ -79,7 +79,7 @@ class Alterations:
         if wrong or unexecuted:
             sentences = [f"no test executes {one}" for one in unexecuted]
             return _control("failed", [*sentences, *(f"no test fails if {one}" for one in wrong)])
-        left = len(outcomes) - len(tried)
+        left = len(outcomes) - len(chosen)
         sentences = [f"no independent test notices {one}" for one in unnoticed if one in also]
         return _control("held", [*sentences, *([f"{left} more alterations were not tried"] if left else [])])
 
