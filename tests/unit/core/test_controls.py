@@ -398,9 +398,7 @@ EXISTING = "t.py::existing"
 
 
 @pytest.mark.parametrize(("result", "outcome"), [("failed", "held"), ("passed", "failed")])
-async def test_what_the_independent_tests_leave_open_a_test_of_the_suite_may_decide(
-    result: Outcome, outcome: str
-) -> None:
+async def test_tests_of_the_suite_may_decide_what_independent_tests_leave_open(result: Outcome, outcome: str) -> None:
     def end(name: str, before: int) -> Results:
         if name.startswith("s-existing"):
             return {EXISTING: result if name.endswith("altered") else "passed"}

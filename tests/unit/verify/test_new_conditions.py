@@ -22,7 +22,7 @@ def test_a_condition_is_taken_apart() -> None:
     ]
 
 
-def test_what_was_there_before_is_not_new() -> None:
+def test_old_conditions_are_not_new() -> None:
     old = "def f(a, b):\n    if a > 3:\n        return b\n    return a\n"
     new = "def f(a, b):\n    if a > 3 and b is None:\n        return b\n    return a\n"
     assert says("python", old, new) == ["`b is None` is always false", "`b is None` is always true"]
