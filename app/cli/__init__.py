@@ -316,7 +316,10 @@ def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
     create = actions.add_parser("create", help="create a key and print it")
     create.add_argument("name")
     create.add_argument(
-        "--scope", action="append", choices=("read", "write"), help="what it may do; may be repeated (default: read)"
+        "--scope",
+        action="append",
+        choices=("read", "write", "admin"),
+        help="what it may do; may be repeated (default: read)",
     )
     delete = actions.add_parser("delete", help="delete a key, which is refused from now on")
     delete.add_argument("name")

@@ -34,5 +34,5 @@ def keys_command(arguments: argparse.Namespace) -> int:
             print(f"The key {arguments.name} is deleted.")
         case _:
             for each in keys.all():
-                print(f"{each.name:<41}{' '.join(sorted(each.scopes)):<12}{each.created_at:%Y-%m-%d}")
+                print(f"{each.name:<41}{' '.join(sorted(each.scopes)):<17}{each.created_at:%Y-%m-%d}")
     return ExitCode.OK

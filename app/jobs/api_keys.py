@@ -15,8 +15,9 @@ from app.core.errors import AgentFixError, ExitCode
 from app.jobs.request_tables import api_keys
 from app.jobs.tables import writing
 
-Scope = Literal["read", "write"]
-"""`read` sees jobs; `write` starts, approves, answers, continues, retries and cancels them."""
+Scope = Literal["read", "write", "admin"]
+"""`read` sees jobs; `write` starts, approves, answers, continues, retries and cancels them.
+`admin` sees the audit log."""
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 PREFIX: Final = "afk_"
 

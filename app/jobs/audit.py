@@ -26,6 +26,8 @@ class AuditEntry:
     job: str = ""
     detail: str = ""
     address: str = ""
+    seq: int = 0
+    """The entry's number, once it is stored."""
 
 
 class AuditLog:
@@ -41,9 +43,11 @@ class AuditLog:
         with writing(self._engine) as db:
             insert_audit(db, AuditEntry(self._clock(), who, way, action, job, detail, address))
 
-    def newest(self, limit: int) -> tuple[AuditEntry, ...]:
-        """The newest entries, newest first."""
+    def newest(self, limit: int, before: int = 0) -> tuple[AuditEntry, ...]:
+        """The newest entries, newest first; with `before`, those older than this one."""
         query = audit_log.select().order_by(audit_log.c.seq.desc()).limit(limit)
+        if before:
+            query = query.where(audit_log.c.seq < before)
         with self._engine.connect() as db:
             return tuple(_entry(row) for row in db.execute(query).mappings())
 
@@ -56,6 +60,5 @@ def insert_audit(db: Connection, entry: AuditEntry) -> None:
 
 
 def _entry(row: sa.RowMapping) -> AuditEntry:
-    way = cast("AuditWay", row["way"])
-    at = datetime.fromtimestamp(row["at"], UTC)
-    return AuditEntry(at, row["who"], way, row["action"], row["job"], row["detail"], row["address"])
+    values = {name: row[name] for name in ("who", "action", "job", "detail", "address", "seq")}
+    return AuditEntry(at=datetime.fromtimestamp(row["at"], UTC), way=cast("AuditWay", row["way"]), **values)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Security
@@ -26,6 +26,8 @@ from app.server.web.api_answers import details, download, line, listed, newest_p
 from app.server.web.api_models import (
     Answer,
     Approval,
+    AuditBody,
+    AuditEntryJson,
     Continuation,
     JobDetails,
     JobListBody,
@@ -123,6 +125,7 @@ def _refusal(error: UnknownJob | WrongState) -> HTTPException:
 NO_JOB = "There is no such job."
 Reader = Annotated[ApiCaller, Security(caller, scopes=["read"])]
 Writer = Annotated[ApiCaller, Security(caller, scopes=["write"])]
+Admin = Annotated[ApiCaller, Security(caller, scopes=["admin"])]
 Parts = Annotated[ApiParts, Depends(_parts)]
 JobName = Annotated[str, Path(alias="job", pattern=ID, description="The job's id.")]
 JobGroup = Literal["active", "waiting", "done", "ended"]
@@ -170,6 +173,19 @@ def list_jobs(
     )
     page = parts.listing.page(job_filter, limit=limit)
     return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
+
+
+@router.get("/audit", responses=documented(), summary="Who did what, newest first")
+def audit_log(
+    *,
+    _: Admin,
+    parts: Parts,
+    before: Annotated[int | None, Query(ge=1, le=2**53 - 1)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> AuditBody:
+    found = parts.audit.newest(limit + 1, before or 0)
+    entries = [AuditEntryJson(**asdict(each)) for each in found[:limit]]
+    return AuditBody(entries=entries, before=entries[-1].seq if len(found) > limit else None)
 
 
 @router.post("/jobs", status_code=202, responses=documented(400, 409, 413), summary="Start a job")

@@ -216,6 +216,24 @@ class JobListBody(ApiBody):
     before: JobId | None = Field(description="Where the next page begins; null on the last.")
 
 
+class AuditEntryJson(ApiBody):
+    """One action of a person or a program."""
+
+    seq: Integer
+    at: datetime
+    who: str = Field(description="A login, or a key's name.")
+    way: Literal["dashboard", "api", "github", "terminal"]
+    address: str = Field(description="Where a request came from; empty for GitHub and a terminal.")
+    action: str
+    job: str = Field(description="Empty where it is about none.")
+    detail: str
+
+
+class AuditBody(ApiBody):
+    entries: list[AuditEntryJson]
+    before: Integer | None = Field(description="Where the next page begins; null on the last.")
+
+
 class UsageJson(ApiBody):
     """All model calls of a job so far."""
 

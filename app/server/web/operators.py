@@ -1,4 +1,4 @@
-"""The operators' page: the queue, workers, dead letters, limits, and the audit log."""
+"""The operators' pages: the queue, workers, dead letters and limits; and who did what."""
 
 import asyncio
 from collections.abc import Callable
@@ -42,8 +42,15 @@ class OperatorPages:
             seal=visitor.seal(SEAL),
             operations=await asyncio.to_thread(self._operations.now),
             figures=await asyncio.to_thread(self._health.figures),
-            audit=await asyncio.to_thread(self._audit.newest, AUDIT_SHOWN),
         )
+
+    async def audit(self, request: Request) -> Response:
+        """Who did what, newest first; `before` is the number of the last entry on the page before."""
+        given = request.query_params.get("before", "")
+        before = int(given) if given.isascii() and given.isdigit() and len(given) < 16 else 0
+        found = await asyncio.to_thread(self._audit.newest, AUDIT_SHOWN + 1, before)
+        entries, more = found[:AUDIT_SHOWN], len(found) > AUDIT_SHOWN
+        return self._render("audit.html", visitor=visitor_of(request), entries=entries, more=more, before=before)
 
     async def retry(self, request: Request) -> Response:
         """Give a dead letter another try."""

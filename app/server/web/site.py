@@ -122,6 +122,7 @@ def _routes(
         Route("/jobs/{job}/events", rules.for_readers(following.events)),
         *(Route(f"/jobs/{{job}}/{action}", rules.for_writers(forms.act), methods=["POST"]) for action in ACTIONS),
         Route("/operators", rules.for_operators(operators.page)),
+        Route("/audit", rules.for_operators(operators.audit)),
         Route("/operators/retry", rules.for_operators(operators.retry), methods=["POST"]),
         Route(METRICS, rules.for_operators(figures)),
         *(Route(f"/{name}", asset) for name in ASSETS),

@@ -17,15 +17,15 @@ from tests.support.web_client import HOST, TOKEN, WebClient, settings, web_clien
 
 JOB = "seed12"
 """In the first repository, and final, so that a stream of it ends."""
-COLUMNS = ("nobody", *ROLES, "web token", "key to read", "key to write")
+COLUMNS = ("nobody", *ROLES, "web token", "key to read", "key to write", "key of an admin")
 """Nobody is signed in; a stranger is, and may open no repository."""
-EVERYBODY = "y y y y y y y y y y y"
-PEOPLE = "- y y y y y y y - - -"
-READERS = "- h y y y y y y - - -"
-WRITERS = "- h x x y y y y - - -"
-OPERATORS = "- x x x x x x y - - -"
-API_READS = "- - - - - - - - y y y"
-API_WRITES = "- - - - - - - - y x y"
+EVERYBODY = "y y y y y y y y y y y y"
+PEOPLE = "- y y y y y y y - - - -"
+READERS = "- h y y y y y y - - - -"
+WRITERS = "- h x x y y y y - - - -"
+OPERATORS = "- x x x x x x y - - - -"
+API_READS = "- - - - - - - - y y y x"
+API_WRITES = "- - - - - - - - y x y x"
 MATRIX = {
     # y: may; x: refused; h: hidden, as if it were not there; -: has to sign in
     "POST /webhook": EVERYBODY,  # with its own signature
@@ -52,8 +52,10 @@ MATRIX = {
     "POST /jobs/{job}/continue": WRITERS,
     "GET /operators": OPERATORS,
     "POST /operators/retry": OPERATORS,
-    "GET /metrics": "- x x x x x x y y - -",
-    "GET /api/openapi.json": API_READS,
+    "GET /audit": OPERATORS,
+    "GET /metrics": "- x x x x x x y y - - -",
+    "GET /api/openapi.json": "- - - - - - - - y y y y",
+    "GET /api/audit": "- - - - - - - - y x x y",
     "GET /api/jobs": API_READS,
     "POST /api/jobs": API_WRITES,
     "GET /api/jobs/{job}": API_READS,
@@ -122,7 +124,8 @@ async def browsers(tmp_path: Path, github: GitHubPeople) -> AsyncIterator[dict[s
 def _tokens(here: WebClient) -> dict[str, str]:
     keys = ApiKeys(here.engine, here.clock)
     reads, writes = keys.create("reads", ["read"]), keys.create("writes", ["read", "write"])
-    return {"web token": TOKEN, "key to read": reads, "key to write": writes}
+    admin = keys.create("admin", ["admin"])
+    return {"web token": TOKEN, "key to read": reads, "key to write": writes, "key of an admin": admin}
 
 
 def test_every_route_has_a_row(tmp_path: Path, github: GitHubPeople) -> None:
