@@ -4,6 +4,7 @@ from app.core.errors import AgentFixError, ExitCode
 
 EXTRAS = {
     "e2b": "e2b",
+    "cryptography": "server",
     "fastapi": "server",
     "githubkit": "github",
     "hishel": "github",
