@@ -1,7 +1,9 @@
 """The native runner: our own loop over any model, with the six tools."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.agent.actions import specs
 from app.agent.base import Assignment, Reviewer, RunnerEnding
@@ -12,11 +14,50 @@ from app.agent.model_port import ModelPort
 from app.agent.prompts import head
 from app.agent.step import Step
 from app.agent.tools import AgentTools
-from app.agent.trajectory import lines
 from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
+from app.core.money import MicroUSD
 from app.core.patch import Patch
 from app.sandbox.base import Sandbox
 from app.sandbox.changes import Baseline, export, restore
+
+
+def lines(steps: Iterable[Step]) -> Iterator[str]:
+    """JSON lines without line ends. `cost` is in US dollars; `files` are the changed paths after the step."""
+    for step in steps:
+        yield json.dumps(record(step), ensure_ascii=False).encode("utf-8", "replace").decode()
+
+
+def record(step: Step) -> Mapping[str, Any]:
+    """One step as plain data: the model's answer, then each call with its observation."""
+    answer, turn = step.stored_answer.answer, step.turn
+    entry: dict[str, Any] = {
+        "step": turn.number,
+        "model": answer.model,
+        "content": answer.content,
+        "finish_reason": answer.finish_reason,
+        "actions": [
+            {
+                "tool": call.name,
+                "arguments": json.loads(call.arguments),
+                "outcome": seen.outcome,
+                "observation": seen.text,
+            }
+            for call, seen in zip(turn.calls, turn.observations, strict=True)
+        ],
+        "notes": [*turn.notes, *filter(None, [turn.base_suite])],
+        "words": [message.model_dump() for message in turn.user_messages],
+        "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
+        "seconds": {"model": round(step.stored_answer.seconds, 3), "actions": round(turn.seconds, 3)},
+    }
+    if turn.checkpoint is not None:
+        entry["files"] = [state.path for state in turn.checkpoint.files]
+    if turn.fate is not None:
+        entry["submission"] = turn.fate
+    return entry
+
+
+def _dollars(cost: MicroUSD) -> float:
+    return cost / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -13,13 +13,56 @@ from urllib.parse import urlsplit
 import httpx
 import jwt
 from githubkit import AppAuthStrategy, GitHub, UnauthAuthStrategy
+from githubkit.auth import BaseAuthStrategy
 from githubkit.auth.app import AppAuth
 from githubkit.cache import MemCacheStrategy
 from githubkit.config import Config, get_config
+from githubkit.core import GitHubCore
 from githubkit.utils import UNSET
 
 from app.github.rate_limit import MutationPacer, RateLimit, utc_now
-from app.github.request_signing import BY_APP, BY_INSTALLATION, RequestSigner
+
+# Makes githubkit sign requests the right way. It decides by the path who signs, and gets some paths wrong.
+#
+# A file, branch or label may be named like one of its routes: it takes `…/contents/installation` for a request of the
+# App and `…/applications/x/tokens` for one of an OAuth app, and cannot parse a path with a quoted `?` or `#`. So it is
+# given a route that leaves no doubt.
+
+BY_APP = "app"
+BY_INSTALLATION = ""
+
+
+@dataclass
+class RequestSigner(BaseAuthStrategy):
+    """Wraps a strategy so that it signs every request as it would sign one to `route`."""
+
+    strategy: BaseAuthStrategy
+    route: str
+
+    def get_auth_flow(self, github: GitHubCore[Any]) -> httpx.Auth:
+        base = github.config.base_url
+        plain = base.copy_with(raw_path=base.raw_path + self.route.encode())
+        return _SigningAuth(self.strategy.get_auth_flow(github), plain)
+
+
+class _SigningAuth(httpx.Auth):
+    def __init__(self, inner: httpx.Auth, plain: httpx.URL) -> None:
+        self._inner = inner
+        self._plain = plain
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Request the token through `request`'s own connection, as githubkit does, then send the request."""
+        shown = httpx.Request("GET", self._plain)
+        flow = self._inner.async_auth_flow(shown)
+        try:
+            token_request = await anext(flow)
+            while token_request is not shown:
+                token_request = await flow.asend((yield token_request))
+        finally:
+            await flow.aclose()
+        request.headers["Authorization"] = shown.headers["Authorization"]
+        yield request
+
 
 Access = Literal["read", "write"]
 Grant = Mapping[str, Access]

@@ -1,6 +1,7 @@
 """Implements `app.github.base.ForgeEffects` for GitHub: each effect looks for its result before it creates one."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from app.github import api_models
@@ -9,25 +10,168 @@ from app.github.branches import BranchesApi
 from app.github.calls import (
     ADD_LABELS,
     CREATE_COMMENT,
+    CREATE_PULL,
     LIST_ISSUE_COMMENTS,
     LIST_ISSUE_LABELS,
+    LIST_REVIEWERS,
+    LIST_REVIEWS,
     REACT_TO_COMMENT,
     REACT_TO_ISSUE,
     REACT_TO_PULL_COMMENT,
     REMOVE_LABEL,
+    REQUEST_REVIEWERS,
     UPDATE_COMMENT,
+    UPDATE_PULL,
 )
 from app.github.checks import ChecksApi
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
+from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.identity import BotUser, find_bot_user
 from app.github.markers import has_text, marked
-from app.github.pull_request_edits import PullRequestEditor
+from app.github.models import PullRequest
 from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.github.review_threads import ReviewThreadsApi
 from app.repo.git_store import GitStore
+
+BY_TITLE = "Draft: "
+"""The title prefix in repositories that have no drafts."""
+_BY_TITLE_MARK = "<!-- agent-fix:draft-by-title -->"
+_BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
+> [!NOTE]
+> **This is a draft by title only.** This repository's plan has no draft pull requests. Remove “{BY_TITLE.strip()}”
+> from the title when you have reviewed the change."""
+
+
+class PullRequestEditor:
+    """Changes only pull requests whose author is the bot."""
+
+    def __init__(self, api: RepositoryApi, reads: RepositoryReader, login: str) -> None:
+        self._api = api
+        self._reads = reads
+        self._login = login
+
+    async def ensure(self, wanted: NewPullRequest) -> str:
+        """Open a draft, or update title and body of the open one. Raises NeedsHumanAction if it was closed."""
+        there = await self._reads.pull_request_of(wanted.branch)
+        if there is None:
+            return await self._make(wanted)
+        if not there.open:
+            what = "merged" if there.merged else "closed"
+            raise NeedsHumanAction(f"Pull request #{there.number} was {what}; agent-fix does not reopen it.")
+        if _BY_TITLE_MARK in there.body:
+            titled = draft_by_title(wanted)
+            wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
+        if (there.title, there.body) != (wanted.title, wanted.body):
+            body = {"title": wanted.title, "body": wanted.body}
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=body)
+        return there.url
+
+    async def label_and_request_review(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        """Add missing labels and review requests, and remove nothing. Returns the address."""
+        there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
+        labelled = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, there.number)
+        found = {label.name.casefold() for label in labelled}
+        if missing := [label for label in labels if label.casefold() not in found]:
+            await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
+        if reviewers:
+            await self._request_reviews(there.number, reviewers)
+        return there.url
+
+    async def amend(self, number: int, amend: Callable[[str], str]) -> str:
+        """Change the body of our pull request if it differs. Returns the address."""
+        there = await self._open(await self._reads.pull_request(number))
+        body = amend(there.body)
+        if body != there.body:
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, number, body={"body": body})
+        return there.url
+
+    async def update_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
+        """Change the body of our branch's open draft; with `close`, close it if its head is `commit`."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or not there.open or there.author_name != self._login:
+            return ""
+        wanted: dict[str, str] = {}
+        if (body := amend(there.body)) != there.body:
+            wanted["body"] = body
+        if close and there.head == commit:
+            wanted["state"] = "closed"
+        if wanted:
+            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=wanted)
+        return there.url
+
+    async def _make(self, wanted: NewPullRequest) -> str:
+        try:
+            return await self._open_or_find(wanted, draft=True)
+        except NoDrafts:
+            if not wanted.verified:
+                raise
+            return await self._open_or_find(draft_by_title(wanted), draft=False)
+
+    async def _open_or_find(self, wanted: NewPullRequest, *, draft: bool) -> str:
+        """If the answer is lost or says that one exists, return the existing one."""
+        body = {
+            "title": wanted.title,
+            "body": wanted.body,
+            "head": wanted.branch,
+            "base": wanted.base,
+            "draft": draft,
+            "maintainer_can_modify": True,
+        }
+        try:
+            return (await self._api.change(api_models.PullRequestResponse, CREATE_PULL, body=body)).html_url
+        except AlreadyThere:
+            return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
+        except TemporaryFailure:
+            there = await self._reads.pull_request_of(wanted.branch)
+            if there is None or not there.open:
+                raise
+            return there.url
+
+    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
+        """The pull request of a branch that must have one. Raises NotSeenYet if GitHub does not list it."""
+        there = await self._reads.pull_request_of(branch)
+        if there is None or there.open not in is_open:
+            raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
+        return there
+
+    async def _open(self, there: PullRequest | None) -> PullRequest:
+        if there is None:
+            raise NeedsHumanAction("The pull request no longer exists.")
+        if there.author_name != self._login:
+            raise NeedsHumanAction(f"Pull request #{there.number} is not agent-fix's own; its text is not changed.")
+        if not there.open:
+            raise NeedsHumanAction(f"Pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
+        return there
+
+    async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
+        """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
+        requested = await self._api.read(api_models.RequestedReviewersResponse, LIST_REVIEWERS, number)
+        reviews = await self._api.pages(api_models.ReviewResponse, LIST_REVIEWS, number)
+        there = {account.login.casefold() for account in requested.users}
+        there |= {team.slug.casefold() for team in requested.teams}
+        there |= {review.user.login.casefold() for review in reviews if review.user is not None}
+        refused = []
+        for reviewer in reviewers:
+            _, _, team = reviewer.partition("/")
+            if (team or reviewer).casefold() in there:
+                continue
+            body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
+            try:
+                await self._api.change(dict, REQUEST_REVIEWERS, number, body=body)
+            except NeedsHumanAction:
+                refused.append(reviewer)
+        if refused:
+            raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
+
+
+def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
+    """The same pull request, for a repository without drafts."""
+    title = wanted.title if wanted.title.startswith(BY_TITLE) else BY_TITLE + wanted.title
+    return replace(wanted, title=title, body=f"{_BY_TITLE_NOTE}\n\n{wanted.body}")
+
 
 _REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment": REACT_TO_PULL_COMMENT}
 

@@ -4,12 +4,14 @@ import asyncio
 import gc
 import logging
 import os
+import urllib.request
 import warnings
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
 
 from app.core.model_names import Reasoning
 from app.llm.background import background
@@ -17,12 +19,85 @@ from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
 from app.llm.chat_format import ChatDialect, may_think, only_json, request_body
 from app.llm.error_classification import classify, read
 from app.llm.errors import ModelError
-from app.llm.preflight import preflight
 from app.llm.price_list import price_list
 from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info
-from app.llm.providers import PROVIDERS, route, unknown_provider
+from app.llm.providers import PROVIDERS, Route, check_environment, check_name, route, unknown_provider
 from app.llm.stream import StreamAssembly, usage_of
 from app.llm.tokens import count_text, count_tokens
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """`url` is the endpoint's base; `key` is sent in the way that the provider expects."""
+
+    url: str
+    key: str = ""
+    style: Literal["bearer", "anthropic"] = "bearer"
+
+
+Finding = Literal["there", "bad_key", "unreachable"]
+
+
+async def probe(target: ProbeTarget, *, seconds: float = SECONDS) -> Finding:
+    """One GET; anything but a refused key or no answer counts as `there`, because not every endpoint has a list."""
+    return await asyncio.wrap_future(background(lambda: _get(target, seconds), "probe-endpoint"))
+
+
+def _get(target: ProbeTarget, seconds: float) -> Finding:
+    if urlsplit(target.url).scheme not in ("http", "https"):
+        return "unreachable"
+    headers = {"user-agent": "agent-fix"}
+    if target.key and target.style == "bearer":
+        headers["authorization"] = f"Bearer {target.key}"
+    elif target.key:
+        headers |= {"x-api-key": target.key, "anthropic-version": "2023-06-01"}
+    request = urllib.request.Request(f"{target.url.rstrip('/')}/models", headers=headers)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=seconds):  # noqa: S310 (the scheme was looked at)
+            return "there"
+    except HTTPError as error:
+        error.close()
+        return "bad_key" if error.code == 401 else "there"
+    except (URLError, OSError, ValueError):
+        return "unreachable"
+
+
+async def preflight(route: Route, environment: Mapping[str, str], *, any_name: bool = False) -> None:
+    """Raise `give_up` if the model cannot work; `any_name` if the user states the price of an unlisted model.
+
+    A provider that cannot be checked from here (offline, behind a proxy) is accepted; a custom endpoint that does not
+    answer is not.
+    """
+    check_environment(route, environment)
+    if not any_name:
+        check_name(route)
+    base = route.base or route.known.home
+    if not base or route.provider.startswith("azure"):
+        return
+    style: Literal["anthropic", "bearer"] = "anthropic" if route.provider == "anthropic" else "bearer"
+    finding = await probe(ProbeTarget(base, route.key, style))
+    local = bool(route.base) or not route.known.keys
+    if finding == "unreachable" and local:
+        raise ModelError(
+            f"Nothing answers for {route.name} at {base}.",
+            kind="give_up",
+            reason="unreachable",
+            hint=f"Start it, or correct {' or '.join(route.known.bases)}.",
+        )
+    if finding == "bad_key" and not (route.known.tokens and not route.key):
+        keys = " or ".join(route.known.keys) or "its key"
+        raise ModelError(
+            f"The endpoint of {route.name} rejects the API key.",
+            kind="give_up",
+            reason="bad_key" if route.key else "no_key",
+            hint=f"Check {keys} in the environment." if route.key else f"Set {keys} in the environment.",
+        )
+
 
 NO_KEY = "no-key"
 """Endpoints of one's own often need none, and the client wants one."""

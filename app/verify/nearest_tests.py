@@ -19,7 +19,7 @@ _AFFIXES = re.compile(r"^(?:test_|test-)|(?:[._-](?:test|spec|tests))$|^Test(?=[
 def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, ...]:
     """Test files in order: changed, named after a changed module, guarding one, mentioning one, near one.
 
-    `guards` are those known to exercise the changed files (`app.repo.index.related_tests`), nearest first.
+    `guards` are those known to exercise the changed files (`app.repo.index.survey`), nearest first.
     """
     changed = [change.path for change in patch.changes]
     gone = {change.path for change in patch.changes if change.deleted}

@@ -1,14 +1,187 @@
 """The index of one commit: every file with its features, read again only for blobs not seen before."""
 
-from collections.abc import Iterator, Mapping
+import sqlite3
+import struct
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from sys import byteorder
 
 from app.core.tree import Tree, TreeEntry
-from app.repo.index.feature_store import FeatureStore
-from app.repo.index.features import EMPTY, FileFeatures, features_of, worth_reading
 from app.repo.index.path_kinds import is_code
-from app.repo.syntax import language_of
+from app.repo.index.terms import count_terms, identifiers
+from app.repo.syntax import language_of, symbols
+
+VERSION = 1
+"""Raise it with any change to what is kept or how words become terms: older caches are then ignored."""
+
+MAX_SOURCE_BYTES = 500_000
+MAX_PROSE_BYTES = 100_000
+"""Of files that are no code: what is larger is data, whose words say nothing of its purpose."""
+
+_HEAD = struct.Struct("<IIII")
+_MAX_COUNT = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class TermCounts:
+    """Term ids in rising order with their counts: a dictionary at a tenth of its size."""
+
+    ids: "array[int]"
+    numbers: "array[int]"
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> "TermCounts":
+        ordered = sorted(counts)
+        return cls(array("I", ordered), array("H", [min(counts[each], _MAX_COUNT) for each in ordered]))
+
+    def among(self, wanted: set[int]) -> Iterator[tuple[int, int]]:
+        """Yield (term id, count) for the wanted terms that occur."""
+        for term in wanted.intersection(self.ids):
+            yield term, self.numbers[bisect_left(self.ids, term)]
+
+
+@dataclass(frozen=True, slots=True)
+class FileFeatures:
+    """`length` is the number of terms in the text; `names` are the names that the file defines, in order."""
+
+    length: int
+    text: TermCounts
+    defined: TermCounts
+    names: tuple[str, ...]
+
+
+EMPTY = FileFeatures(0, TermCounts.of({}), TermCounts.of({}), ())
+
+
+def worth_reading(path: str, size: int) -> bool:
+    return size <= (MAX_SOURCE_BYTES if is_code(path) else MAX_PROSE_BYTES)
+
+
+def features_of(path: str, content: bytes) -> FileFeatures:
+    """Extract a file's words and definitions; empty for binary files."""
+    if b"\0" in content[:8_000]:
+        return EMPTY
+    counts = count_terms(identifiers(content.decode("utf-8", "replace")))
+    names = tuple(dict.fromkeys(symbol.name for symbol in symbols(path, content)))
+    return FileFeatures(sum(counts.values()), TermCounts.of(counts), TermCounts.of(count_terms(names)), names)
+
+
+def pack(features: FileFeatures) -> bytes:
+    """Little-endian and compressed; the compression's checksum detects a damaged record."""
+    parts = [features.text.ids, features.text.numbers, features.defined.ids, features.defined.numbers]
+    names = "\n".join(features.names).encode("utf-8", "surrogatepass")
+    head = _HEAD.pack(features.length, len(features.text.ids), len(features.defined.ids), len(names))
+    return zlib.compress(head + b"".join(map(_little_endian, parts)) + names, 1)
+
+
+def unpack(record: bytes) -> FileFeatures:
+    """Raises ValueError for anything that `pack` did not produce."""
+    try:
+        data = zlib.decompress(record)
+        length, terms, defined, names_length = _HEAD.unpack_from(data)
+    except (zlib.error, struct.error) as error:
+        raise ValueError(str(error)) from None
+    if len(data) != _HEAD.size + 6 * (terms + defined) + names_length:
+        raise ValueError("a record of another length")
+    cuts = [_HEAD.size]
+    for size in (4 * terms, 2 * terms, 4 * defined, 2 * defined):
+        cuts.append(cuts[-1] + size)
+    names = data[cuts[4] :].decode("utf-8", "surrogatepass")
+    return FileFeatures(
+        length,
+        TermCounts(_array("I", data[cuts[0] : cuts[1]]), _array("H", data[cuts[1] : cuts[2]])),
+        TermCounts(_array("I", data[cuts[2] : cuts[3]]), _array("H", data[cuts[3] : cuts[4]])),
+        tuple(names.split("\n")) if names else (),
+    )
+
+
+def _little_endian(values: "array[int]") -> bytes:
+    if byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values.tobytes()
+
+
+def _array(code: str, data: bytes) -> "array[int]":
+    values = array(code)
+    values.frombytes(data)
+    if byteorder == "big":
+        values.byteswap()
+    return values
+
+
+_MAX_BYTES = 1 << 30
+"""A cache that has grown beyond this is begun anew."""
+_KEYS_PER_QUERY = 500
+
+
+class FeatureStore:
+    """A cache only: whatever is wrong with the file, it returns fewer features and never raises."""
+
+    def __init__(self, directory: Path, *, timeout: float = 5.0) -> None:
+        self._timeout = timeout
+        self._path = directory / f"features-{VERSION}.sqlite3"
+
+    def load(self, keys: Iterable[str]) -> dict[str, FileFeatures]:
+        """The features stored under these keys."""
+        if not self._path.is_file():
+            return {}
+        try:
+            with closing(self._connect()) as connection:
+                return _read(connection, list(keys))
+        except sqlite3.DatabaseError as error:
+            self._forget_if_damaged(error)
+            return {}
+
+    def save(self, found: Mapping[str, FileFeatures]) -> None:
+        """Store features in one transaction, so that a crash stores none of them."""
+        if not found:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.is_file() and self._path.stat().st_size > _MAX_BYTES:
+                self._forget()
+            with closing(self._connect()) as connection, connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS blob (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
+                rows = ((key, pack(features)) for key, features in found.items())
+                connection.executemany("INSERT OR REPLACE INTO blob VALUES (?, ?)", rows)
+        except sqlite3.DatabaseError as error:
+            self._forget_if_damaged(error)
+        except OSError:
+            return  # a full or read-only disk only makes the next start slower
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=self._timeout)
+        connection.execute("PRAGMA synchronous=OFF")
+        return connection
+
+    def _forget_if_damaged(self, error: sqlite3.DatabaseError) -> None:
+        """Delete a damaged file. Locked, full and read-only are `OperationalError` and pass by themselves."""
+        if not isinstance(error, sqlite3.OperationalError):
+            self._forget()
+
+    def _forget(self) -> None:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            with suppress(OSError):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+
+def _read(connection: sqlite3.Connection, keys: list[str]) -> dict[str, FileFeatures]:
+    found = {}
+    for start in range(0, len(keys), _KEYS_PER_QUERY):
+        some = keys[start : start + _KEYS_PER_QUERY]
+        marks = ",".join("?" * len(some))
+        rows = connection.execute(f"SELECT key, record FROM blob WHERE key IN ({marks})", some)  # noqa: S608 - only marks
+        for key, record in rows:
+            with suppress(ValueError):
+                found[key] = unpack(record)
+    return found
+
 
 _REGULAR = {"100644", "100755"}
 _FILES_PER_READ = 200

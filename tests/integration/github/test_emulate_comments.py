@@ -6,8 +6,8 @@ import pytest
 
 from app.github.app_registration import AppRegistration
 from app.github.comments import CommentsApi
+from app.github.effects import PullRequestEditor
 from app.github.errors import NeedsHumanAction
-from app.github.pull_request_edits import PullRequestEditor
 from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
 from tests.support.emulate.person import InlineComment

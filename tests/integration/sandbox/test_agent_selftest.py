@@ -12,8 +12,7 @@ import pytest
 from app.agent.external.gateway.call_budget import CallBudget
 from app.agent.external.gateway.gateway import Gateway
 from app.agent.external.recipe import AgentRecipe, recipes
-from app.agent.external.selftest.scripted_model import ScriptedModel
-from app.agent.external.selftest.selftest import SelftestResult
+from app.agent.external.selftest.selftest import ScriptedModel, SelftestResult
 from app.config.settings import Settings, settings_from
 from app.core.errors import ExitCode
 from app.llm.base import Usage

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from app.agent.actions import specs
 from app.agent.base import ReviewResult, Submission
@@ -19,13 +19,11 @@ from app.agent.step import Step
 from app.agent.tools import AgentTools
 from app.core.errors import AgentFixError
 from app.core.job import Budget
-from app.llm.base import Model
-from app.llm.budgeted_model import BudgetedModel
+from app.llm.budgeted_model import BudgetedModel, RetryBackoff
 from app.llm.circuit_breaker import CircuitBreakers
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
-from app.llm.retry import RetryBackoff
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.sandbox.changes import baseline
 from app.sandbox.command import SandboxCommand
@@ -38,6 +36,9 @@ from tests.support.memory_tree import MemoryTree
 from tests.support.openai_endpoint import Reply
 from tests.support.recorded_progress import ListProgress
 from tests.support.wrapped_sandbox import WrappedSandbox
+
+if TYPE_CHECKING:
+    from app.llm.base import Model
 
 FILES = {"app.py": b"def add(a, b):\n    return a - b\n", "README": b"adds\n"}
 REJECTED = ReviewResult(accepted=False, text="test_add fails on the head")

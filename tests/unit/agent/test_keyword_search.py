@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.agent.keyword_search import MAX_FILES, SHOWN_FILES, FoundLine, best_files, best_lines, word_rarity, words_of
+from app.agent.search import MAX_FILES, SHOWN_FILES, FoundLine, best_files, best_lines, word_rarity, words_of
 
 
 @pytest.mark.parametrize(

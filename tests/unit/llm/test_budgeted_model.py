@@ -2,23 +2,24 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from app.core.money import Totals
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
-from app.llm.budgeted_model import BudgetedModel
+from app.llm.budgeted_model import MAX_ATTEMPTS, MAX_WAIT_LENGTH, TOTAL_WAIT, WAITS, BudgetedModel, RetryBackoff
 from app.llm.circuit_breaker import FAILURES, MAX_REST_LENGTH, OPEN_SECONDS, CircuitBreaker, CircuitBreakers
 from app.llm.errors import BudgetError, ModelError, ModelErrorKind
 from app.llm.fallback import fallback_notes
 from app.llm.ledger import NOTHING, MemoryLedger
 from app.llm.prices import worst_case
-from app.llm.retry import MAX_ATTEMPTS, MAX_WAIT_LENGTH, TOTAL_WAIT, WAITS, RetryBackoff
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PRICED = ModelInfo("fake/priced", 10_000, 4_000, input_price=1_000_000, cached_price=100_000, output_price=10_000_000)
 OTHER = ModelInfo("other/priced", 10_000, 4_000, input_price=2_000_000, output_price=20_000_000)

@@ -23,7 +23,7 @@ from app.llm.prices import Price, model_info
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
 from app.pipeline.image_descriptions import MAX_TOKENS, NO_VISION_MODEL
 from app.pipeline.wiring.images import ImageDescriber
-from app.triggers.image_fetcher import with_images
+from app.triggers.base_commit_fetcher import with_images
 from tests.support.image_bytes import gif, png
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer

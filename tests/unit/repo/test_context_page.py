@@ -12,8 +12,8 @@ from app.pipeline import image_descriptions
 from app.pipeline.lessons.recall import MAX_TOKENS
 from app.pipeline.wiring.prompts import INSTRUCTION_TOKENS, MAP_TOKENS
 from app.repo.index.commit_history import LARGE_COMMIT
-from app.repo.index.related_tests import MAX_TESTS
-from app.triggers import prompt_sections as sections
+from app.repo.index.survey import MAX_TESTS
+from app.triggers import prompt_context as sections
 from app.triggers.prompt_context import MAX_ASKED_FOR
 from app.verify.feedback import BRIEF_LINES, MAX_IDS
 

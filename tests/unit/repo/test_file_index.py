@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.repo.index.feature_store import FeatureStore
-from app.repo.index.features import VERSION, features_of, pack, unpack
-from app.repo.index.file_index import CodeIndex
+from app.repo.index.file_index import VERSION, CodeIndex, FeatureStore, features_of, pack, unpack
 from tests.support.memory_tree import MemoryTree
 
 FILES = {

@@ -6,7 +6,7 @@ from app.repo.index.commit_history import CommitChange, rarity_of, read_log, sub
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.path_kinds import is_test, is_unlikely_place, module_names, stem
 from app.repo.index.ranking import RankedFile, locate
-from app.repo.index.related_tests import related_tests
+from app.repo.index.survey import related_tests
 from app.repo.index.terms import term_id
 from tests.support.memory_tree import MemoryTree
 

@@ -6,8 +6,7 @@ import pytest
 
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.ranking import locate
-from app.repo.index.repository_map import repository_map
-from app.repo.index.survey import RepositorySurvey
+from app.repo.index.survey import RepositorySurvey, repository_map
 from tests.support.memory_tree import MemoryTree
 
 FILES = {

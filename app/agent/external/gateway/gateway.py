@@ -6,20 +6,201 @@ agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from app.agent.external.gateway.allowance import JobAllowance
-from app.agent.external.gateway.call_budget import CallBudget, Reservation
+from app.agent.external.gateway.call_budget import CallBudget, CallRequest, Reservation
 from app.agent.external.gateway.exchange import Exchange, ExchangeRecorder
 from app.agent.external.gateway.protocols import DONE, RequestRefused, frame, refusal_event, wants_usage
-from app.agent.external.gateway.request_rules import check
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.errors import AgentFixError
-from app.llm.errors import ModelError
-from app.llm.raw_call import RawProxyCall, StreamEvent, WireProtocol
+from app.llm.errors import BudgetError, ModelError
+from app.llm.raw_call import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
+
+_NAMED = frozenset({"type", "name", "description", "strict", "defer_loading", "cache_control"})
+_RESPONSES = _NAMED | {"parameters"}
+_MESSAGES = _NAMED | {"input_schema", "input_examples", "eager_input_streaming"}
+_ANTHROPIC = frozenset({"type", "name", "cache_control", "max_characters"})
+OWN_TOOLS: Mapping[WireProtocol, Mapping[str, frozenset[str]]] = {
+    "chat": {
+        "function": frozenset({"type", "function", "strict", "cache_control"}),
+        "custom": frozenset({"type", "custom"}),
+    },
+    "responses": {
+        "function": _RESPONSES,
+        "custom": _NAMED | {"format"},
+        "local_shell": frozenset({"type"}),
+        "shell": frozenset({"type"}),
+        "apply_patch": frozenset({"type"}),
+    },
+    "messages": {"custom": _MESSAGES, "bash_": _ANTHROPIC, "text_editor_": _ANTHROPIC, "memory_": _ANTHROPIC},
+}
+"""Allowed fields by kind (`_` at its end: any version). The provider runs all other kinds on its own network, some
+of them for a key alone (`{"google_search": {}}`)."""
+
+
+def check_tools(protocol: WireProtocol, tools: Any) -> None:
+    """Raises RequestRefused."""
+    if tools is None:
+        return
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise RequestRefused(400, "bad_request", "tools is to be a list of objects.")
+    for tool in tools:
+        if protocol == "responses" and tool.get("type") == "namespace":  # a namespace for the agent's own tools
+            check_tools(protocol, tool.get("tools"))
+        else:
+            _check_tool(protocol, tool)
+
+
+def _check_tool(protocol: WireProtocol, tool: Mapping[str, Any]) -> None:
+    kind = tool.get("type", "custom" if protocol == "messages" else None)
+    own = next((kept for name, kept in OWN_TOOLS[protocol].items() if _is_kind(kind, name)), None)
+    if own is None:
+        message = f"The tool {_tool_names(tool)} is carried out by the provider, with a network that this job lacks."
+        raise RequestRefused(400, "tool_not_offered", message)
+    odd = sorted(str(name)[:60] for name in tool.keys() - own)
+    if odd:
+        raise RequestRefused(400, "tool_not_offered", f"A tool of this kind has no {odd[0]!r} here.")
+    check_cache(tool)
+
+
+def check_cache(part: Mapping[str, Any]) -> None:
+    """Raises RequestRefused for a cache with another price than the expected one."""
+    kept = part.get("cache_control")
+    if isinstance(kept, dict) and kept.get("ttl", "5m") != "5m":
+        raise RequestRefused(400, "not_offered", "A cache is kept for 5m here: longer has another price.")
+
+
+def _is_kind(kind: Any, name: str) -> bool:
+    return isinstance(kind, str) and (kind == name or (name.endswith("_") and kind.startswith(name)))
+
+
+def _tool_names(tool: Mapping[str, Any]) -> str:
+    return repr(str(tool.get("type") or ", ".join(map(str, tool)))[:60])
+
+
+PROVIDER_STATE_FIELDS = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
+"""Fields that refer to what the provider stores, or does later or elsewhere."""
+ALLOWED_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "store": (False,),
+    "service_tier": ("auto", "default", "standard_only"),
+    "modalities": (["text"],),
+    "prompt_cache_retention": ("in_memory", "in-memory"),
+}
+"""Fields with only one allowed set of values: one answer, nothing stored, at the expected price."""
+URL_FIELDS = ("image_url", "file_url", "url")
+MAX_PARTS = 200_000
+
+
+def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
+    """Raises RequestRefused."""
+    model = body.get("model")
+    if not isinstance(model, str) or model not in models:
+        known = " or ".join(sorted(models))
+        raise RequestRefused(404, "model_not_found", f"This job has no model {str(model)[:100]!r}. Ask for {known}.")
+    _check_fields(protocol, body)
+    check_tools(protocol, body.get("tools"))
+    _check_parts(body)
+
+
+def _check_fields(protocol: WireProtocol, body: Body) -> None:
+    """Unknown fields are dropped, because some providers' fields select other models, prices or their own searches."""
+    for name in PROVIDER_STATE_FIELDS:
+        if body.get(name):
+            raise RequestRefused(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
+    for name, value in body.items():
+        if value is None or name in PROVIDER_STATE_FIELDS:
+            continue
+        if not (name in FIELDS[protocol] or name in EXTRAS[protocol] or name in OURS):
+            raise RequestRefused(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
+        if name in ALLOWED_VALUES and not any(
+            value == each and type(value) is type(each) for each in ALLOWED_VALUES[name]
+        ):
+            raise RequestRefused(400, "not_offered", f"{name} can only be {ALLOWED_VALUES[name][0]!r} here.")
+
+
+def _check_parts(body: Body) -> None:
+    """Reject URLs for the provider to fetch and files of the account: both lead out of the sandbox."""
+    for number, part in enumerate(_parts([body.get("messages"), body.get("input"), body.get("system")])):
+        if number >= MAX_PARTS:
+            raise RequestRefused(413, "too_large", f"A conversation has at most {MAX_PARTS:,} parts.")
+        if "file_id" in part:
+            raise RequestRefused(400, "not_offered", "Files of the provider's account are not offered.")
+        for name in URL_FIELDS:
+            address = part.get(name)
+            if isinstance(address, str) and part.get("type") != "text" and not address.startswith("data:"):
+                raise RequestRefused(
+                    400, "not_offered", "Images and files go into the request itself, as data: addresses."
+                )
+        check_cache(part)
+
+
+def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object inside, except in arguments and results of tools: those are texts and not checked."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += found
+        elif isinstance(found, dict):
+            yield found
+            if found.get("type") in {"tool_use", "function_call"}:
+                continue  # its `input` is the model's own text
+            waiting += found.values()
+
+
+class ReachedLimit(NamedTuple):
+    """The limit that was reached: a word for programs, and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class JobAllowance:
+    """Admits calls in order. A call that is blocked only by other open calls waits, because they may use less than
+    reserved. A call that is blocked with none open is refused, and `cut_short` says why."""
+
+    account: CallBudget
+    turns: int
+    cut_short: str = ""
+    _used: int = 0
+    _open: set[str] = field(default_factory=set)
+    _in_order: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def reserve(self, protocol: WireProtocol, body: Mapping[str, Any]) -> Reservation:
+        """Raises RequestRefused."""
+        wanted = await self.account.measure(protocol, body)
+        async with self._in_order:
+            while True:
+                self._ended.clear()
+                found = await self._ask(wanted)
+                if isinstance(found, Reservation):
+                    self._open.add(found.call)
+                    return found
+                if not self._open and not self._ended.is_set():
+                    self.cut_short = found.message
+                    raise RequestRefused(402, found.reason, f"{found.message} Stop here: the job is paused.")
+                await self._ended.wait()
+
+    async def _ask(self, wanted: CallRequest) -> Reservation | ReachedLimit:
+        if self._used + len(self._open) >= self.turns:
+            return ReachedLimit("turns_used", f"All {self.turns} turns are used.")
+        try:
+            return await self.account.reserve(wanted, alone=not self._open)
+        except BudgetError as error:
+            return ReachedLimit("budget_reached", error.message)
+
+    def ended(self, reserved: Reservation, *, answered: bool) -> None:
+        """Mark a call as booked; `answered` is true if it counts as a turn."""
+        self._open.discard(reserved.call)
+        self._used += answered
+        self._ended.set()
+
 
 STATUS: Mapping[str, int] = {"retry": 503, "wait": 429, "shrink": 400, "give_up": 400}
 CHARGED = frozenset({"timeout", "connection_lost", "stream_cut", "over_limit"})

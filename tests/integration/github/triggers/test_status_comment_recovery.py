@@ -16,8 +16,8 @@ from app.github.models import IssueComment
 from app.jobs.recovered import RecoveredJobs
 from app.server.wiring.context import ServerContext
 from app.server.wiring.publisher import defaults_of, stores_of
-from app.triggers.approved_plan import status_address
 from app.triggers.github_clients import GitHubClients
+from app.triggers.job_commands import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
 from app.triggers.webhook_parser import read
 from tests.unit.publish.test_status_parser import comment

@@ -14,14 +14,14 @@ from app.github.models import (
     ReviewThread,
     ReviewThreadComment,
 )
-from app.triggers.conversation import CommentAuthors
-from app.triggers.prompt_sections import (
+from app.triggers.prompt_context import (
     MAX_COMMENTS,
     MAX_CONVERSATION,
     MAX_DIFF,
     MAX_OF_A_LOG,
     MAX_OF_ONE,
     MAX_THREADS,
+    CommentAuthors,
     PromptSections,
 )
 from tests.support.event_harness import EventHarness, event_harness
