@@ -5,16 +5,292 @@ ever walks a tree that project code can write.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import io
+import tarfile
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from app.core.patch import FileChange, Patch, RefusedFile
-from app.core.tree import TreeEntry
-from app.sandbox.archive import ArchiveItem, read_files
+from app.core.errors import SandboxError
+from app.core.patch import FileChange, Mode, Patch, RefusedFile
+from app.core.tree import Tree, TreeEntry
 from app.sandbox.base import Sandbox
-from app.sandbox.baseline import Baseline, baseline, changes_against, removed_paths
-from app.sandbox.listing import ListedFile, TreeChanges
-from app.sandbox.refusals import SortedFiles, escaped, name_problem, sort_files
-from app.sandbox.restore import mode_of, restore
+from app.sandbox.ignored_paths import LITTER_DIRECTORIES, Ignored, ignored_by
+from app.sandbox.listing import ListedFile, TreeChanges, directories, find_changes
+
+NAME_BYTES = 4_000
+SPECIAL_BITS = 0o7000
+SAMPLE = ".sample"
+KINDS = {
+    "d": "a directory that cannot be read",
+    "p": "a FIFO",
+    "s": "a socket",
+    "b": "a device",
+    "c": "a device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SortedFiles:
+    """`files` are to be read; `refused` paths are removed when the tree is restored."""
+
+    files: tuple[ListedFile, ...]
+    refusals: tuple[RefusedFile, ...]
+    refused: tuple[str, ...]
+
+
+def sort_files(fresh: Iterable[ListedFile], tracked: Collection[str], ignored: Ignored) -> SortedFiles:
+    """Files that count, and the others with the reason why they stay in the sandbox."""
+    files, refusals, refused = [], [], []
+    repositories: dict[str, list[str]] = {}
+    for record in fresh:
+        root = repository(record.path)
+        known = record.path in tracked  # whatever its name: it may only have been touched
+        problem = (None if known else name_problem(record.path)) or kind_problem(record)
+        if root is not None:
+            repositories.setdefault(root, []).append(record.path)
+        elif not known and ignored(record.path):
+            continue
+        elif problem:
+            refusals.append(RefusedFile(path=escaped(record.path), reason=problem))
+            refused.append(record.path)
+        else:
+            files.append(record)
+    for root, paths in repositories.items():
+        refusals.extend(_repository_refusals(root, paths))
+        refused.append(root)
+    return SortedFiles(tuple(files), tuple(refusals), tuple(refused))
+
+
+def repository(path: str) -> str | None:
+    """The path up to its first part that is `.git` in any case; None if there is none."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if part.casefold() == ".git":
+            return "/".join(parts[: at + 1])
+    return None
+
+
+def name_problem(path: str) -> str | None:
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        return "a name that is not UTF-8"
+    if len(encoded) > NAME_BYTES:
+        return f"a name of {len(encoded):,} bytes; the limit is {NAME_BYTES:,}"
+    if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
+        return "a name that leads out of the tree"
+    if any(unicodedata.category(letter) == "Cc" for letter in path):
+        return "a control character in the name"
+    return None
+
+
+def kind_problem(record: ListedFile) -> str | None:
+    if record.kind not in {"f", "l"}:
+        return KINDS.get(record.kind, "no file")
+    if record.kind == "f" and record.mode & SPECIAL_BITS:
+        return f"mode {record.mode:04o}: setuid, setgid or sticky"
+    return None
+
+
+def _repository_refusals(root: str, paths: list[str]) -> Iterable[RefusedFile]:
+    """Hooks are named one by one; the rest of a `git init` is one line."""
+    hooks = [path for path in paths if "/hooks/" in path[len(root) :] and not path.endswith(SAMPLE)]
+    for path in hooks[:20]:
+        yield RefusedFile(path=escaped(path), reason="a git hook made in the work tree; it is never run or exported")
+    others = len(paths) - len(hooks[:20])
+    if others:
+        yield RefusedFile(
+            path=escaped(root), reason=f"a git directory made in the work tree ({others:,} files); it is never exported"
+        )
+
+
+def escaped(path: str) -> str:
+    """The path as printable text, shortened if it is very long."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    shown = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return shown if len(shown) <= 300 else f"{shown[:200]}…{shown[-80:]}"
+
+
+SECONDS = 120.0
+PACK = ("/usr/bin/tar", "--create", "--format=gnu", "--no-recursion", "--hard-dereference", "--null")
+FROM_LIST = ("--verbatim-files-from", "--no-unquote", "--files-from=-")
+UNPACK = ("/usr/bin/tar", "--extract", "--touch", "--no-same-owner", "--preserve-permissions", "--absolute-names")
+
+
+class ArchiveItem(NamedTuple):
+    """A file, or (mode 120000) a link whose `content` is its target."""
+
+    path: str
+    mode: Mode
+    content: bytes
+
+
+async def read_files(sandbox: Sandbox, paths: Sequence[str], *, max_bytes: int) -> dict[str, ArchiveItem]:
+    """Files by path, without those that are gone, unreadable, or no longer a plain file or link.
+
+    Accepts at most `max_bytes` bytes in all; the caller knows the sizes.
+    """
+    received = bytearray()
+    space = max_bytes + (len(paths) + 20) * 8 * tarfile.BLOCKSIZE  # heads, long names and padding
+
+    def receive(chunk: bytes) -> None:
+        if len(received) < space:
+            received.extend(chunk)
+
+    names = b"".join(_bytes(path) + b"\0" for path in paths)
+    # Errors about single files must not get into the stream; those files are simply missing.
+    script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
+    done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=receive)
+    if done.timed_out or len(received) >= space:
+        raise SandboxError("Files of the work tree changed while they were read.")
+    return {item.path: item for item in _unpack(bytes(received))}
+
+
+def _unpack(stream: bytes) -> Iterable[ArchiveItem]:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(stream), mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
+            for member in archive:
+                if member.issym():
+                    yield ArchiveItem(member.name, "120000", _bytes(member.linkname))
+                elif member.isreg():
+                    body = archive.extractfile(member)
+                    mode: Mode = "100755" if member.mode & 0o111 else "100644"
+                    yield ArchiveItem(member.name, mode, body.read() if body is not None else b"")
+    except tarfile.ReadError as error:
+        if stream.strip(b"\0"):
+            raise SandboxError("Files of the work tree could not be read.") from error
+
+
+async def write_files(sandbox: Sandbox, items: Iterable[ArchiveItem]) -> None:
+    """Create the files in the work tree with the current time. Existing paths must have been removed."""
+    buffer = io.BytesIO()
+    with tarfile.open(
+        fileobj=buffer, mode="w:", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
+    ) as archive:
+        for item in items:
+            member = tarfile.TarInfo(item.path)
+            if item.mode == "120000":
+                member.type, member.linkname = tarfile.SYMTYPE, item.content.decode("utf-8", "surrogateescape")
+                archive.addfile(member)
+            else:
+                member.mode, member.size = int(item.mode[-3:], 8), len(item.content)
+                archive.addfile(member, io.BytesIO(item.content))
+    done = await sandbox.exec([*UNPACK, "--file=-"], stdin=buffer.getvalue(), timeout=SECONDS)
+    if not done.ok:
+        raise SandboxError(f"The work tree could not be written: {done.output.decode(errors='replace')[-500:].strip()}")
+
+
+def _bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
+EXTRA_PRUNED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """`besides` are paths of the set-up; `prune` are directory names that are not searched."""
+
+    tree: Tree
+    ignored: Ignored
+    excluded: tuple[str, ...] = ()
+    prune: tuple[str, ...] = ()
+
+
+def baseline(tree: Tree, *, besides: Sequence[str] = ()) -> Baseline:
+    """The ignore rules come from the base commit, so that an agent cannot change them. `besides` are
+    SetupPlan.directories."""
+    paths = tree.entries()
+    rules = tree.read_many(path for path in paths if path.rpartition("/")[2] == ".gitignore")
+    tracked = {name for path in paths for name in path.split("/")[:-1]}
+    ignored = ignored_by(rules, besides)
+    prune = tuple(sorted(name for name in LITTER_DIRECTORIES - tracked if ignored(f"{name}/x")))
+    return Baseline(tree, ignored, tuple(besides), prune)
+
+
+async def changes_against(sandbox: Sandbox, base: Baseline) -> TreeChanges:
+    """The current changes of the work tree."""
+    changes = await find_changes(sandbox, prune=base.prune, besides=base.excluded)
+    if not changes.overflow:
+        return changes
+    # A build may have filled an ignored directory with more names than can be read; skip such directories.
+    tracked = tuple(base.tree.entries())
+    ignored = [
+        path
+        for path in await directories(sandbox, prune=base.prune)
+        if base.ignored(f"{path}/x") and not any(name.startswith(f"{path}/") for name in tracked)
+    ]
+    return await find_changes(sandbox, prune=base.prune, besides=(*base.excluded, *ignored[:EXTRA_PRUNED]))
+
+
+def removed_paths(base: Baseline, changes: TreeChanges) -> Mapping[str, TreeEntry]:
+    """Tracked files that no longer exist, except in unreadable directories."""
+    not_listed = (*base.excluded, *(record.path for record in changes.fresh if record.kind == "d"))
+    hidden = tuple(f"{path}/" for path in not_listed)
+    return {
+        path: entry
+        for path, entry in base.tree.entries().items()
+        if path not in changes.present and not path.startswith(hidden) and path not in base.excluded
+    }
+
+
+ROUNDS = 32
+"""How many nested unreadable directories are opened."""
+# Directories without write permission would protect their contents. Paths are removed by name first; then parents that
+# are empty now and not in the base.
+REMOVE = r"""
+exec 2> /dev/null
+/usr/bin/find . -type d ! -perm -u=rwx -exec /bin/chmod u+rwx {} +
+exec /usr/bin/xargs -0 -r /bin/rm -rf --
+"""
+REMOVE_EMPTY = r"exec 2> /dev/null; /usr/bin/xargs -0 -r /bin/rmdir -p --ignore-fail-on-non-empty --; exit 0"
+
+
+async def restore(sandbox: Sandbox, base: Baseline, patch: Patch) -> None:
+    """Make every path that is not ignored equal to base plus patch. Ignored files stay."""
+    seen = await _readable(sandbox, base)
+    entries = base.tree.entries()
+    found = sort_files(seen.fresh, entries, base.ignored)
+    wanted = {change.path: change for change in patch.changes}
+    wrong = {*(record.path for record in found.files), *found.refused, *removed_paths(base, seen), *wanted}
+    if not wrong:
+        return
+    await _each(sandbox, REMOVE, sorted(wrong))
+    old = sorted((wrong & entries.keys()) - wanted.keys())
+    items = [ArchiveItem(path, mode_of(entries[path]), content) for path, content in base.tree.read_many(old).items()]
+    items += [ArchiveItem(one.path, one.mode, one.content) for one in patch.changes if one.content is not None]
+    if items:
+        await write_files(sandbox, sorted(items))
+    left = {path.rpartition("/")[0] for path in wrong} - {""}
+    await _each(sandbox, REMOVE_EMPTY, sorted(left))
+
+
+def mode_of(entry: TreeEntry) -> Mode:
+    modes: dict[str, Mode] = {"100755": "100755", "120000": "120000"}
+    return modes.get(entry.mode, "100644")
+
+
+async def _readable(sandbox: Sandbox, base: Baseline) -> TreeChanges:
+    """The changes of the whole tree, after unreadable directories were opened."""
+    for _ in range(ROUNDS):
+        seen = await changes_against(sandbox, base)
+        if seen.overflow:
+            raise SandboxError("The work tree has too many files to be restored.")
+        closed = [record.path for record in seen.fresh if record.kind == "d"]
+        if not closed:
+            return seen
+        await _each(sandbox, "exec /usr/bin/xargs -0 -r /bin/chmod u+rwx --", closed)
+    raise SandboxError("The work tree has directories that cannot be read.")
+
+
+async def _each(sandbox: Sandbox, script: str, paths: Sequence[str]) -> None:
+    """Run the script with the paths, each starting with ./ and ended by NUL, on its standard input."""
+    names = b"".join(f"./{path}".encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+    if names:
+        await sandbox.exec(["/bin/sh", "-c", script], stdin=names, timeout=SECONDS)
+
 
 __all__ = ["Baseline", "baseline", "export", "restore"]
 

@@ -7,16 +7,125 @@ import asyncio
 import json
 import platform
 import secrets
-from collections.abc import Awaitable, Callable
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.core.errors import SandboxError
+from app.core.scratch import scratch
 from app.sandbox.base import CompletedCommand, DoctorCheck, Sandbox, SandboxLimits, SandboxSpec
-from app.sandbox.bubblewrap.repair import host_conditions, start_repair
-from app.sandbox.listeners import listeners
-from app.sandbox.probe_results import check, judge_essential, judge_reach
+from app.sandbox.bubblewrap.repair import PROPERTY_REPAIR, host_conditions, start_repair
 from app.sandbox.seccomp import ARCHITECTURES, FORBIDDEN, MISSING
+
+ProbeFacts = Mapping[str, Any]
+REFUSALS = frozenset({"EPERM", "ENOSYS"})
+CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+
+
+def check(name: str, ok: bool, detail: str) -> DoctorCheck:
+    return DoctorCheck(name, ok=ok, detail=detail, repair="" if ok else PROPERTY_REPAIR.get(name, PROPERTY_REPAIR[""]))
+
+
+def judge_essential(text: str) -> tuple[DoctorCheck, ...]:
+    """From the script's output. A missing line counts against the property."""
+    lines = [line.split(None, 1) for line in text.splitlines() if line.strip()]
+    found: dict[str, list[str]] = {}
+    for name, *value in lines:
+        found.setdefault(name.rstrip(":"), []).append(value[0] if value else "")
+    status = {name: values[0] for name, values in found.items()}
+    return (
+        *judge_status(status, uid=int((status.get("Uid") or "0").split()[0])),
+        check("network", found.get("Interface") == ["lo"], f"interfaces: {', '.join(found.get('Interface', []))}"),
+        check("read-only system", "Written" not in found, f"written: {', '.join(found.get('Written', ['nothing']))}"),
+        check("host files", "Read" not in found, f"read: {', '.join(found.get('Read', ['nothing']))}"),
+        check("work tree", "Tree" in found, "writable" if "Tree" in found else "the work tree is not writable"),
+    )
+
+
+def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, ...]:
+    """From /proc/self/status inside."""
+    sets = {name: status.get(name, "missing") for name in CAPABILITY_SETS}
+    held = {name: value for name, value in sets.items() if value.strip("0")}
+    return (
+        check("identity", uid != 0, f"uid {uid}"),
+        check("capabilities", not held, ", ".join(f"{name} {value}" for name, value in held.items()) or "none"),
+        check("no new privileges", status.get("NoNewPrivs") == "1", f"NoNewPrivs {status.get('NoNewPrivs')}"),
+        check("system call filter", status.get("Seccomp") == "2", f"Seccomp {status.get('Seccomp')}"),
+    )
+
+
+def judge_reach(facts: ProbeFacts, connections: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
+    """From the attacking program's report and what the listeners outside received."""
+    reached = [*facts["reached"], *(f"{name}, as seen from outside" for name in connections)]
+    open_calls = [f"{name} ({answer})" for name, answer in facts["answers"].items() if answer not in REFUSALS]
+    foreign = sorted(set(facts["environment"]) - variables)
+    # The kernel accepts a datagram to its own loopback and sends it nowhere, so there the listener decides.
+    connected = [name for name in reached if name != "udp"]
+    return (
+        *judge_status(facts["status"], uid=facts["uid"]),
+        check("system calls", not open_calls, "refused" if not open_calls else f"answered: {', '.join(open_calls)}"),
+        check("user namespaces", not facts["user_namespace"], "made" if facts["user_namespace"] else "refused"),
+        check("network", not connected and facts["interfaces"] == ["lo"], _list_names("reached", connected)),
+        check("host files", not facts["read"], _list_names("read", facts["read"])),
+        check("read-only system", not facts["written"], _list_names("written", facts["written"])),
+        check("environment", not foreign, _list_names("foreign variables", foreign)),
+    )
+
+
+def _list_names(what: str, names: Sequence[str]) -> str:
+    return f"{what}: {', '.join(names)}" if names else f"{what}: nothing"
+
+
+METADATA = ("169.254.169.254", 80)
+ListenerTarget = tuple[str, str, object]
+"""A target to try, for `probe_inside`: label, kind, address."""
+
+
+@asynccontextmanager
+async def listeners() -> AsyncIterator[tuple[list[ListenerTarget], list[str]]]:
+    """The targets to try, and the names of those that were reached, updated while this is open."""
+    reached: list[str] = []
+
+    def record(name: str) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.append(name)
+            writer.close()
+
+        return accept
+
+    class Datagrams(asyncio.DatagramProtocol):
+        def datagram_received(self, data: bytes, addr: object) -> None:
+            reached.append("host udp")
+
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(scratch("ears"))
+        directory.chmod(0o711)  # anyone who knows its name may try
+        tcp = await stack.enter_async_context(await asyncio.start_server(record("host tcp"), "127.0.0.1", 0))
+        path = str(directory / "socket")
+        await stack.enter_async_context(await asyncio.start_unix_server(record("host socket"), path))
+        (directory / "socket").chmod(0o777)
+        udp, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            Datagrams, local_addr=("127.0.0.1", 0), family=socket.AF_INET
+        )
+        stack.callback(udp.close)
+        targets: list[ListenerTarget] = [
+            ("tcp", "tcp", list(tcp.sockets[0].getsockname())),
+            ("udp", "udp", list(udp.get_extra_info("sockname"))),
+            ("socket", "path", path),
+            ("metadata address", "tcp", list(METADATA)),
+        ]
+        if sys.platform == "linux":
+            name = f"agent-fix-{secrets.token_hex(8)}"
+            await stack.enter_async_context(
+                await asyncio.start_unix_server(record("host abstract socket"), f"\0{name}")
+            )
+            targets.append(("abstract socket", "unix", name))
+        yield targets, reached
+
 
 INSIDE = Path(__file__).with_name("probe_inside.py")
 LIMITS = SandboxLimits(memory=96 * 1024**2, processes=48, file_size=1024**2, output=64 * 1024)

@@ -20,9 +20,8 @@ import pytest
 from app.core.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.command import BubblewrapCommand
-from app.sandbox.bubblewrap.orphans import end_orphans
 from app.sandbox.bubblewrap.profile import Mount, options, within
-from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
 from app.sandbox.command import SandboxCommand
 from app.sandbox.host_directories import HostDirectory
 from app.sandbox.setup.layers import ensure_layer, machine_proxy
@@ -503,7 +502,7 @@ import asyncio, sys
 from pathlib import Path
 from app.sandbox.base import SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.bubblewrap.orphans import end_orphans
+from app.sandbox.bubblewrap.provider import end_orphans
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))
@@ -596,7 +595,7 @@ import asyncio, os, sys
 from pathlib import Path
 from app.sandbox.base import SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.bubblewrap.orphans import end_orphans
+from app.sandbox.bubblewrap.provider import end_orphans
 
 async def main():
     provider = BubblewrapProvider(Path(sys.argv[1]), caches=Path(sys.argv[2]))

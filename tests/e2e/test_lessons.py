@@ -8,7 +8,7 @@ import pytest
 
 from app.cli.fix import FixOptions, find_or_create
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
-from app.cli.report import pull_request
+from app.cli.run_local import pull_request
 from app.config.settings import settings_from
 from app.core.lessons import Citation, Lesson, LessonDraft
 from app.core.plan import Plan

@@ -10,7 +10,7 @@ import pytest
 
 from app.cli.fix import FixOptions, find_or_create
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
-from app.cli.report import pull_request
+from app.cli.run_local import pull_request
 from app.config.prompt_overrides import DIRECTORY
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError

@@ -66,7 +66,7 @@ class HostPrograms:
 
 @dataclass(frozen=True, slots=True)
 class HostMachine:
-    """What every sandbox on this machine shows; surveyed once (`app.sandbox.bubblewrap.host_survey`)."""
+    """What every sandbox on this machine shows; surveyed once (`app.sandbox.bubblewrap.provider`)."""
 
     programs: HostPrograms
     privileged: bool

@@ -1,9 +1,15 @@
 """The default sandbox on Linux: bubblewrap around every command, over directories of this machine."""
 
 import asyncio
+import hashlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import replace
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,18 +30,215 @@ from app.sandbox.base import (
     SandboxSpec,
 )
 from app.sandbox.base_listing import write_base_listing
+from app.sandbox.bubblewrap.binary import choose_bwrap
 from app.sandbox.bubblewrap.cgroup import sweep
 from app.sandbox.bubblewrap.command import BubblewrapCommand
-from app.sandbox.bubblewrap.host_survey import HostSurvey, survey_host
-from app.sandbox.bubblewrap.orphans import end_orphans
-from app.sandbox.bubblewrap.profile import Mount
+from app.sandbox.bubblewrap.profile import INSIDE_UID, ROOT_UID, SYSTEM_PATH, HostMachine, HostPrograms, Mount
 from app.sandbox.bubblewrap.repair import host_conditions, start_repair
+from app.sandbox.bubblewrap.start import watch
 from app.sandbox.command import Executor, SandboxCommand
 from app.sandbox.host_directories import HostDirectory
 from app.sandbox.probe import ProbeContext, checks, essential
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 from app.sandbox.setup.layers import SetupLayer, ensure_layer, machine_proxy
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
+from app.sandbox.setup.toolchains import find_toolchains
+
+# A sandbox that a killed process of ours left behind is ended. bwrap ties its process 1 to itself only when everything
+# is set up. If it is killed before, its process 1 waits for ever and never starts its command
+# (`app.sandbox.bubblewrap.start`). Two kinds can only be leftovers, whoever started them: a process 1 without its
+# bwrap has nobody to report to; for a process 1 that has started nothing for a minute, nobody opened its gate.
+
+PROC = Path("/proc")
+MAX_START_SECONDS = 60.0
+"""Seconds. Opening a gate takes milliseconds."""
+
+
+def end_orphans(machine: HostMachine, *, max_start_seconds: float = MAX_START_SECONDS) -> int:
+    """End them and return how many there were; only the caller's own, and only with our command line."""
+    parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
+    busy = frozenset(parents.values())
+    ended = 0
+    for pid in parents:
+        candidate = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
+        if not candidate.is_orphaned(max_start_seconds):
+            continue
+        descriptor = watch(int(pid))
+        if descriptor is None:
+            continue
+        if candidate.is_orphaned(max_start_seconds):  # still the same process, now that we hold a descriptor
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            ended += 1
+        os.close(descriptor)
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class _OrphanCandidate:
+    entry: Path
+    machine: HostMachine
+    has_children: bool
+
+    def is_orphaned(self, max_start_seconds: float) -> bool:
+        try:
+            return self._is_ours() and (
+                self._has_no_bwrap() or (not self.has_children and self._age() > max_start_seconds)
+            )
+        except OSError:
+            return False  # gone
+
+    def _is_ours(self) -> bool:
+        programs = self.machine.programs
+        first = programs.setpriv if self.machine.privileged else programs.prlimit
+        words = (self.entry / "cmdline").read_bytes().split(b"\0")
+        ours = words[:2] == [programs.bwrap.name.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
+        return ours and self.entry.stat().st_uid == os.geteuid()
+
+    def _has_no_bwrap(self) -> bool:
+        return _name(PROC / _parent(self.entry)) != self.machine.programs.bwrap.name
+
+    def _age(self) -> float:
+        started = int(_stat(self.entry)[19]) / os.sysconf("SC_CLK_TCK")
+        return float((PROC / "uptime").read_text().split()[0]) - started
+
+
+def _parent(entry: Path) -> str:
+    try:
+        return _stat(entry)[1]
+    except OSError:
+        return ""
+
+
+def _name(entry: Path) -> str:
+    return (entry / "comm").read_text().strip()
+
+
+def _stat(entry: Path) -> list[str]:
+    """The fields after the name, which may contain anything: state, parent, and so on (proc(5), from number 3)."""
+    return (entry / "stat").read_text().rpartition(")")[2].split()
+
+
+HOST_ETC = Path("/etc")
+COPIED_FILES = ("ld.so.cache", "ld.so.conf", "services", "protocols", "ethertypes", "mime.types", "maven/m2.conf")
+MOUNTED_DIRECTORIES = ("alternatives", "pki", "ca-certificates/extracted", "crypto-policies", "maven/logging")
+"""Directories that are mounted read-only if the host has them."""
+
+
+def synthetic_etc(caches: Path, uid: int, host: Path = HOST_ETC) -> tuple[Mount, ...]:
+    """Write it once per content below `caches`; returns its mounts."""
+    files = _files(uid, host)
+    directories = _directories(host)
+    digest = hashlib.sha256(repr((sorted(files.items()), directories)).encode()).hexdigest()[:16]
+    etc_directory = caches / f"etc-{digest}"
+    if not etc_directory.exists():
+        _write(etc_directory, files, [str(directory.relative_to(host)) for directory in directories])
+    shown = (Mount(directory, f"/etc/{directory.relative_to(host)}") for directory in directories)
+    return (Mount(etc_directory, "/etc"), *shown)
+
+
+def _files(uid: int, host: Path) -> dict[str, bytes]:
+    made = {
+        "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\nagent:x:{uid}:{uid}:agent:/home/agent:/bin/sh\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "group": f"root:x:0:\nagent:x:{uid}:\nnogroup:x:65534:\n",
+        "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "hostname": "sandbox\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
+        "resolv.conf": "",
+        "shells": "/bin/sh\n/bin/bash\n",
+    }
+    files = {name: text.encode() for name, text in made.items()}
+    for source in [*(host / name for name in COPIED_FILES), *(host / "ssl").glob("*")]:
+        with suppress(OSError):  # unreadable is treated as absent
+            if source.is_file():
+                files[str(source.relative_to(host))] = source.read_bytes()
+    return files
+
+
+def _directories(host: Path) -> list[Path]:
+    """`ssl/private` holds the host's keys, so only the other directories of `ssl` are shown."""
+    known = [host / name for name in MOUNTED_DIRECTORIES]
+    known += sorted(host.glob("java-*"))  # where distributions keep parts of a JDK
+    certificates = [path for path in sorted((host / "ssl").glob("*")) if path.name != "private"]
+    return [path for path in (*known, *certificates) if path.is_dir()]
+
+
+def _write(directory: Path, files: dict[str, bytes], directories: list[str]) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=".etc-", dir=directory.parent))
+    for name in directories:
+        (partial / name).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (partial / name).parent.mkdir(exist_ok=True)
+        (partial / name).write_bytes(content)
+    (partial / "os-release").symlink_to("../usr/lib/os-release")
+    (partial / "mtab").symlink_to("/proc/self/mounts")
+    for path in (partial, *partial.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    try:
+        partial.rename(directory)
+    except OSError:  # another process was faster
+        shutil.rmtree(partial)
+
+
+TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+@dataclass(frozen=True, slots=True)
+class HostSurvey:
+    """The machine, and notes on what it has that a sandbox does not show."""
+
+    machine: HostMachine
+    left_out: tuple[str, ...]
+
+
+def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Path, ...]) -> HostSurvey:
+    """Blocking. `caches` receives the generated /etc; `environment` is the host's (PATH, HOME, version managers')."""
+    privileged = os.geteuid() == 0
+    caches.mkdir(mode=0o700, parents=True, exist_ok=True)
+    bwrap, overlays = choose_bwrap(caches)
+    toolchains = find_toolchains(environment, private)
+    machine = HostMachine(
+        programs=HostPrograms(bwrap, _system("setpriv"), _system("prlimit"), _system("env")),
+        privileged=privileged,
+        links=tuple(
+            (str(Path("/", name).readlink()), f"/{name}") for name in TOP_LEVEL if Path("/", name).is_symlink()
+        ),
+        mounts=(
+            *(Mount(Path("/", name), f"/{name}") for name in TOP_LEVEL if _real_directory(Path("/", name))),
+            *synthetic_etc(caches, ROOT_UID if privileged else INSIDE_UID),
+            *toolchains.mounts,
+        ),
+        path=toolchains.path,
+        python=_python(toolchains.path),
+        overlays=overlays,
+    )
+    return HostSurvey(machine, toolchains.left_out)
+
+
+def _system(program: str) -> str:
+    at = shutil.which(program, path=":".join(SYSTEM_PATH))
+    if at is None:
+        raise SandboxError(
+            f"The sandbox needs the program {program}.", hint="Install the packages util-linux and coreutils."
+        )
+    return at
+
+
+def _python(path: tuple[str, ...]) -> str:
+    """An interpreter that exists inside: this process's own base, or the system's."""
+    own = Path(sys.base_prefix).resolve() / "bin"
+    directories = [str(own)] if str(own) in path else []
+    at = shutil.which("python3", path=":".join((*directories, *SYSTEM_PATH)))
+    if at is None:
+        raise SandboxError("There is no python3 that a sandbox could use.", hint="Install Python 3 below /usr.")
+    return at
+
+
+def _real_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 class BubblewrapSandbox(Executor):

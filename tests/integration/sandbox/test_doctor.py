@@ -13,7 +13,7 @@ from app.core.errors import ExitCode, SandboxError
 from app.core.sandbox_names import DEFAULT, SANDBOXES, described
 from app.pipeline.wiring.sandbox_availability import PAID, SandboxAvailability, paid, sandbox_availability, try_provider
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
-from app.sandbox.process_marker import marked_in
+from app.sandbox.path_mapping import marked_in
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")

@@ -13,8 +13,7 @@ from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, S
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.bubblewrap.repair import PROPERTY_REPAIR, HostConditions, host_conditions, start_repair
 from app.sandbox.command import Executor, SandboxCommand
-from app.sandbox.probe import ProbeContext, checks, essential, time_limit
-from app.sandbox.probe_results import judge_essential, judge_reach, judge_status
+from app.sandbox.probe import ProbeContext, checks, essential, judge_essential, judge_reach, judge_status, time_limit
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 GOOD_STATUS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.issue_images import images_beside
+from app.cli.fix import images_beside
 from app.core.images import MAX_IMAGE_BYTES, ImageCollection
 from tests.support.image_bytes import gif, png
 

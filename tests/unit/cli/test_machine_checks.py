@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from app.cli.machine_checks import check_clock, check_disk, check_git, check_model
+from app.cli.doctor import check_clock, check_disk, check_git, check_model
 from app.config.settings import settings_from
 
 

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from app.cli.verification_lines import finding_lines, green_line, red_line
+from app.cli.result_screen import finding_lines, green_line, red_line
 from app.core.errors import ExitCode
 from app.core.evidence import Control, Execution, Outcome
 from app.core.job import JobState

@@ -9,9 +9,8 @@ import pytest
 
 from app.sandbox.bubblewrap import binary
 from app.sandbox.bubblewrap.binary import find_bwrap
-from app.sandbox.bubblewrap.etc import synthetic_etc
-from app.sandbox.bubblewrap.host_survey import survey_host
 from app.sandbox.bubblewrap.profile import Mount, options
+from app.sandbox.bubblewrap.provider import survey_host, synthetic_etc
 from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
 
 Tool = Callable[[str, str], Path]
