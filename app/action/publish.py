@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from app.action.context import ActionContext, kept_at, open_workflow
-from app.action.drain import DrainLimits, drain, the_job
+from app.action.context import ActionContext, DrainLimits, drain, kept_at, open_workflow, the_job
 from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode

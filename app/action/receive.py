@@ -3,8 +3,7 @@
 import asyncio
 import logging
 
-from app.action.context import ActionContext, open_workflow
-from app.action.drain import DrainLimits, drain, the_job
+from app.action.context import ActionContext, DrainLimits, drain, open_workflow, the_job
 from app.action.event import WorkflowEvent
 from app.action.outputs import write_outputs, write_summary
 from app.config.workflow import Workflow

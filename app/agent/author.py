@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from app.agent.actions import AUTHOR_ACTIONS, SearchAction, Specify, ViewAction, specs
+from app.agent.base import ModelPort
 from app.agent.history import ConversationHistory
-from app.agent.model_port import ModelPort
 from app.agent.observation import LIMIT
 from app.agent.prompts import render
 from app.agent.step import Observation, Step, StoredAnswer, StoredTurn

@@ -4,7 +4,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal, Protocol
 
 from app.core.record import Record
-from app.llm.base import Message, ModelAnswer
+from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest
+
+
+class ModelPort(Protocol):
+    """Implemented by `app.llm.budgeted_model.BudgetedModel`. Raises ModelError and BudgetError."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    async def ask(self, key: str, request: ModelRequest) -> ModelAnswer:
+        """One answer; `key` is the same for the same call in a resumed job."""
+        ...
+
 
 AssignmentAim = Literal["change", "merge", "upkeep", "answer"]
 """`merge` (resolve conflicts) and `upkeep` (keep behaviour) have no reproduction. For `answer`, the submission's

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.agent.actions import specs
-from app.agent.base import Assignment, Reviewer, RunnerEnding
+from app.agent.base import Assignment, ModelPort, Reviewer, RunnerEnding
 from app.agent.checkpoints import Checkpoints, WorkTreePort
 from app.agent.history import ConversationHistory
 from app.agent.loop import AgentLoop
-from app.agent.model_port import ModelPort
 from app.agent.prompts import head
 from app.agent.step import Step
 from app.agent.tools import AgentTools

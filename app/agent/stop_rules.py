@@ -1,14 +1,50 @@
 """Decides what to tell a model that makes no progress, and when to end the work. Pure functions."""
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from app.agent import loop_detection
 from app.agent.actions import ACTIONS
 from app.agent.digest import last_checkpoint
-from app.agent.outcomes import FailedOutcome, LimitReachedOutcome, NoChangeOutcome
 from app.agent.step import Step
 from app.agent.tool_calls import MAX_CALLS
 from app.core.job import Budget
+
+
+class AgentOutcome(Exception):  # noqa: N818  # an outcome, not an error
+    """The loop is over; `reason` is one sentence for people, `claim` the model's unchecked statement."""
+
+    exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
+
+    def __init__(self, reason: str, claim: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.claim = claim
+
+
+class SubmittedOutcome(AgentOutcome):
+    """The harness accepted a submission."""
+
+    exit_status = "submitted"
+
+
+class NoChangeOutcome(AgentOutcome):
+    """The model insists that nothing needs to be changed."""
+
+    exit_status = "no_change"
+
+
+class LimitReachedOutcome(AgentOutcome):
+    """A limit on turns or minutes was reached; with a higher one the work can continue."""
+
+    exit_status = "limit_reached"
+
+
+class FailedOutcome(AgentOutcome):
+    """The model makes no progress, or the work does not fit its window."""
+
+    exit_status = "error"
+
 
 EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
 """Turns of one kind in a row that end the work: no answer, no call, cut off, filtered, no usable call, any of these."""

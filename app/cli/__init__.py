@@ -11,8 +11,7 @@ from textwrap import indent
 
 from app import __version__
 from app.cli.arguments import CommandParser
-from app.cli.extras import missing_extra
-from app.cli.streams import make_streams_safe
+from app.cli.extras import make_streams_safe, missing_extra
 from app.core.errors import AgentFixError, ExitCode
 from app.core.sandbox_names import SANDBOXES, described
 

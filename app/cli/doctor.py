@@ -24,8 +24,7 @@ from app.llm.errors import ModelError
 from app.llm.ledger import usd
 from app.llm.price_file import read_prices
 from app.llm.registry import make_model
-from app.pipeline.wiring.sandbox_availability import SandboxAvailability, sandbox_availability
-from app.pipeline.wiring.sandboxes import make_provider
+from app.pipeline.wiring.sandboxes import SandboxAvailability, make_provider, sandbox_availability
 from app.publish.plaintext import duration
 from app.repo.git_command import Git
 from app.sandbox.base import DoctorCheck

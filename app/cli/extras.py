@@ -1,6 +1,26 @@
 """Names the extra of this package that a missing library belongs to."""
 
+import io
+import os
+import sys
+
 from app.core.errors import AgentFixError, ExitCode
+
+
+def make_streams_safe() -> None:
+    """Open closed streams on the null device, and escape characters that the terminal's encoding lacks.
+
+    Otherwise the next opened file would take a closed stream's number, and output would go into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
 
 EXTRAS = {
     "e2b": "e2b",

@@ -4,12 +4,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from app.cli.age import age
 from app.cli.local_context import LocalContext
+from app.cli.remote_jobs import age
 from app.cli.result_screen import local_state
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
@@ -20,6 +19,9 @@ from app.llm.ledger import price, usd
 from app.publish.plaintext import count
 from app.server.shutdown import CANCELLED, end_process
 from app.server.terminal import TerminalProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REMOTE_ONLY = ("start", "plan", "approve", "answer", "continue", "retry")
 """Actions on jobs that wait for people, or that only a server can start."""

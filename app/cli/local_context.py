@@ -25,18 +25,17 @@ from app.core.task import Person
 from app.core.tree import Tree
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.progress import StoredProgress
 from app.jobs.schema import complete
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import JobBlobs, JobStore, StoredProgress
 from app.jobs.tables import jobs, sqlite_engine
-from app.llm.job_models import JobModels
+from app.llm.budgeted_model import JobModels
 from app.llm.sql_ledger import SqlLedger, calls
 from app.llm.sql_ledger import metadata as ledger_tables
 from app.pipeline.pipeline import PublishedChange
-from app.pipeline.wiring.cleanup import sweep_everywhere
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
 from app.pipeline.wiring.models import make_meters
+from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.publish.local_forge import LocalForge, OutputFolder
 from app.publish.pull_request_text import commit_message
 from app.repo.git_store import GitStore

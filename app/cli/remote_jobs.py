@@ -10,11 +10,19 @@ from typing import Any
 
 import httpx
 
-from app.cli.age import age
 from app.config.settings import API_TOKEN, read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.text import plain
 from app.server.terminal import TerminalProgress
+
+
+def age(since: datetime, now: datetime) -> str:
+    seconds = int((now - since).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
 
 _SECONDS = httpx.Timeout(30.0)
 _STREAM_SECONDS = httpx.Timeout(30.0, read=90.0)

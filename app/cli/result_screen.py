@@ -8,12 +8,11 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from app.cli.local_context import LocalJob
-from app.core.evidence import Execution
 from app.core.job import PUBLISHED, JobState
 from app.core.patch import FileStat
 from app.core.result import JobResult
 from app.core.text import one_line
-from app.core.verification import FailureReason, Reproduction, SuiteResult, Verification
+from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price, usd
 from app.publish.attempts_text import describe_attempts
 from app.publish.plaintext import count, duration

@@ -13,8 +13,7 @@ from app.agent.registry import NATIVE, unknown_runner_error
 from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode
 from app.core.record import Record
-from app.pipeline.wiring.agent_selftest import selftest_runner
-from app.pipeline.wiring.external_agent import find_python
+from app.pipeline.wiring.external_agent import find_python, selftest_runner
 from app.sandbox.setup.clients.base import ask
 from app.sandbox.setup.plan import find_tool_for_sandbox
 

@@ -4,6 +4,17 @@ from typing import Literal
 
 from app.core.record import Record
 
+
+class IssueRef(Record):
+    """The issue or pull request that a job belongs to. The repository is identified by its number, not its name."""
+
+    installation: int
+    repository: int
+    owner: str
+    name: str
+    number: int
+
+
 TaskKind = Literal["bug", "feature", "tests", "refactoring", "dependencies", "ci", "review", "conflict"]
 """What sort of work it is (`app.core.task_kind`): how it is gone about, and what counts as proof of it."""
 STRUCTURAL: frozenset[TaskKind] = frozenset({"refactoring", "dependencies"})

@@ -1,11 +1,12 @@
 """Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from app.core.task import Person
 from app.github import api_models
 from app.github.app_registration import repository_facts
 from app.github.calls import (
+    CREATE_ISSUE,
     GET_COMMIT,
     GET_CONTENT,
     GET_ISSUE,
@@ -26,6 +27,7 @@ from app.github.calls import (
 )
 from app.github.comments import GHOST, review_facts
 from app.github.http_client import NotFoundOnGitHub
+from app.github.markers import has_text, marked
 from app.github.models import (
     ActorPermission,
     ChangedFile,
@@ -37,6 +39,22 @@ from app.github.models import (
     Repository,
 )
 from app.github.repository_api import RepositoryApi
+
+CLOCKS_DIFFER = timedelta(hours=1)
+
+
+async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, login: str, since: datetime) -> int:
+    """The number of our issue with this key: one that was opened since then, or else a new one."""
+    earliest = since.astimezone(UTC) - CLOCKS_DIFFER
+    params = {"state": "all", "since": f"{earliest:%Y-%m-%dT%H:%M:%SZ}"}
+    found = await api.pages(api_models.IssueResponse, LIST_ISSUES, params=params)
+    ours = (item for item in found if item.user is not None and item.user.login == login)
+    there = next((item for item in ours if has_text(item.body or "", key)), None)
+    if there is None:
+        text = {"title": title, "body": marked(body, key)}
+        there = await api.change(api_models.IssueResponse, CREATE_ISSUE, body=text)
+    return there.number
+
 
 _PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
 

@@ -4,9 +4,8 @@ from typing import Final, Literal
 
 from app.config.prompt_overrides import Overrides
 from app.config.repository import RepoConfig
-from app.core.issue_ref import IssueRef
 from app.core.record import Record
-from app.core.task import Person
+from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 
 JobAim = Literal["fix", "plan", "ask", "follow_up", "revise", "fix_checks", "conflicts", "ci"]

@@ -6,11 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.core.evidence import Execution
 from app.core.job import FINAL, Job
 from app.core.money import Totals
 from app.core.result import JobResult
-from app.core.verification import TestCount
+from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries
 from app.jobs.messages import JobMessages, StoredMessage

@@ -11,7 +11,7 @@ from functools import partial
 
 from app.core.failpoints import failpoint
 from app.core.job import Progress, waiting_for
-from app.core.model_names import WorkKind
+from app.core.model_names import ModelNames, WorkKind
 from app.core.money import Totals
 from app.llm.background import or_undone
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
@@ -306,3 +306,64 @@ def _bill(key: str, usage: Usage, spent: int) -> str:
     if not spent:
         return f"{key}: {tokens}"
     return f"{key}: {tokens}, {about}{usd(usage.cost)}; {usd(spent)} so far"
+
+
+class JobModels:
+    """`make` creates a model by its name, at no cost; each name is created once."""
+
+    def __init__(
+        self,
+        models: ModelNames,
+        make: Callable[[str], Model],
+        ledger: Ledger,
+        progress: Progress,
+        *,
+        fallbacks: Sequence[str] = (),
+        breakers: CircuitBreakers | None = None,
+    ) -> None:
+        self._names = models
+        self._make = make
+        self.ledger = ledger
+        self._progress = progress
+        self._fallbacks = tuple(dict.fromkeys(fallbacks))
+        self._breakers = breakers or CircuitBreakers()
+        self._unpriced: set[str] = set()
+        self._made: dict[str, Model] = {}
+        self._job_models: dict[WorkKind, BudgetedModel] = {}
+
+    def of(self, kind: WorkKind) -> BudgetedModel:
+        """The model for this kind of work; always the same object."""
+        if kind not in self._job_models:
+            name = self._names.of(kind)
+            self._job_models[kind] = BudgetedModel(
+                self._model(name),
+                self.ledger,
+                self._progress,
+                kind=kind,
+                fallbacks=[self._model(each) for each in self._fallbacks if each != name],
+                breakers=self._breakers,
+                unpriced=self._unpriced,
+            )
+        return self._job_models[kind]
+
+    def warm(self) -> None:
+        self._model(self._names.code).warm()
+
+    async def check(self, *kinds: WorkKind) -> None:
+        """Refuse models that cannot work for any of these kinds; for a fallback that cannot, only warn."""
+        names = dict.fromkeys(self._names.of(kind) for kind in kinds)
+        await asyncio.gather(*(self._model(name).check() for name in names))
+        for name in self._fallbacks:
+            try:
+                if name not in names:
+                    await self._model(name).check()
+            except ModelError as error:
+                self._progress.report("warning", f"The fallback cannot be used: {error.message}")
+
+    def totals(self) -> Totals:
+        return self.ledger.totals()
+
+    def _model(self, name: str) -> Model:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from app.agent.base import Runner, Submission
-from app.agent.model_port import ModelPort
+from app.agent.base import ModelPort, Runner, Submission
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job, JobState, Journal, N
 from app.core.money import MicroUSD

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from app.agent.model_port import ModelPort
+from app.agent.base import ModelPort
 from app.agent.prompts import render
 from app.core.job import Journal
 from app.core.record import Record

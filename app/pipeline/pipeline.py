@@ -31,7 +31,7 @@ from app.pipeline.attempts import (
     spent_in,
     try_until_proved,
 )
-from app.pipeline.questions import Answerer, Planner, refuse_questions, resolve_questions
+from app.pipeline.planner import Answerer, Planner, refuse_questions, resolve_questions
 from app.pipeline.reviews import DecideObjection, SubmissionReviews, VerifierPort, keep_all_tests
 from app.sandbox.base import Sandbox
 

@@ -1,14 +1,16 @@
 """Makes the plan, the first turn of the work's conversation: one repair, and a minimal plan as a fallback."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
-from app.agent.model_port import ModelPort
+from app.agent.base import ModelPort
 from app.agent.prompts import head, render, render_answers
 from app.agent.tool_calls import MalformedError, read_object
-from app.core.job import Journal, QuestionAnswers
+from app.core.errors import ExitCode
+from app.core.job import Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.plan import Plan
 from app.core.plan_text import (
     COMMANDS,
@@ -151,3 +153,43 @@ def _texts(value: object, *, split: bool = True) -> list[str]:
         return []
     texts = [", ".join(map(str, item.values())) if isinstance(item, dict) else str(item or "") for item in value]
     return [one_line(text) if split else text for text in texts if text.strip()]
+
+
+Planner = Callable[[Journal, Sequence[QuestionAnswers]], Awaitable[Plan]]
+Answerer = Callable[[tuple[str, ...], int], Awaitable[QuestionAnswers]]
+"""(questions, the number of the last message read before) → the answers; WaitingForUser until somebody answers."""
+
+
+async def resolve_questions(
+    plan: Plan, replan: Planner, ask: Answerer, journal: Journal, progress: Progress
+) -> tuple[Plan, tuple[QuestionAnswers, ...]]:
+    """The plan to work with, and the questions and answers before it.
+
+    A plan that still has questions after the last round is used anyway: the agent makes assumptions and states them.
+    """
+    answers: tuple[QuestionAnswers, ...] = ()
+    while plan.questions and len(answers) < MAX_QUESTION_ROUNDS:
+        after = max((message.seq for answer in answers for message in answer.messages), default=0)
+        given = partial(ask, plan.questions, after)
+        answers = (*answers, await journal.step(f"answers.{len(answers) + 1}", QuestionAnswers, given))
+        plan = await replan(journal, answers)
+        progress.report("plan", render_plan(plan))
+    return plan, answers
+
+
+async def refuse_questions(questions: tuple[str, ...], after: int) -> NoReturn:
+    """For the command line, where nobody can answer: the job ends with its questions."""
+    raise questions_wait(questions, hint=_HINT)
+
+
+def questions_wait(questions: tuple[str, ...], *, hint: str = "") -> WaitingForUser:
+    """The wait for people's answers; the reason contains the questions."""
+    question_list = " ".join(f"({number}) {question}" for number, question in enumerate(questions, 1))
+    reason = f"The work cannot start without an answer: {question_list}"
+    return WaitingForUser("needs_input", reason, code=ExitCode.NEEDS_INPUT, hint=hint)
+
+
+_HINT = (
+    "Write the answers into the issue file and run the same command again; or start without them with --no-plan, or "
+    "with your own plan: --plan FILE."
+)

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Protocol
 
 from app.agent.base import ReviewResult, Submission
-from app.core.evidence import Control
 from app.core.job import Journal, Progress
 from app.core.patch import Patch
 from app.core.verification import (
     BaselineResult,
+    Control,
     Facts,
     Reproduction,
     Settlement,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from app.core.evidence import Control, Outcome
-from app.core.verification import Specification, SpecificationResult, SpecifiedTest, Verification
+from app.core.verification import Control, Outcome, Specification, SpecificationResult, SpecifiedTest, Verification
 from app.llm.ledger import usd
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, quoted, table
 from app.publish.plaintext import count, duration

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection, Engine, RowMapping
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.core.issue_ref import IssueRef
+from app.core.task import IssueRef
 from app.jobs.outbox_tables import effects, metadata, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,

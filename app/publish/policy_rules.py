@@ -11,9 +11,9 @@ from typing import Final
 
 from app.config.repository import RepoConfig
 from app.core.errors import AgentFixError, ExitCode
-from app.core.issue_ref import IssueRef
 from app.core.job import FINAL, JobState
 from app.core.patch import Patch
+from app.core.task import IssueRef
 from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.publish.effects import OpenDraftPullRequest, PushCommits

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.core.issue_ref import IssueRef
+from app.core.task import IssueRef
 from app.github.base import ForgeEffects
 from app.github.errors import WorkflowsMoved
 from app.publish.carry_out import carry_out, from_newest_base

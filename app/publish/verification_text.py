@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from app.core.evidence import Execution
 from app.core.verification import (
+    Execution,
     ExistingTestChange,
     FailureReason,
     GateResult,

@@ -22,10 +22,20 @@ from app.core.failpoints import failpoint
 from app.core.patch import FileChange, FileStat, Patch
 from app.core.scratch import scratch
 from app.core.task import Person
-from app.repo.git_command import LONG_TIMEOUT, UPLOAD_PACK, Git, GitError, check_branch, disk_full_errors, git_message
-from app.repo.git_environment import ATTRIBUTES, identity_variables
+from app.repo.git_command import (
+    ATTRIBUTES,
+    LONG_TIMEOUT,
+    UPLOAD_PACK,
+    Git,
+    GitError,
+    check_branch,
+    disk_full_errors,
+    git_message,
+    identity_variables,
+)
 from app.repo.git_format import (
     NULL_OID,
+    GitTree,
     base_ref,
     free_name,
     index_info,
@@ -37,7 +47,6 @@ from app.repo.git_format import (
     path_text,
     unsafe_change,
 )
-from app.repo.git_tree import GitTree
 
 __all__ = ["GitError", "GitStore", "UnsafePathError"]
 
@@ -379,3 +388,20 @@ def _git_as_owner(repository: Path) -> Git:
     owned = Git("-C", str(repository), owner=Path(shared).stat())
     # If the owner cannot even reach the directory (it may be below another user's home), files of root do no harm.
     return owned if owned.attempt("rev-parse", "--git-dir")[0] == 0 else plain
+
+
+_AUTHOR = Person(name="nobody", email="nobody@invalid")
+_ANY_DATE = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def unified_diff(store: GitStore, patch: Patch, *, base: str = "") -> bytes:
+    """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
+
+    Raises GitError if git refuses the patch.
+    """
+    commit = store.commit(patch, message="A change\n", author=_AUTHOR, date=_ANY_DATE)
+    words = ("-r", "-p", "--binary", "--full-index", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
+    prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
+    return Git(f"--git-dir={store.path}")(
+        "diff-tree", *words, *prefixes, base or patch.base, commit, timeout=LONG_TIMEOUT
+    )

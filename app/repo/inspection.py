@@ -15,9 +15,8 @@ from pathlib import Path
 from app.core.errors import ExitCode, RepositoryError
 from app.core.tree import Tree
 from app.repo.git_command import Git, GitError
-from app.repo.git_format import shown_path
+from app.repo.git_format import GitTree, shown_path
 from app.repo.git_store import GitStore, log
-from app.repo.git_tree import GitTree
 
 SLUG_LENGTH = 40
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

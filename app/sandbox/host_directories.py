@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.core.errors import SandboxError
+from app.sandbox.base import LIST_COMMAND
 
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@=+-]{0,127}")
 
@@ -151,3 +152,20 @@ def copy_tree(source: Path, target: Path) -> None:
     if not _quietly(copy):
         raise SandboxError(f"{source} could not be copied for a sandbox.", hint="Check that the disk has space.")
     partial.rename(target)
+
+
+# Lists a tree as `fill` left it, before anybody works in it, so that later changes can be found.
+# It is made on the host, since no program of the project has run yet, and by the same program as later ones inside, so
+# an untouched file has the same line in both.
+
+
+def write_base_listing(host_directory: HostDirectory, program: str = LIST_COMMAND[0]) -> None:
+    """Blocking. `program` is GNU find."""
+    if host_directory.base_listing.exists():
+        return
+    listed = subprocess.run(
+        (program, *LIST_COMMAND[1:]), cwd=host_directory.tree, env={}, capture_output=True, check=False
+    )
+    if listed.returncode:
+        raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
+    host_directory.mark(listed.stdout)

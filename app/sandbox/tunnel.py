@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.line_buffer import LineBuffer
+from app.sandbox.output_capture import LineBuffer
 from app.sandbox.tunnel_inside import (
     CHUNK,
     CLOSED,

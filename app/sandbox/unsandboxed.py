@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxSpec
-from app.sandbox.base_listing import write_base_listing
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.child_process import ProcessSpec
 from app.sandbox.command import SandboxCommand
-from app.sandbox.host_directories import HostDirectory
+from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_leftover_processes
 
 

@@ -21,7 +21,7 @@ from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.core.failpoints import failpoint
 from app.jobs.queue import JobClaim
-from app.pipeline.wiring.cleanup import sweep_everywhere
+from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.server.launch.base import JobHandle, JobLauncher
 from app.server.launch.cluster import LaunchError
 from app.server.wiring.context import ServerContext

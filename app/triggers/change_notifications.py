@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import RepoConfig
-from app.core.job import JobState
 from app.core.task import TaskOrigin
 from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
 from app.triggers.decisions import IssueState, JobRequest, Notification
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, TriggerKey, pull_request_state
-from app.triggers.events import EventSubject, SignedText
+from app.triggers.events import EventSubject, SignedText, conflict_key
 from app.triggers.fact_loader import read_config
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
 from app.triggers.stores import Stores
-from app.triggers.trigger_keys import conflict_key
+
+if TYPE_CHECKING:
+    from app.core.job import JobState
 
 CALLED_OFF = {
     "unlabelled": "Its label was removed.",

@@ -5,8 +5,7 @@ from datetime import datetime
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
-from app.core.issue_ref import IssueRef
-from app.core.task import Person
+from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 from app.github.models import GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext

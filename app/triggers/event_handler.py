@@ -13,7 +13,6 @@ from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
 from app.triggers.decisions import BotAccount, Decision, Ignored, IssueState, JobRequest, Notification, Reply
-from app.triggers.early_drafts import issue_behind
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, make_trigger_context
 from app.triggers.events import (
     ChecksFailed,
@@ -27,7 +26,7 @@ from app.triggers.events import (
     StateChangeEvent,
     TriggerEvent,
 )
-from app.triggers.fact_loader import FactLoader
+from app.triggers.fact_loader import FactLoader, issue_behind
 from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import JobCommands
 from app.triggers.job_creator import JobCreator, StateChanged

@@ -14,10 +14,18 @@ from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
+from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
-from app.triggers.early_drafts import job_behind
-from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerKey, pull_request_state, with_issue, with_job
+from app.triggers.event_facts import (
+    EventFacts,
+    RepositoryContext,
+    TriggerContext,
+    TriggerKey,
+    pull_request_state,
+    with_issue,
+    with_job,
+)
 from app.triggers.events import (
     Actor,
     ChecksFailed,
@@ -33,13 +41,40 @@ from app.triggers.events import (
     StateChangeEvent,
     TriggerEvent,
     digest,
+    key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.open_branches import branches_in_use
 from app.triggers.permission import RequesterStatus, refusal
 from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
-from app.triggers.trigger_keys import key_of
+
+
+def job_behind(
+    pull: PullRequest | None, here: JobWithContext | None, bot_identity: int, stores: Stores
+) -> JobWithContext | None:
+    """The active job `here`, else the one that opened this draft early, else the last job here. Blocking."""
+    if (
+        pull is None
+        or pull.author != bot_identity
+        or pull.head_repository is None
+        or (here is not None and not here.row.final)
+    ):
+        return here
+    for each in stores.job_queries.active_jobs(repository=pull.head_repository):
+        draft = stores.outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
+        if draft is not None and draft.receipt is not None and draft.receipt.branch == pull.head_branch:
+            return each
+    return here
+
+
+def issue_behind(trigger_context: TriggerContext) -> int:
+    """The issue whose active job opened this draft early; 0 if there is none."""
+    job = trigger_context.found.job
+    if job is None or job.row.final or job.job_context.issue_ref.number == trigger_context.number:
+        return 0
+    return job.job_context.issue_ref.number
+
 
 STARTS = STARTING | {"approve"}
 BEGINS = STARTS | {"continue", "revise"}

@@ -20,14 +20,13 @@ from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import GitHubIssue, IssueComment, PullRequest, PullRequestReview, Repository
 from app.jobs.job_queries import JobWithContext
-from app.jobs.poll_cursors import OWN_DELIVERIES
+from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.decisions import BotAccount
-from app.triggers.events import Event
+from app.triggers.events import Event, checks_key, comment_key, label_key
 from app.triggers.events_from_api import EventsFromApi, access_lost, is_request, is_review_of_bot
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.rules import LABEL
 from app.triggers.stores import Stores
-from app.triggers.trigger_keys import checks_key, comment_key, label_key
 from app.triggers.webhook_parser import FAILURES
 
 C = TypeVar("C", bound=IssueComment | PullRequestReview)

@@ -12,8 +12,8 @@ from app.core.text import one_line
 from app.github.app_registration import INSTALL_IT, AppRegistration
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.github.issues import ensure_issue
 from app.github.models import GitHubIssue
+from app.github.reader import ensure_issue
 from app.jobs.requests import JobRequests, ProgramRequest
 from app.triggers.event_facts import RepositoryContext
 from app.triggers.events import Actor, Event, ProgramCommand

@@ -11,12 +11,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.core.errors import AgentFixError
-from app.core.issue_ref import IssueRef
 from app.core.job import Job
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
 from app.core.result import JobResult
-from app.core.task import TaskOrigin
+from app.core.task import IssueRef, TaskOrigin
 from app.github import api_models
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.connection import RepositoryId

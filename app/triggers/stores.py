@@ -13,11 +13,10 @@ from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
 from app.jobs.plan_versions import PlanVersions
-from app.jobs.poll_cursors import PollCursors
 from app.jobs.queue import JobQueue
 from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
-from app.jobs.triggers import TriggerLog
+from app.jobs.triggers import PollCursors, TriggerLog
 from app.publish.outbox import Outbox
 from app.repo.git_store import GitStore
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from app.core.evidence import Control, ControlOutcome, TestRun
 from app.core.patch import Patch
+from app.core.verification import Control, ControlOutcome, TestRun
 from app.verify.concurrency import side_by_side
 from app.verify.sources.new_conditions import NewCondition
 

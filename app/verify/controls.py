@@ -8,10 +8,9 @@ from random import Random
 from secrets import randbits
 from typing import Protocol
 
-from app.core.evidence import Control, ControlName, Execution, Outcome, TestRun, TestSelection
 from app.core.patch import Patch
 from app.core.tree import Tree
-from app.core.verification import SourceText
+from app.core.verification import Control, ControlName, Execution, Outcome, SourceText, TestRun, TestSelection
 from app.repo.grammars import language_of
 from app.verify.altered_conditions import Alterations, Altered
 from app.verify.concurrency import both, side_by_side

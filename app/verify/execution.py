@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from app.core.evidence import Execution
 from app.core.text import plain
+from app.core.verification import Execution
 from app.sandbox.base import BASE_LISTING, HOME, WORKSPACE, CompletedCommand, Sandbox
 
 EXCERPT = 4_000

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from app.core.evidence import Execution
-from app.core.verification import FailureReason
+from app.core.verification import Execution, FailureReason
 from app.verify.existing_names import ExistingNames
 from app.verify.reports import CaseResult, Report
 

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from app.core.evidence import Execution
-from app.core.verification import Facts, Reproduction, SuiteComparison, SuiteResult, Verification
+from app.core.verification import Execution, Facts, Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.advice import ADVICE
 from app.verify.suite import could_not_start
 from app.verify.verdict import facts_of, holds, judged

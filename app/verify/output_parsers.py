@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.core.evidence import Status
+from app.core.verification import Status
 from app.verify.reports import MAX_TESTS, MAX_TEXT, CaseResult, Report, collect
 
 _CARGO_SECTION = re.compile(r"^\s*(?:Running (?:unittests )?(?P<path>\S+)|Doc-tests (?P<crate>\S+))")

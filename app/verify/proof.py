@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from app.core.evidence import TestSelection
 from app.core.job import Progress, waiting_for
 from app.core.patch import Patch
 from app.core.tree import Tree
@@ -16,6 +15,7 @@ from app.core.verification import (
     Specification,
     SpecificationResult,
     SuiteResult,
+    TestSelection,
 )
 from app.verify.controls import Examination, Sides, Twins
 from app.verify.detect import find_suite

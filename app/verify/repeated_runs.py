@@ -5,8 +5,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.core.evidence import Outcome, TestRun, TestSelection
 from app.core.patch import Patch
+from app.core.verification import Outcome, TestRun, TestSelection
 from app.verify.concurrency import side_by_side
 from app.verify.frameworks import SuiteCommand
 from app.verify.replay import Replayed, ReplaysTests, replay_tests

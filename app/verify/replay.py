@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.core.evidence import Control, ControlName, TestSelection
 from app.core.patch import Patch
 from app.core.tree import Tree
+from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import ReplayReport
 from app.verify.launcher.of_suite import replay_of

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from app.core.evidence import Status
 from app.core.text import one_line, plain
+from app.core.verification import Status
 from app.sandbox.base import WORKSPACE
 
 MAX_TESTS = 200_000

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from app.core.evidence import Execution, Status, TestRun, TestSelection
 from app.core.patch import FileChange, Patch
 from app.core.text import plain
+from app.core.verification import Execution, Status, TestRun, TestSelection
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
 from app.verify.frameworks import SuiteCommand, narrow

@@ -5,9 +5,8 @@ import secrets
 from random import SystemRandom
 from typing import NamedTuple
 
-from app.core.evidence import Execution, Status
 from app.core.patch import FileChange
-from app.core.verification import SuiteResult, TestCount
+from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment

@@ -14,8 +14,9 @@ failure never makes a verdict better. No model is asked, and no sentence of a mo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from app.core.evidence import Control, ControlName
 from app.core.verification import (
+    Control,
+    ControlName,
     Facts,
     Reproduction,
     SpecificationResult,

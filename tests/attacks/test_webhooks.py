@@ -15,8 +15,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from app.jobs.batch_writer import BatchWriter
-from app.jobs.inbox import Delivery
+from app.jobs.inbox import BatchWriter, Delivery
 from app.server.webhook import MAX_BYTES, WebhookEndpoint
 from app.triggers.decisions import Ignored, JobRequest
 from app.triggers.rules import PER_HOUR, decide

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from app.core import failpoints
-from app.core.issue_ref import IssueRef
-from app.core.task import Person
+from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 from app.jobs.tables import sqlite_engine
 from app.publish.effects import (

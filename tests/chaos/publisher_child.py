@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.core import failpoints
-from app.core.issue_ref import IssueRef
 from app.core.redaction import Redactor
+from app.core.task import IssueRef
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.job_queries import JobQueries

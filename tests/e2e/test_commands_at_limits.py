@@ -2,18 +2,21 @@
 
 import os
 import signal
-from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from app.jobs.poll_cursors import PollCursors
+from app.jobs.triggers import PollCursors
 from tests.support.conversation_model import ModelQuestion, called, planned
 from tests.support.e2e_server import E2ERepository, Story
 from tests.support.github.world import Issue
 from tests.support.openai_endpoint import Reply, stall
 from tests.support.sample_project import fixes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 pytestmark = [pytest.mark.xdist_group("commands-at-limits"), pytest.mark.timeout(700)]
 

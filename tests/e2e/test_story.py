@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 
-from app.core.evidence import ControlName
+from app.core.verification import ControlName
 from tests.support import wallet_project
 from tests.support.console import Console, ConsoleResult
 from tests.support.repositories import git, make_repository, snapshot

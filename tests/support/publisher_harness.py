@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
-from app.core.issue_ref import IssueRef
 from app.core.job import Job
 from app.core.patch import FileChange, Patch
 from app.core.plan import Plan
 from app.core.redaction import Redactor
 from app.core.result import JobResult
+from app.core.task import IssueRef
 from app.github.connection import AppConnection, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.github.identity import BotUser, find_bot_user

@@ -2,12 +2,19 @@
 
 from typing import Any
 
-from app.core.evidence import Execution
 from app.core.money import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.task import Issue, Person, Task
-from app.core.verification import GateResult, Reproduction, SuiteComparison, SuiteResult, TestCount, Verification
+from app.core.verification import (
+    Execution,
+    GateResult,
+    Reproduction,
+    SuiteComparison,
+    SuiteResult,
+    TestCount,
+    Verification,
+)
 from app.publish.pull_request_content import PullRequestContent
 
 BASE, HEAD = "a1b2c3d4e5" * 4, "f6e7d8c9b0" * 4

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
 from app.core.errors import ExitCode
-from app.core.evidence import Outcome
 from app.core.job import Budget, Job, Journal, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.money import Totals
 from app.core.patch import FileChange, Patch
@@ -19,6 +18,7 @@ from app.core.verification import (
     Cap,
     Facts,
     FailureReason,
+    Outcome,
     Reproduction,
     Settlement,
     Specification,
@@ -31,7 +31,7 @@ from app.core.verification import (
 )
 from app.pipeline.attempts import Attempt, ShareSpentError
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
-from app.pipeline.questions import questions_wait
+from app.pipeline.planner import questions_wait
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.verify.verdict import judged
 from tests.support.memory_journal import MemoryJournal

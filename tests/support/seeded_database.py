@@ -10,12 +10,11 @@ from pathlib import Path
 from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError
-from app.core.issue_ref import IssueRef
 from app.core.job import Budget, JobState
 from app.core.plan import Plan
 from app.core.plan_text import render_plan
 from app.core.result import JobResult
-from app.core.task import Issue
+from app.core.task import Issue, IssueRef
 from app.github.base import ReactionTarget
 from app.jobs.job_queries import JobQueries
 from app.jobs.messages import JobMessages

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
-from app.core.evidence import Execution, Outcome, TestRun, TestSelection
 from app.core.patch import Patch
+from app.core.verification import Execution, Outcome, TestRun, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult, ReplayReport
 from app.verify.replay import Replayed

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.core.evidence import TestRun, TestSelection
 from app.core.patch import FileChange, Patch
+from app.core.verification import TestRun, TestSelection
 from app.sandbox.base import Sandbox, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.detect import find_suite

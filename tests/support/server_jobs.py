@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.config.repository import RepoConfig
-from app.core.issue_ref import IssueRef
 from app.core.job import Budget, Job
-from app.core.task import Issue, Person, Task, TaskOrigin
+from app.core.task import Issue, IssueRef, Person, Task, TaskOrigin
 from app.jobs.context import JobContext
 from app.jobs.triggers import TriggerRow
 

@@ -76,7 +76,7 @@ HOMES = {
     "yaml": {
         "app.cli.init",
         "app.cli.setup",
-        "app.server.launch.template",
+        "app.server.launch.cluster",
         "app.core.plan_text",
         "app.sandbox.setup.declared",
         "app.sandbox.setup.ecosystems",

@@ -4,12 +4,217 @@ Nothing is learned from a pull request's branch: it may be a stranger's, and may
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from typing import Final
 
-from app.core.lessons import AGENT, MAX_PER_JOB, LessonDraft
-from app.pipeline.lessons.experience import JobExperience, draft_with_citation
-from app.pipeline.lessons.rules import by_rule
+from app.core.lessons import AGENT, MAX_PER_JOB, LessonDraft, LessonKind
+from app.core.patch import Patch
+from app.core.tree import Tree
+from app.core.verification import Reproduction
+from app.pipeline.lessons.experience import JobExperience, contents, draft_with_citation
+from app.sandbox.setup.package_tools import TESTING
+from app.verify.test_paths import is_test_file
+
+_MAX_NAMES = 3
+_MAX_NAME_LENGTH, _MAX_COMMAND_LENGTH = 80, 100
+_MANIFESTS = (
+    ".github/agent-fix.yml",
+    "pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+    "package.json",
+    "go.mod",
+    "Cargo.toml",
+    "Makefile",
+    "pom.xml",
+    "build.gradle",
+    "Rakefile",
+    ".rspec",
+)
+"""Files that may say how the tests are run, in order of weight."""
+
+
+def by_rule(experience: JobExperience) -> Iterator[LessonDraft]:
+    rules = (_suite_command, _command_that_does_not_start, _broken_tests, _failed_reproduction)
+    for rule in rules:
+        try:
+            draft = rule(experience)
+        except _DoesNotFitError:
+            continue
+        if draft is not None:
+            yield draft
+
+
+def _suite_command(experience: JobExperience) -> LessonDraft | None:
+    """The command, its duration, and the tests that fail without any change."""
+    suite = experience.known.suite
+    if suite is None or suite.count is None or suite.partial:
+        return None
+    command = _command(suite.execution.command)
+    sentence = f"{command} runs the suite, {_duration(suite.execution.seconds)}"
+    failing = suite.failing or ()
+    if not failing:
+        return _draft(experience, f"{sentence}; all of it passes on the base.", "how_to_test", topic="suite")
+    failing_count = "1 test fails" if len(failing) == 1 else f"{len(failing)} tests fail"
+    names = _list_names(failing)
+    texts = (
+        f"{sentence}; {failing_count} on the base already: {names}.",
+        f"{sentence}; {failing_count} on the base already.",
+    )
+    found = (_draft(experience, text, "how_to_test", topic="suite") for text in texts)
+    return next((draft for draft in found if draft is not None), None)
+
+
+def _command_that_does_not_start(experience: JobExperience) -> LessonDraft | None:
+    """A way to start the tests that does not work in the sandbox, and one that does."""
+    for place, first in enumerate(experience.commands):
+        tool = _test_tool(first.command)
+        absent = first.exit_code in {126, 127} or f"No module named {tool}" in first.output
+        if not tool or not absent:
+            continue
+        for later in experience.commands[place + 1 :]:
+            if later.exit_code == 0 and _test_tool(later.command) == tool and later.command != first.command:
+                names = [_command(each.command) for each in (first, later)]
+                text = f"{names[0]} does not start in the sandbox (exit code {first.exit_code}); {names[1]} does."
+                return _draft(experience, text, "how_to_test", topic=f"start {tool}")
+    return None
+
+
+def _broken_tests(experience: JobExperience) -> LessonDraft | None:
+    """Tests that an earlier change broke, and the files in which the accepted one differs."""
+    *earlier, last = experience.verified
+    for before in earlier:
+        broken = before.verification.suite.newly_failing if before.verification.suite else ()
+        fixed = [path for path in _differing_paths(before.patch, last.patch) if not is_test_file(path)]
+        if not broken or not fixed:
+            continue
+        changed = [change.path for change in before.patch.changes if not is_test_file(change.path)]
+        what_broke = f"A change of {_list_names(changed)} broke {_list_names(broken, 2)}"
+        text = f"{what_broke}; what passed differs in {_list_names(fixed)}."
+        places = [*filter(None, (_file_of(name, experience.tree) for name in broken[:2])), *fixed]
+        return draft_with_citation(experience, text, "failure_and_fix", places)
+    return None
+
+
+def _failed_reproduction(experience: JobExperience) -> LessonDraft | None:
+    """A command that showed nothing, and the one that did."""
+    *earlier, last = experience.verified
+    accepted = last.verification.reproduction
+    if accepted is None or (accepted.on_base, accepted.on_head) != ("red", "green"):
+        return None
+    for before in earlier:
+        earlier_reproduction = before.verification.reproduction
+        reason = _why_no_reproduction(earlier_reproduction)
+        if earlier_reproduction is not None and reason and earlier_reproduction.command != accepted.command:
+            first, second = _command(earlier_reproduction.command), _command(accepted.command)
+            text = f"{first} was no reproduction: {reason}. {second} was one."
+            return draft_with_citation(
+                experience, text, "failure_and_fix", _files_in(accepted.command, experience.tree)
+            )
+    return None
+
+
+def _why_no_reproduction(reproduction: Reproduction | None) -> str:
+    if reproduction is None:
+        return ""
+    match (reproduction.on_base, reproduction.on_head):
+        case ("green", _):
+            return "it passes on the base"
+        case ("was_not_there", _):
+            return "on the base it could not even start"
+        case (_, "was_not_there"):
+            return "it could not start"
+        case _:
+            return ""
+
+
+def _draft(experience: JobExperience, text: str, kind: LessonKind, *, topic: str = "") -> LessonDraft | None:
+    """A lesson about running tests: with the manifest that says so as its citation, or a test."""
+    entries = experience.tree.entries()
+    there = [path for path in _MANIFESTS if path in entries]
+    tests = [path for path in entries if is_test_file(path)][:20]
+    return draft_with_citation(experience, text, kind, [*there, *tests], topic=topic, min_shared=0)
+
+
+def _differing_paths(before: Patch, after: Patch) -> list[str]:
+    """Paths with different contents after the two patches."""
+    first, last = contents(before), contents(after)
+    return sorted(
+        path for path in first.keys() | last.keys() if first.get(path, _NOT_CHANGED) != last.get(path, _NOT_CHANGED)
+    )
+
+
+_NOT_CHANGED = b"\0not changed"
+
+
+def _file_of(test: str, tree: Tree) -> str | None:
+    """The file in a test's id: `tests/test_x.py::test_y`, or `tests.test_x.Case.test_y`."""
+    entries = tree.entries()
+    path = test.partition("::")[0]
+    if path in entries:
+        return path
+    parts = re.split(r"[./]", path)
+    for end in range(len(parts), 0, -1):
+        stem = "/".join(parts[:end])
+        for suffix in (".py", ".js", ".ts", ".go", ".rs", ".java", ".rb"):
+            if stem + suffix in entries:
+                return stem + suffix
+    return None
+
+
+def _files_in(command: str, tree: Tree) -> list[str]:
+    """Files of the base that a command names."""
+    found = (_file_of(word, tree) for word in re.findall(r"[\w./:-]+", command))
+    return [path for path in found if path is not None and PurePosixPath(path).suffix]
+
+
+_TOOLS = re.compile(
+    rf"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|{TESTING}|go test|cargo|make|rspec|mvn|gradle)\b"
+)
+
+
+def _test_tool(command: str) -> str:
+    """The program that a command starts tests with; empty if it does not."""
+    found = _TOOLS.search(command)
+    return found[1].replace(".", "") if found else ""
+
+
+def _list_names(names: Sequence[str], limit: int = _MAX_NAMES) -> str:
+    shown = ", ".join(_name(name) for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def _name(text: str) -> str:
+    """A path or a test's id in a code span."""
+    return _span(text, _MAX_NAME_LENGTH) or "one of a long name"
+
+
+def _command(text: str) -> str:
+    """A command in a code span; raises _UnsayableError if it does not fit whole."""
+    shown = _span(text, _MAX_COMMAND_LENGTH)
+    if not shown:
+        raise _DoesNotFitError
+    return shown
+
+
+def _span(text: str, longest: int) -> str:
+    plain = " ".join(text.split())
+    return f"`{plain}`" if "`" not in plain and 0 < len(plain) <= longest else ""
+
+
+class _DoesNotFitError(ValueError):
+    """The lesson would not fit."""
+
+
+def _duration(seconds: float) -> str:
+    """Coarse, so that the same lesson is not learned again each time."""
+    if seconds < 60:
+        return "within seconds" if seconds < 10 else "within a minute"
+    minutes = round(seconds / 60)
+    return "in about a minute" if minutes == 1 else f"in about {minutes} minutes"
+
 
 MAX_FROM_AGENT: Final = 3
 _AGENT_LESSON = re.compile(r"\s*`?(?P<path>[^\s`:]+)`?(?::\d+)?\s*(?::|[-\u2013\u2014]|\s)\s*(?P<fact>\S.*)", re.DOTALL)

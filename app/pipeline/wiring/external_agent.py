@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import secrets
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from app.agent.external.model_socket import ModelSocket
 from app.agent.external.recipe import AgentRecipe
+from app.agent.external.selftest.selftest import SelftestResult, SelftestScript, run_selftest, shortened
 from app.agent.registry import find_recipe
-from app.config.settings import Settings
+from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job
 from app.core.money import MicroUSD
@@ -18,8 +22,10 @@ from app.llm.ledger import Ledger
 from app.llm.litellm_raw_call import LiteLLMRawCall
 from app.llm.price_file import read_prices
 from app.llm.replay import PREFIX
-from app.sandbox.base import SetupPlan
+from app.pipeline.wiring.sandboxes import make_provider
+from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.setup.clients.base import PackageClients
+from app.sandbox.setup.package_hosts import asked_once
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
 from app.sandbox.setup.toolchains import newer_pythons
 
@@ -106,3 +112,23 @@ def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:
         message = f"{recipe.title} calls its model directly, and {job.model} is a recording."
         raise AgentFixError(message, code=ExitCode.CONFIG, hint="Use the native runner, or a real model.")
     return ExternalAgent(recipe, job.model, settings)
+
+
+SANDBOX = "bubblewrap"
+
+
+async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestResult:
+    """Install the agent as a job would, and run the test; a failed installation or sandbox is a result too."""
+    python, script = python_interpreter(), SelftestScript()
+    provider = make_provider(SANDBOX, settings)
+    with closing(ExternalAgent(recipe, "", settings)) as external:
+        try:
+            tools = await external.tools(python, asked_once(settings.environment, python))
+            spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", script.fill)
+            sandbox = await provider.open(replace(spec, tools=tools, model_socket=external.socket))
+        except AgentFixError as error:
+            return SelftestResult(stopped_at="was installed", reason=shortened(error.message))
+        try:
+            return await run_selftest(recipe, sandbox, external.socket, script)
+        finally:
+            await sandbox.destroy()

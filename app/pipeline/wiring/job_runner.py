@@ -1,10 +1,13 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from app.agent.author import Author, decide_objection
 from app.agent.base import Runner, Submission
 from app.agent.native import RunnerContext
 from app.agent.prompts import render_base_suite
@@ -12,39 +15,100 @@ from app.agent.registry import find_runner
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
 from app.core.job import Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
-from app.core.model_names import WorkKind
 from app.core.money import Totals
 from app.core.patch import Patch
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.text import one_line
-from app.core.verification import BaselineResult, VerifiedPatch
+from app.core.verification import BaselineResult, Settlement, Specification, SpecificationResult, VerifiedPatch
 from app.jobs.store import JobBlobs
-from app.llm.job_models import JobModels
+from app.llm.budgeted_model import JobModels
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons.experience import JobExperience, commands_in
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
-from app.pipeline.questions import refuse_questions
+from app.pipeline.planner import refuse_questions
 from app.pipeline.wiring.external_agent import external_agent
-from app.pipeline.wiring.images import ImageDescriber
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
-from app.pipeline.wiring.prompts import PromptBuilder
+from app.pipeline.wiring.prompts import ImageDescriber, PromptBuilder, TaskKindSetup
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
-from app.pipeline.wiring.specification import SpecificationAuthor, issue_text
-from app.pipeline.wiring.task_kind import TaskKindSetup
-from app.repo.git_patch import unified_diff
-from app.repo.git_store import GitError
+from app.repo.git_store import GitError, unified_diff
 from app.repo.index.commit_history import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.diff_size import changed_lines
+from app.verify.proof import NO_RUNNER, Prover
+from app.verify.test_conventions import test_layout
 from app.verify.trials import TrialLimits
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
+
+if TYPE_CHECKING:
+    from app.core.model_names import WorkKind
+
+MONEY_SHARE = 4
+"""The author may use at most a quarter of the job's money."""
+MIN_BUDGET = 200_000
+"""Micro-dollars that a job needs to have an author."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecificationAuthor:
+    """For one job."""
+
+    inputs: JobInputs
+    progress: Progress
+    job_models: JobModels
+    workspaces: Workspaces
+    prompts: PromptBuilder
+    prover: Prover
+    find_suite: Callable[[], Awaitable[object]]
+    """Returns once the suite is known that goes with the set-up."""
+
+    async def write(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+        """The frozen tests, or why there are none."""
+        if reason := self._not_wanted():
+            return Specification(absent=reason)
+        await self.find_suite()
+        suite = await self.prover.specifiable()
+        if suite is None:
+            return Specification(absent=NO_RUNNER)
+        author = Author(
+            budgeted_model=self.job_models.of("test"),
+            progress=self.progress,
+            open_sandbox=partial(self.workspaces.borrowed, "author"),
+            freeze=self.prover.specify,
+            share=self.inputs.job.budget.usd // MONEY_SHARE,
+        )
+        return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
+
+    async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
+        return await decide_objection(
+            partial(self.job_models.of("test").ask, key), issue_text(self.inputs), found, objection
+        )
+
+    def _not_wanted(self) -> str:
+        job = self.inputs.job
+        if not self.inputs.config.specification:
+            return "the repository's configuration turns them off."
+        if job.kind == "tests":
+            return "tests are the work itself."
+        if job.kind == "ci":
+            return "the failing checks say what has to pass."
+        info = self.job_models.of("test").info
+        if job.budget.usd < MIN_BUDGET and info.priced and info.output_price:
+            return "the budget is too small for a separate author."
+        return ""
+
+
+def issue_text(inputs: JobInputs) -> str:
+    """The issue's text, and the request."""
+    task = inputs.job.task
+    return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
+
 
 TRIAL_SECONDS = 60.0
 """Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""

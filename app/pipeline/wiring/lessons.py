@@ -15,13 +15,12 @@ from app.jobs.store import JobStore
 from app.llm.embedding import Embedding
 from app.llm.ledger import Ledger
 from app.llm.sql_ledger import SqlLedger
-from app.pipeline.lessons import lesson_text
 from app.pipeline.lessons.chroma_ranking import ChromaRanking, check_installed
 from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
 from app.pipeline.lessons.experience import JobExperience
 from app.pipeline.lessons.full_text_ranking import FullTextRanking
 from app.pipeline.lessons.learning import lessons_of
-from app.pipeline.lessons.recall import recall
+from app.pipeline.lessons.recall import learned_lessons_note, lessons_for_model, recall, used_lessons_note
 
 
 class JobLessons:
@@ -57,7 +56,7 @@ class JobLessons:
         drafts = await asyncio.to_thread(lessons_of, experience)
         harmless = [draft for draft in drafts if not self._redactor.found(draft.text)]
         learned = await asyncio.to_thread(self._lessons.learn, harmless) if harmless else ()
-        note = lesson_text.learned_lessons_note(learned, self._forget)
+        note = learned_lessons_note(learned, self._forget)
         if note:
             progress.report("note", note)
         return note
@@ -65,12 +64,12 @@ class JobLessons:
     @property
     def used(self) -> tuple[str, ...]:
         """For people; empty if there were none."""
-        return tuple(filter(None, (lesson_text.used_lessons_note(self._lessons_shown),)))
+        return tuple(filter(None, (used_lessons_note(self._lessons_shown),)))
 
     @property
     def shown(self) -> str:
         """The text for the model."""
-        return lesson_text.lessons_for_model(self._lessons_shown)
+        return lessons_for_model(self._lessons_shown)
 
 
 def job_lessons(

@@ -6,8 +6,8 @@ from pathlib import Path
 from app.config.settings import Settings
 from app.core.job import Job, Progress
 from app.llm.base import Model
+from app.llm.budgeted_model import JobModels
 from app.llm.circuit_breaker import CircuitBreakers, process_breakers
-from app.llm.job_models import JobModels
 from app.llm.ledger import Ledger
 from app.llm.price_file import read_prices
 from app.llm.registry import make_model, record_to, takes_reasoning

@@ -1,25 +1,133 @@
 """Builds what one job's model is shown: map, rules, the planning prompt and the brief; always the same bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from app.agent.actions import specs
-from app.agent.base import Assignment
+from app.agent.base import Assignment, ModelPort
 from app.agent.prompts import render_brief, render_planning, render_start
-from app.core.job import Journal, QuestionAnswers
+from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
+from app.core.job import Job, Journal, Progress, QuestionAnswers
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
+from app.core.task import TaskSection
+from app.core.task_kind import note_of
+from app.core.text import plain
+from app.core.tree import Tree
 from app.core.verification import Specification
 from app.llm.base import Message
-from app.llm.job_models import JobModels
+from app.llm.budgeted_model import JobModels
+from app.pipeline.image_descriptions import ImageDescription, describe
 from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.planner import PlanConversation
-from app.pipeline.wiring.images import ImageDescriber
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import JobLessons
-from app.pipeline.wiring.task_kind import TaskKindSetup
+from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
+from app.verify.revert_fix import revert_fix
+from app.verify.tests_for_fix import FixUnderTest
+
+if TYPE_CHECKING:
+    from app.core.model_names import WorkKind
+
+MAX_OF_A_FIX = 12_000
+"""Bytes of the fix's diff that are shown."""
+
+
+@dataclass(frozen=True)
+class TaskKindSetup:
+    """For one job. `given` are the default branch's prompts if the base is another branch."""
+
+    job: Job
+    mirror: GitStore
+    tree: Tree
+    given: Overrides | None = None
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        """From the default branch, which is the base unless the work is on a pull request."""
+        if self.given is not None:
+            return self.given
+        return NO_OVERRIDES if self.job.task.follows_up else read_overrides(self.tree)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For everyone who reads the result."""
+        task = self.job.task
+        notes = [note_of(task) if self.job.aim == "fix" else ""]
+        if task.prompt and self.overrides.of(task.prompt) is None:
+            notes.append(
+                f"The prompt `{path_of(task.prompt)}` that was asked for is not in the commit, and was not used."
+            )
+        elif task.prompt:
+            notes.append(f"Worked on with the repository's prompt `{task.prompt}`.")
+        return (*filter(None, notes), *self.overrides.notes)
+
+    @property
+    def guarded(self) -> FixUnderTest | None:
+        """Set only if nothing but tests is to be written."""
+        fix = self.job.task.fixed_by
+        if self.job.kind != "tests":
+            return None
+        return FixUnderTest(fix, partial(revert_fix, self.mirror, self.job.task.base, fix)) if fix else FixUnderTest()
+
+    @cached_property
+    def shown(self) -> Job:
+        """The job for the model, with the fix that its tests are for."""
+        task = self.job.task
+        if self.job.kind != "tests" or not task.fixed_by:
+            return self.job
+        title = f"The fix {task.fixed_by[:10]}, which is already on the branch"
+        sections = (TaskSection(title=title, text=self._fix(task.fixed_by)), *task.sections)
+        return self.job.model_copy(update={"task": task.model_copy(update={"sections": sections})})
+
+    def _fix(self, commit: str) -> str:
+        before = self.mirror.parents(commit)
+        if not before:
+            return ""
+        beginning, length = self.mirror.beginning_of_diff(before[0], commit, MAX_OF_A_FIX)
+        shown = plain(beginning.decode("utf-8", "replace"))
+        return shown if length <= MAX_OF_A_FIX else f"{shown}\n[cut here: the diff goes on, {length:,} bytes in all]"
+
+
+class ImageDescriber:
+    """Without images, no model is called and no step is made."""
+
+    def __init__(self, job: Job, job_models: JobModels, contents: Callable[[str], bytes]) -> None:
+        self._job = job
+        self._job_models = job_models
+        self._contents = contents
+        self._description = ImageDescription()
+
+    async def describe(self, journal: Journal, progress: Progress) -> None:
+        """Call before the first prompt; repeatable after a crash."""
+        if images := self._job.task.images:
+            self._description = await describe(journal, self._vision_model, images, self._contents)
+        for note in self.notes:
+            progress.report("note", note)
+
+    @property
+    def shown(self) -> str:
+        """The text for the agent."""
+        return self._description.text
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For people: what was described, and what was not."""
+        described = len(self._job.task.images)
+        what = "1 image" if described == 1 else f"{described} images"
+        summary = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
+        return tuple(filter(None, (summary, self._description.why_not, *self._job.task.images_left_out)))
+
+    def _vision_model(self) -> ModelPort | None:
+        """The cheapest first; None if no model is known to accept images."""
+        kinds: tuple[WorkKind, ...] = ("cheap", "answer") if self._job.aim == "ask" else ("cheap", "code", "plan")
+        job_models = map(self._job_models.of, kinds)
+        return next((budgeted_model for budgeted_model in job_models if budgeted_model.info.vision), None)
+
 
 MAP_TOKENS = 220
 OUTLINE_TOKENS = 100

@@ -1,22 +1,34 @@
 """Builds sandbox providers by name, and finds what their set-ups are planned with."""
 
 import asyncio
+import logging
 import re
+import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.config.settings import Settings, python_interpreter
-from app.core.errors import AgentFixError, ExitCode
+from app.core.errors import AgentFixError, ExitCode, SandboxError
 from app.core.sandbox_names import SANDBOXES
-from app.sandbox.base import SandboxProvider
+from app.core.scratch import sweep_scratch
+from app.jobs.store import JobRow, JobStore
+from app.sandbox.base import SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.container.indexes import ask_for_containers
 from app.sandbox.container.provider import ContainerProvider
-from app.sandbox.e2b.indexes import PYTHON, ask_reachable, find_in_template
-from app.sandbox.setup.package_hosts import PackageClients, asked_once
+from app.sandbox.host_directories import remove_tree
+from app.sandbox.setup.package_hosts import (
+    PYTHON,
+    PackageClients,
+    ask_for_containers,
+    ask_reachable,
+    asked_once,
+    find_in_template,
+)
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox
 from app.sandbox.setup.toolchains import installed_pythons
 from app.sandbox.unsandboxed import UnsandboxedProvider
@@ -101,3 +113,115 @@ async def setup_tools(name: str, settings: Settings) -> SetupTools:
     found = await asyncio.to_thread(installed_pythons, settings.environment)
     pythons = {version: str(path) for version, path in found.items()}
     return SetupTools(python, asked_once(settings.environment, python), find_tool_for_sandbox, pythons)
+
+
+SECONDS = 60.0
+"""Seconds an engine has to answer."""
+PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sandbox e2b")}
+"""Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxAvailability:
+    """`detail` says what it is, or why it cannot be used here; `repair` what to do about it."""
+
+    name: str
+    usable: bool
+    detail: str
+    repair: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        return {"name": self.name, "usable": self.usable, "detail": self.detail, "repair": self.repair}
+
+
+async def sandbox_availability(settings: Settings) -> list[SandboxAvailability]:
+    """One for each kind, in the usual order."""
+    return await asyncio.gather(*(_usability(name, settings) for name in SANDBOXES))
+
+
+async def _usability(name: str, settings: Settings) -> SandboxAvailability:
+    if name in PAID:
+        return paid(name, settings.environment)
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await try_provider(make_provider(name, settings))
+    except AgentFixError as error:
+        return SandboxAvailability(name, usable=False, detail=error.message, repair=error.hint)
+    except TimeoutError:
+        return SandboxAvailability(name, usable=False, detail=f"no answer for {SECONDS:.0f} seconds")
+
+
+async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
+    """Whether a sandbox opens; if not, the first failing check has the repair."""
+    words = SANDBOXES[provider.name]
+    try:
+        sandbox = await provider.open(SandboxSpec(f"usable-{secrets.token_hex(6)}", fill=lambda _: None))
+        await sandbox.destroy()
+    except AgentFixError as error:
+        failed = next((check for check in await provider.check() if not check.ok), None)
+        if failed is None:
+            return SandboxAvailability(provider.name, usable=False, detail=error.message, repair=error.hint)
+        return SandboxAvailability(provider.name, usable=False, detail=failed.detail, repair=failed.repair)
+    return SandboxAvailability(provider.name, usable=True, detail=words)
+
+
+def paid(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
+    variable, detail = PAID[name]
+    if find_spec(name) is None:
+        return SandboxAvailability(
+            name, usable=False, detail="not installed", repair=f"pip install 'agent-fix[{name}]'"
+        )
+    if environment.get(variable):
+        return SandboxAvailability(name, usable=True, detail=detail)
+    return SandboxAvailability(name, usable=False, detail=f"{variable} is not set", repair=f"Set {variable}.")
+
+
+logger = logging.getLogger(__name__)
+
+
+def has_no_owner(row: JobRow) -> bool:
+    """True if no process works on the job, not even one of ours."""
+    return row.living_owner is None
+
+
+def sweep(state: Path, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner) -> int:
+    """Remove dead scratch directories, and the sandboxes of ended jobs that `may_remove`; returns the number of
+    sandboxes. Blocking."""
+    sweep_scratch()
+    swept = 0
+    for directory in (state / "sandboxes").glob("*"):
+        row = store.get(directory.name.partition(".")[0])
+        if directory.name.startswith(".gone-") or (row is not None and row.final and may_remove(row)):
+            try:
+                remove_tree(directory)
+            except OSError as error:  # the next sweep tries again
+                logger.warning("the sandbox %s cannot be removed: %s", directory.name, error.strerror)
+                continue
+            swept += 1
+    return swept
+
+
+def sweep_everywhere(settings: Settings, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner) -> int:
+    """On this machine, in containers and in the cloud. Blocking; not for a thread with an event loop."""
+    return sweep(settings.state, store, may_remove) + sum(
+        sweep_provider(kind, settings, store, may_remove) for kind in ("e2b", "docker", "podman")
+    )
+
+
+def sweep_provider(
+    kind: str, settings: Settings, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner
+) -> int:
+    """The same for E2B or a container engine, if this installation has used it; returns how many. Blocking."""
+    if settings.sandbox != kind and not (settings.state / "caches" / kind).exists():
+        return 0
+
+    def ended(key: str) -> bool:
+        row = store.get(key.partition(".")[0])
+        return row is not None and row.final and may_remove(row)
+
+    provider = make_e2b(settings) if kind == "e2b" else make_containers(kind, settings)
+    try:
+        return asyncio.run(provider.sweep(ended))
+    except SandboxError as error:  # the next sweep tries again
+        logger.warning("sandboxes of %s cannot be listed: %s", kind, error.message)
+        return 0

@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-from app.repo.index.bm25 import bm25, rarity
 from app.repo.index.path_kinds import is_source
-from app.repo.index.terms import identifiers, term_id, terms
+from app.repo.index.terms import bm25, identifiers, rarity, term_id, terms
 
 MAX_COMMITS = 2_500
 """As many of the newest commits as are worth giving; older ones speak of other code."""

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from app.repo.index.bm25 import Hits, bm25, rarity
 from app.repo.index.commit_history import CommitChange, rarity_of, similar_commit_scores, subject_scores, subjects
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.path_kinds import is_code, is_test, is_unlikely_place, module_names, stem
 from app.repo.index.query import IssueQuery, TermWeights, parse
-from app.repo.index.terms import identifiers, term_id, terms
+from app.repo.index.terms import Hits, bm25, identifiers, rarity, term_id, terms
 from app.repo.syntax import language_of
 
 _MAX_DEFINERS = 8

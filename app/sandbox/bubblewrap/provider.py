@@ -29,7 +29,6 @@ from app.sandbox.base import (
     Sandbox,
     SandboxSpec,
 )
-from app.sandbox.base_listing import write_base_listing
 from app.sandbox.bubblewrap.binary import choose_bwrap
 from app.sandbox.bubblewrap.cgroup import sweep
 from app.sandbox.bubblewrap.command import BubblewrapCommand
@@ -37,7 +36,7 @@ from app.sandbox.bubblewrap.profile import INSIDE_UID, ROOT_UID, SYSTEM_PATH, Ho
 from app.sandbox.bubblewrap.repair import host_conditions, start_repair
 from app.sandbox.bubblewrap.start import watch
 from app.sandbox.command import Executor, SandboxCommand
-from app.sandbox.host_directories import HostDirectory
+from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.probe import ProbeContext, checks, essential
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 from app.sandbox.setup.layers import SetupLayer, ensure_layer, machine_proxy

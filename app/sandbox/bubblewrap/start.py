@@ -11,14 +11,26 @@ last. So bwrap holds the gate's other end open, and a command that we never rele
 import asyncio
 import json
 import os
+import random
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from app.sandbox import seccomp
-from app.sandbox.affinity import limit_processors
 from app.sandbox.bubblewrap.cgroup import Cgroup
+
+
+def limit_processors(pid: int, most: int) -> None:
+    """Let a process, and all that it starts later, run on `most` processors, chosen at random.
+
+    Raises OSError if the process is gone. Hostile code can lift the limit for itself: a control group is stronger.
+    """
+    if hasattr(os, "sched_setaffinity"):  # Linux
+        there = sorted(os.sched_getaffinity(0))
+        if len(there) > most:
+            os.sched_setaffinity(pid, random.sample(there, most))
+
 
 END_SECONDS = 10.0
 

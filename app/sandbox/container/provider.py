@@ -10,21 +10,24 @@ from pathlib import Path
 
 from app.core.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxSpec
-from app.sandbox.container.certificates import CERTIFICATES
 from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine
 from app.sandbox.container.image import (
     DEFAULT,
+    KEY,
+    OPEN,
+    REOPEN,
+    SCOPE,
+    UNREADY,
     ContainerImage,
+    ContainerSpec,
+    arguments,
     ask_image,
     find_image,
     missing_image_hint,
     missing_tools,
 )
-from app.sandbox.container.image_builder import ImageBuilder, fill, forget_unused, uid_of
-from app.sandbox.container.machine import ContainerMachine
-from app.sandbox.container.profile import KEY, SCOPE, ContainerSpec
-from app.sandbox.container.sandbox import ContainerSandbox
-from app.sandbox.container.scripts import OPEN, REOPEN, UNREADY, arguments
+from app.sandbox.container.image_builder import CERTIFICATES, ImageBuilder, fill, forget_unused, uid_of
+from app.sandbox.container.sandbox import ContainerMachine, ContainerSandbox
 from app.sandbox.host_directories import KEY as KEY_FORM
 from app.sandbox.machine.packing import packing_tree
 from app.sandbox.machine.steps import notes, step

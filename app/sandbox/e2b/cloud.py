@@ -1,21 +1,137 @@
 """The account at E2B: finds machines by our tag, creates, connects and ends them; every call has a time limit."""
 
+import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from e2b import AsyncSandbox
 from e2b.connection_config import ApiParams
-from e2b.sandbox.sandbox_api import SandboxInfo, SandboxQuery, SnapshotInfo
+from e2b.exceptions import (
+    AuthenticationException,
+    NotFoundException,
+    SandboxNotRunningException,
+)
+from e2b.sandbox.sandbox_api import SandboxInfo, SandboxNetworkOpts, SandboxNetworkUpdate, SandboxQuery, SnapshotInfo
 
-from app.core.errors import SandboxError
-from app.sandbox.e2b.calls import LostMachineError, bounded
-from app.sandbox.e2b.policy import CLOSED, NetworkPolicy
+from app.core.errors import AgentFixError, LostSandboxError, SandboxError, SetupError
+from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
+from app.sandbox.machine.execution import AGAIN
 
 T = TypeVar("T")
+SECONDS = 60.0
+CANCEL_SECONDS = 5.0
+"""How long a cancelled call may take to notice it."""
+LOST = "The cloud sandbox is gone: it was killed, or its time ran out."
+
+
+class LostMachineError(LostSandboxError):
+    """The requested machine no longer exists."""
+
+
+async def bounded(call: Coroutine[Any, Any, T], action: str, *, seconds: float = SECONDS) -> T:
+    """The call's result. The SDK does not keep its own time limits on every Python, and raises bare exceptions.
+
+    Raises SandboxError, or LostMachineError if the sandbox no longer exists.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+    if not done:
+        if task.done() and not task.cancelled():
+            task.exception()  # reported as a time-out
+        raise LostSandboxError(f"E2B did not answer within {seconds:.0f} s ({action}).", hint=AGAIN)
+    error = task.exception()
+    if error is None:
+        return task.result()
+    raise translated(error, action) from error
+
+
+def translated(error: BaseException, action: str) -> BaseException:
+    """As our own error; our errors and cancellations stay as they are."""
+    match error:
+        case AgentFixError():
+            return error
+        case SandboxNotRunningException() | NotFoundException():
+            return LostMachineError(f"{LOST} ({action})", hint=AGAIN)
+        case AuthenticationException():
+            return SandboxError(f"E2B rejected the key ({action}).", hint="Set E2B_API_KEY to a valid key.")
+        case Exception():
+            return SandboxError(f"E2B failed ({action}): {str(error)[:300] or type(error).__name__}", hint=AGAIN)
+        case _:
+            return error
+
+
+# Builds a cloud sandbox's network policy, and compares it with what the cloud reports.
+# Nothing is reachable except a set-up's hosts while it runs. E2B's own defaults are open and an update clears what it
+# leaves out, so each policy names everything.
+
+EVERYTHING = "0.0.0.0/0"
+_DEFAULT_DNS = ["8.8.8.8"]
+"""The name server while hosts are allowed; E2B may or may not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """Only `hosts` are reachable; nobody from outside reaches the sandbox without its token."""
+
+    hosts: tuple[str, ...] = ()
+
+    def at_creation(self) -> SandboxNetworkOpts:
+        return {"allow_out": list(self.hosts), "deny_out": [EVERYTHING], "allow_public_traffic": False}
+
+    def as_update(self) -> SandboxNetworkUpdate:
+        return {"allow_out": list(self.hosts), "deny_out": [EVERYTHING], "rules": {}}
+
+    def difference(self, internet: bool | None, network: Mapping[str, object]) -> str:
+        """How the cloud's report differs from the policy; empty if it does not."""
+        reported = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
+        reported.setdefault("allow_out", [])
+        wanted: dict[str, object] = {
+            "allow_out": list(self.hosts),
+            "deny_out": [EVERYTHING],
+            "allow_public_traffic": False,
+        }
+        if reported.get("dns_servers") == _DEFAULT_DNS:
+            del reported["dns_servers"]
+        if internet and not self.hosts:
+            return "the internet is allowed"
+        names = sorted(wanted.keys() | reported.keys())
+        return "; ".join(
+            f"{name} is {reported.get(name)!r}, not {wanted.get(name)!r}"
+            for name in names
+            if _canonical(reported.get(name)) != _canonical(wanted.get(name))
+        )
+
+
+CLOSED = NetworkPolicy()
+
+
+def during_setup(entries: Iterable[str]) -> NetworkPolicy:
+    """The policy for these hosts, from SetupPlan.hosts. Raises SetupError for one that only this machine reaches."""
+    hosts = []
+    for entry in entries:
+        host = parse_rule(entry).host
+        if address_of(host) is not None or is_internal_name(host):
+            raise SetupError(
+                f"The set-up needs {entry}, which is on this machine or its network; a cloud sandbox cannot reach it.",
+                hint="Configure a public package index, or use --sandbox bubblewrap.",
+            )
+        hosts.append(host)
+    return NetworkPolicy(tuple(dict.fromkeys(hosts)))
+
+
+def _canonical(value: object) -> object:
+    return sorted(map(str, value)) if isinstance(value, list) else value
+
+
 logger = logging.getLogger(__name__)
 TAG = "agent-fix"
 KEY = "agent-fix-key"

@@ -1,28 +1,189 @@
 """Opens sandboxes at E2B: finds them by tag, or creates, fills and prepares them."""
 
+import asyncio
+import base64
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from e2b import AsyncSandbox
 
 from app.core.errors import SandboxError
-from app.sandbox.base import FORWARDER, DoctorCheck, OnOutput, Sandbox, SandboxLimits, SandboxSpec
+from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
-from app.sandbox.e2b.calls import LostMachineError
-from app.sandbox.e2b.cloud import KEY, RENEWAL, E2BAccount, E2BCloud
-from app.sandbox.e2b.creation import MachineCreation
-from app.sandbox.e2b.policy import CLOSED
-from app.sandbox.e2b.program import E2BMachine
-from app.sandbox.e2b.sandbox import E2BSandbox
-from app.sandbox.e2b.scripts import PREPARE_MACHINE, REOPEN, UNREADY, arguments
+from app.sandbox.command import SandboxCommand
+from app.sandbox.e2b.cloud import CLOSED, KEY, RENEWAL, E2BAccount, E2BCloud, LostMachineError, during_setup
+from app.sandbox.e2b.sandbox import E2BMachine, E2BSandbox
 from app.sandbox.e2b.snapshots import SetupSnapshots
 from app.sandbox.host_directories import KEY as KEY_FORM
-from app.sandbox.machine.execution import PLACE
-from app.sandbox.machine.steps import notes, step
-from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
+from app.sandbox.machine.execution import PLACE, PROGRAM, SUPERVISOR
+from app.sandbox.machine.packing import PackedTree, packing_tree
+from app.sandbox.machine.steps import (
+    AGAIN,
+    ARCHIVE,
+    CLEAR,
+    COLLECT,
+    FINISH,
+    LEFT_OUT,
+    NOTHING_ELSE,
+    NUMBER,
+    OPEN,
+    OPEN_ENV,
+    PREPARE,
+    SEAL,
+    UNPACK,
+    note_left_out,
+    notes,
+    step,
+)
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out
+
+# Creates a machine at E2B: starts from a stored one, prepares and fills it, and only then marks it ready.
+# base ─► another agent's programs (TOOLS), kept ─► the project's set-up (ENV), kept ─► the tree ─► ready
+
+PREPARE_MACHINE = f"""
+supervisor=$1 files=$2
+shift 2
+directories=("$@")
+mkdir -p {PLACE}
+printf %s "$supervisor" | base64 -d > {PROGRAM}
+set -- {NUMBER}
+{PREPARE}
+find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> /dev/null || true
+"""
+"""What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
+
+FILL = f"""{PREPARE_MACHINE}
+set -- "$files"
+{UNPACK}
+"""
+"""Prepared, and filled with what was sent before."""
+
+READY = f"""{FILL}
+set -- "${{directories[@]}}"
+{FINISH}
+{LEFT_OUT}
+"""
+"""Filled and ready; prints what failed in the set-up."""
+
+REOPEN = f"""
+({AGAIN}) || {{ echo unready; exit 0; }}
+{LEFT_OUT}
+"""
+"""Prints that it never became ready, or what failed in the set-up."""
+
+UNREADY = "unready"
+
+OPEN_TOOLS = f'{PREPARE_MACHINE}\nset -- "${{directories[0]}}"\n{OPEN}'
+KEEP_TOOLS = f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}"
+KEEP_ENV = f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}"
+"""Nothing that the set-up's code may write stays in the stored machine."""
+
+
+def arguments(files: int, *directories: str) -> list[str]:
+    """Arguments of PREPARE_MACHINE and everything that starts with it: the number of files, and the directories."""
+    return [base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCreation:
+    """Creates one machine for `spec`."""
+
+    cloud: E2BCloud
+    kept: SetupSnapshots
+    spec: SandboxSpec
+    on_output: OnOutput | None = None
+
+    async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
+        """A ready machine, with what failed in its set-up; it is killed after an error."""
+        setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
+        machine, done = await self._start_machine(setups)
+        async with self.cloud.discarding(machine.sandbox_id):
+            for number, setup in enumerate(setups[done:], done + 1):
+                prepare = self._install if setup is self.spec.tools else self._set_up
+                if not await prepare(machine, setup):
+                    await self.kept.keep(machine, setups[:number])
+            directories = self.spec.setup.directories if self.spec.setup else ()
+            async with packing_tree(self.spec.begin_work) as tree:
+                return machine, notes(await self._fill(machine, READY, tree, *directories))
+
+    async def _start_machine(self, setups: Sequence[SetupPlan]) -> tuple[AsyncSandbox, int]:
+        """A machine, and how many of the set-ups it already contains."""
+        gone = []
+        for done in range(len(setups), 0, -1):
+            snapshot = await self.kept.find(setups[:done])
+            if not snapshot:
+                continue
+            try:
+                machine = await self.cloud.create(self.spec.key, snapshot)
+            except SandboxError as error:
+                logger.info("the stored set-up cannot be used: %s", error.message)
+                gone.append(setups[:done])
+            else:
+                return machine, done
+        machine = await self.cloud.create(self.spec.key)
+        for unusable in gone:
+            self.kept.forget(unusable)
+        return machine, 0
+
+    async def _fill(self, machine: AsyncSandbox, script: str, tree: PackedTree, *directories: str) -> str:
+        await asyncio.to_thread(tree.archive.seek, 0)
+        await self.cloud.upload(machine, ARCHIVE, tree.archive)
+        return await step(self._as_machine(machine), script, *arguments(tree.files, *directories))
+
+    async def _install(self, machine: AsyncSandbox, tools: SetupPlan) -> bool:
+        """Install another agent's programs before the project; returns whether something failed."""
+        inside = self._as_machine(machine)
+        await step(inside, OPEN_TOOLS, *arguments(0, TOOLS))
+        failed = await self._carry_out(machine, tools)
+        await step(inside, KEEP_TOOLS, TOOLS)
+        return bool(failed)
+
+    async def _set_up(self, machine: AsyncSandbox, setup: SetupPlan) -> bool:
+        """Run the set-up over a tree that is deleted afterwards; returns whether something failed."""
+        inside = self._as_machine(machine)
+        async with packing_tree(self.spec.fill) as tree:
+            await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
+        failed = await self._carry_out(machine, setup)
+        await step(inside, KEEP_ENV, *setup.directories)
+        await note_left_out(inside, failed)
+        return bool(failed)
+
+    async def _carry_out(self, machine: AsyncSandbox, setup: SetupPlan) -> tuple[str, ...]:
+        """What failed while another part succeeded."""
+        sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup, network=True)
+        async with self._open(machine, setup):
+            return await carry_out(
+                setup,
+                lambda command: sandbox.execute_online(
+                    SandboxCommand(
+                        ["/bin/bash", "-e", "-o", "pipefail", "-c", command],
+                        timeout=COMMAND_SECONDS,
+                        on_output=self.on_output,
+                    )
+                ),
+            )
+
+    @asynccontextmanager
+    async def _open(self, machine: AsyncSandbox, setup: SetupPlan) -> AsyncIterator[None]:
+        """The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
+        policy = during_setup(setup.hosts)
+        if policy != CLOSED:
+            await self.cloud.apply(machine, policy)
+        yield
+        if policy != CLOSED:
+            await self.cloud.apply(machine, CLOSED)
+
+    def _as_machine(self, machine: AsyncSandbox) -> E2BMachine:
+        return E2BMachine(self.cloud, machine)
+
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
 DOCTOR = "doctor"
@@ -121,7 +282,6 @@ async def _account(sandbox: E2BSandbox) -> DoctorCheck:
 
 Found = tuple[AsyncSandbox, tuple[str, ...]]
 """A machine, and what failed in its set-up."""
-logger = logging.getLogger(__name__)
 
 
 class E2BProvider:

@@ -8,12 +8,35 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import yaml
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.text import one_line
 from app.jobs.queue import JobClaim
+
+
+def read_template(path: Path) -> dict[str, Any]:
+    """The template as plain values. Raises AgentFixError if it is not one mapping."""
+    try:
+        value = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise invalid(path, str(error).replace("\n", " ")) from error
+    if not isinstance(value, dict):
+        raise invalid(path, "it is not a mapping.")
+    return value
+
+
+def invalid(path: Path, problem: str) -> AgentFixError:
+    return AgentFixError(
+        f"The template {path} cannot be used: {problem}",
+        code=ExitCode.CONFIG,
+        hint="AGENT_FIX_JOBS_TEMPLATE names it; deploy/ has an example for each kind of cluster.",
+    )
+
 
 CRASHED = -9
 """The exit code of a process of which nothing else is known."""

@@ -11,8 +11,15 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from app.jobs.queue import JobClaim
-from app.server.launch.cluster import ClusterJob, LaunchError, claim_of, job_arguments, labels_of
-from app.server.launch.template import invalid, read_template
+from app.server.launch.cluster import (
+    ClusterJob,
+    LaunchError,
+    claim_of,
+    invalid,
+    job_arguments,
+    labels_of,
+    read_template,
+)
 
 CONTAINER = "job"
 """The container of the task definition in which `agent-fix` works."""

@@ -13,8 +13,15 @@ from urllib3.exceptions import HTTPError
 
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.queue import JobClaim
-from app.server.launch.cluster import ClusterJob, LaunchError, claim_of, job_arguments, labels_of
-from app.server.launch.template import invalid, read_template
+from app.server.launch.cluster import (
+    ClusterJob,
+    LaunchError,
+    claim_of,
+    invalid,
+    job_arguments,
+    labels_of,
+    read_template,
+)
 
 CONTAINER = "job"
 """The container of the manifest in which `agent-fix` works; others are the operator's own."""

@@ -16,14 +16,13 @@ from app.core.verification import Verification
 from app.jobs.context import JobContext
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.plan_versions import AGENT, PlanVersions
-from app.jobs.progress import StoredProgress
 from app.jobs.queue import JobClaim, paid_by
-from app.jobs.store import JobStore
+from app.jobs.store import JobStore, StoredProgress
 from app.llm.circuit_breaker import process_breakers
 from app.llm.shared_breaker import SharedBreakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
-from app.pipeline.questions import questions_wait
+from app.pipeline.planner import questions_wait
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
 from app.pipeline.wiring.models import make_meters

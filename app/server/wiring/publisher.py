@@ -9,18 +9,18 @@ from functools import partial
 
 from app.agent.external.recipe import recipes
 from app.config.settings import Settings
-from app.core.issue_ref import IssueRef
 from app.core.job import Budget
 from app.core.redaction import Redactor
+from app.core.task import IssueRef
 from app.github.app_registration import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.commit_transfer import WantedCommit
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
-from app.jobs.poll_cursors import PollCursors
 from app.jobs.process_owner import this_process
 from app.jobs.store import JobBlobs
+from app.jobs.triggers import PollCursors
 from app.llm.sql_ledger import SqlLedger
 from app.publish.drafts import EarlyDrafts
 from app.publish.job_finalizer import JobFinalizer

@@ -4,10 +4,9 @@ import re
 from typing import Literal
 
 from app.config.repository import GateConfig
-from app.core.evidence import Execution
 from app.core.patch import Patch
 from app.core.text import plain
-from app.core.verification import GateResult
+from app.core.verification import Execution, GateResult
 from app.verify.execution import CommandResult, run
 from app.verify.reproduction import BorrowSandbox
 

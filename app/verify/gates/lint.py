@@ -1,8 +1,7 @@
 """Runs the configured lint command on the head, and on the base if it fails there."""
 
-from app.core.evidence import Execution
 from app.core.patch import Patch
-from app.core.verification import GateResult
+from app.core.verification import Execution, GateResult
 from app.verify.execution import run
 from app.verify.reproduction import BorrowSandbox
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Protocol
 
-from app.core.evidence import Status
 from app.core.patch import FileChange
 from app.core.record import Record
+from app.core.verification import Status
 from app.verify.launcher.supervisor_client import SupervisorAnswer, SupervisorStep
 
 

@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from app.core.evidence import Status
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
 from app.verify.output_parsers import go_output, read_cargo, read_go
 from app.verify.reports import MAX_TEXT, Report
+
+if TYPE_CHECKING:
+    from app.core.verification import Status
 
 COVERAGE = "cover.out"
 ALL_OUTPUT = 48 * 1024**2

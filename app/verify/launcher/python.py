@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
-from app.core.evidence import Status
+from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
 from app.verify.launcher.python_copies import PythonCopies

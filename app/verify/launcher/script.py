@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from app.core.evidence import Status
 from app.core.text import plain
+from app.core.verification import Status
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
 from app.verify.launcher.script_copies import ScriptCopies

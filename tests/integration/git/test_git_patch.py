@@ -7,8 +7,7 @@ import pytest
 
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
-from app.repo.git_patch import unified_diff
-from app.repo.git_store import GitError, GitStore
+from app.repo.git_store import GitError, GitStore, unified_diff
 from tests.support.repositories import git, make_repository
 
 FILES: dict[str, str | bytes] = {

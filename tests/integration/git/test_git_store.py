@@ -12,7 +12,7 @@ import pytest
 from app.core.errors import ExitCode, OutputError, RepositoryError
 from app.core.patch import FileChange, Mode, Patch
 from app.core.task import Person
-from app.repo.git_environment import ATTRIBUTES
+from app.repo.git_command import ATTRIBUTES
 from app.repo.git_store import GitError, GitStore, UnsafePathError
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 from tests.support.small_disk import tiny_disk

@@ -13,8 +13,7 @@ from starlette.routing import Route
 
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
-from app.repo.git_command import Git, GitError
-from app.repo.git_environment import identity_variables
+from app.repo.git_command import Git, GitError, identity_variables
 from app.repo.git_store import GitStore
 from app.repo.index.commit_history import CommitChange, read_log
 from app.repo.remote import HISTORY_SPAN, Remote, RemoteError, fetch, fetch_history, push

@@ -10,7 +10,7 @@ import pytest
 
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.repo.git_environment import secret_variables
+from app.repo.git_command import secret_variables
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.publishing import BRANCH, commit
 from tests.support.repositories import git

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import AgentFixError
-from app.core.issue_ref import IssueRef
+from app.core.task import IssueRef
 from app.github.base import ReactionTarget
 from app.jobs.tables import jobs
 from app.publish.effects import AddReaction, UpdateStatusComment

@@ -18,7 +18,7 @@ from app.core.errors import ExitCode
 from app.llm.base import Usage
 from app.llm.ledger import MemoryLedger
 from app.llm.raw_call import WireProtocol
-from app.pipeline.wiring.agent_selftest import selftest_runner
+from app.pipeline.wiring.external_agent import selftest_runner
 from tests.support.cli_job import PROGRAM as COMMAND
 from tests.support.cli_job import TIMEOUT
 from tests.support.shell_agent import PROGRAM, VERSION, remembering, settle

@@ -11,7 +11,7 @@ from app.cli.doctor import WIDTH, report
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, SandboxError
 from app.core.sandbox_names import DEFAULT, SANDBOXES, described
-from app.pipeline.wiring.sandbox_availability import PAID, SandboxAvailability, paid, sandbox_availability, try_provider
+from app.pipeline.wiring.sandboxes import PAID, SandboxAvailability, paid, sandbox_availability, try_provider
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
 from app.sandbox.path_mapping import marked_in
 from app.sandbox.unsandboxed import UnsandboxedProvider

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.core.evidence import TestSelection
 from app.core.patch import FileChange, Patch
+from app.core.verification import TestSelection
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.replay import Replayed, replay_tests
 from tests.support.sandbox_projects import patch_of

@@ -12,9 +12,8 @@ import httpx
 import pytest
 
 from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import Exchange
+from app.agent.external.gateway.exchange import Exchange, RequestRefused
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits, RequestSlots
-from app.agent.external.gateway.protocols import RequestRefused
 from app.agent.external.gateway.server import serving
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm_raw_call import LiteLLMRawCall, arguments_of

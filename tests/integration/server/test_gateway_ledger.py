@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.agent.external.gateway.call_budget import CallBudget
+from app.agent.external.gateway.exchange import RequestRefused
 from app.agent.external.gateway.gateway import CHARGED, Gateway
-from app.agent.external.gateway.protocols import RequestRefused
 from app.llm.base import ModelInfo, Usage
 from app.llm.errors import ModelError, ModelErrorKind
 from app.llm.ledger import Ledger, MemoryLedger

@@ -1,6 +1,6 @@
 """How long the last step waits for GitHub: its own patience, or until the moment that GitHub named."""
 
-from app.action.drain import AFTER_A_RESET, DrainLimits
+from app.action.context import AFTER_A_RESET, DrainLimits
 
 
 class Clock:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.core.evidence import Control, ControlName, Outcome, TestSelection
 from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
-from app.core.verification import SourceText
+from app.core.verification import Control, ControlName, Outcome, SourceText, TestSelection
 from app.sandbox.base import Sandbox
 from app.verify.controls import Examination, Examined, Sides
 from app.verify.frameworks import SuiteCommand

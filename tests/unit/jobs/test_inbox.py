@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import AgentFixError
-from app.jobs.batch_writer import MAX_TOGETHER, BatchWriter
 from app.jobs.database import open_database
 from app.jobs.inbox import (
     KEEP_BODIES,
@@ -22,6 +21,8 @@ from app.jobs.inbox import (
     LEASE,
     MAX_ATTEMPTS,
     MAX_DEATHS,
+    MAX_TOGETHER,
+    BatchWriter,
     Delivery,
     Inbox,
     InboxError,

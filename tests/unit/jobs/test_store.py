@@ -13,9 +13,8 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
 from app.jobs.process_owner import is_alive, is_gone, this_process
-from app.jobs.progress import StoredProgress
 from app.jobs.queries import JobOverview
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import JobBlobs, JobStore, StoredProgress
 from app.jobs.tables import sqlite_engine
 from tests.support.recorded_progress import ListProgress
 

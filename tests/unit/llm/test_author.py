@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from app.agent.author import MAX_TURNS, Author, decide_objection
-from app.core.evidence import Outcome
-from app.core.verification import SourceText, Specification, SpecificationResult, SpecifiedTest
+from app.core.verification import Outcome, SourceText, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.sandbox.base import Sandbox

@@ -13,8 +13,8 @@ from app.core.job import Budget, Job
 from app.core.model_names import ModelNames, WorkKind
 from app.core.task import Issue
 from app.llm.base import Message, ModelInfo, ModelRequest
+from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.llm.job_models import JobModels
 from app.llm.ledger import MemoryLedger
 from app.llm.price_file import parse_prices, read_prices
 from app.pipeline.wiring.models import make_meters

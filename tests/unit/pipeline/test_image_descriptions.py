@@ -13,16 +13,15 @@ from app.core.images import ImageCollection
 from app.core.job import Job
 from app.core.model_names import ModelNames, WorkKind
 from app.llm.base import ImageContent, Message, ModelAnswer, ModelInfo, ModelRequest
-from app.llm.budgeted_model import BudgetedModel
+from app.llm.budgeted_model import BudgetedModel, JobModels
 from app.llm.errors import ModelError
-from app.llm.job_models import JobModels
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel
 from app.llm.price_list import price_list
 from app.llm.prices import Price, model_info
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
 from app.pipeline.image_descriptions import MAX_TOKENS, NO_VISION_MODEL
-from app.pipeline.wiring.images import ImageDescriber
+from app.pipeline.wiring.prompts import ImageDescriber
 from app.triggers.base_commit_fetcher import with_images
 from tests.support.image_bytes import gif, png
 from tests.support.memory_journal import Died, MemoryJournal

@@ -4,8 +4,8 @@ import pytest
 
 from app.agent.base import Submission
 from app.core.errors import ExitCode
-from app.core.evidence import Control
 from app.core.verification import (
+    Control,
     Facts,
     Reproduction,
 )

@@ -5,7 +5,7 @@ import pytest
 from app.core.errors import ExitCode
 from app.core.job import WaitingForUser
 from app.pipeline.pipeline import solve
-from app.pipeline.questions import refuse_questions
+from app.pipeline.planner import refuse_questions
 from tests.support.memory_journal import CrashMoment, Died, MemoryJournal
 from tests.support.scripted_job import PLAN, asks, job, says, willing, work
 

@@ -1,7 +1,8 @@
 """What a reader of a pull request is told of the independent tests: who wrote them, what was run, what was argued."""
 
-from app.core.evidence import Control, Execution
 from app.core.verification import (
+    Control,
+    Execution,
     Settlement,
     SourceText,
     Specification,

@@ -12,10 +12,18 @@ import pytest
 
 from app.cli.result_screen import finding_lines, green_line, red_line
 from app.core.errors import ExitCode
-from app.core.evidence import Control, Execution, Outcome
 from app.core.job import JobState
 from app.core.lessons import Lesson
-from app.core.verification import SourceText, SpecificationResult, SpecifiedTest, Verdict, Verification
+from app.core.verification import (
+    Control,
+    Execution,
+    Outcome,
+    SourceText,
+    SpecificationResult,
+    SpecifiedTest,
+    Verdict,
+    Verification,
+)
 from app.jobs.context import ThreadRef
 from app.publish import replies
 from app.publish.pull_request_text import commit_message, follow_up_body, pull_request_body, pull_request_title

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, OutputError
-from app.core.issue_ref import IssueRef
-from app.core.task import Person
+from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.jobs.outbox_tables import effects, receipts

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.config.repository import RepoConfig
-from app.core.evidence import Execution
 from app.core.money import ModelUse, Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.task import Issue, Person, Task, TaskKind
-from app.core.verification import ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
+from app.core.verification import Execution, ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
 from app.publish.effects import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
 from app.publish.pull_request_content import PullRequestContent, pull_request_content

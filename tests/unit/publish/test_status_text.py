@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.agent.outcomes import LimitReachedOutcome
-from app.agent.stop_rules import check_budget
+from app.agent.stop_rules import LimitReachedOutcome, check_budget
 from app.core.job import FINAL, Budget, Job, JobState
 from app.core.model_names import ModelNames
 from app.core.money import Totals

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.sandbox.egress.allow_list import AllowList, address_of, is_public, parse_rule
-from app.sandbox.egress.proxy import EgressProxy, record_length, server_name
-from app.sandbox.egress.relay import RelayLimits
+from app.sandbox.egress.proxy import EgressProxy, RelayLimits, record_length, server_name
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

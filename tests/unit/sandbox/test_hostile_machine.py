@@ -15,10 +15,10 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import SandboxLimits
-from app.sandbox.line_buffer import EndlessLineError, LineBuffer
 from app.sandbox.machine.execution import MAX_LINE_LENGTH, ExecutionOrder, MachineExecution
 from app.sandbox.machine.steps import LEFT_OUT, notes, step
 from app.sandbox.machine.supervisor import ProcessGroup
+from app.sandbox.output_capture import EndlessLineError, LineBuffer
 
 END: dict[str, Any] = {"code": 0, "seconds": 0.5, "timed_out": False, "flooded": False, "dropped": 0}
 

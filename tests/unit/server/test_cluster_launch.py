@@ -11,8 +11,7 @@ from app.config.settings import Settings, SettingsError, settings_from
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.queue import JobClaim
 from app.server.launch.child_process import ChildProcesses
-from app.server.launch.cluster import CRASHED, Cluster, ClusterJob, ClusterLauncher, LaunchError
-from app.server.launch.template import read_template
+from app.server.launch.cluster import CRASHED, Cluster, ClusterJob, ClusterLauncher, LaunchError, read_template
 from app.server.wiring.context import ServerContext
 from app.server.wiring.launchers import make_launcher
 from app.server.worker import Intervals, Worker

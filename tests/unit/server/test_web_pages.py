@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.core.evidence import Execution
 from app.core.job import Job
 from app.core.result import JobResult
 from app.core.task import Issue
-from app.core.verification import Reproduction
+from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.triggers import TriggerRow
 from app.llm.sql_ledger import calls

@@ -9,10 +9,9 @@ from sqlalchemy.engine import Engine
 
 from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
 from app.jobs.job_queries import JobQueries
-from app.jobs.poll_cursors import PollCursors
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.store import JobStore
-from app.jobs.triggers import TriggerLog, TriggerRow
+from app.jobs.triggers import PollCursors, TriggerLog, TriggerRow
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox, StaleEpoch, name_without_job
 from tests.support import server_jobs as made

@@ -8,8 +8,7 @@ from datetime import date
 import pytest
 
 from app.core.errors import SetupError
-from app.core.evidence import Execution
-from app.core.verification import SuiteResult, TestCount
+from app.core.verification import Execution, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python

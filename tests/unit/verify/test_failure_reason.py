@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.core.evidence import Execution
-from app.core.verification import FailureReason
+from app.core.verification import Execution, FailureReason
 from app.verify.execution import excerpt, failing_pipe
 from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import FailedRun, failure_reason, rightly_failing

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from app.core.evidence import Execution
-from app.core.verification import GateResult, Reproduction, SuiteComparison, SuiteResult, TestCount, Verification
+from app.core.verification import (
+    Execution,
+    GateResult,
+    Reproduction,
+    SuiteComparison,
+    SuiteResult,
+    TestCount,
+    Verification,
+)
 from app.verify import gates
 from app.verify.advice import ADVICE
 from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback

@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.core.evidence import Outcome
-from app.core.verification import SourceText, Specification
+from app.core.verification import Outcome, SourceText, Specification
 from app.verify.frameworks import SuiteCommand
 from app.verify.repeated_runs import Runs
 from app.verify.specification import Freezer, digest, home_of, is_named, sentence

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.evidence import Control, ControlName, Execution, Outcome
 from app.core.verification import (
     Cap,
     CapRule,
+    Control,
+    ControlName,
+    Execution,
     Facts,
     FailureReason,
     GateResult,
+    Outcome,
     Reproduction,
     Settlement,
     SpecificationResult,

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from app.agent.external.gateway.protocols import RequestRefused, limit_of
+from app.agent.external.gateway.exchange import RequestRefused, limit_of
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.money import MicroUSD
 from app.llm.background import or_undone

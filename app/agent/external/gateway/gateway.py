@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from app.agent.external.gateway.call_budget import CallBudget, CallRequest, Reservation
-from app.agent.external.gateway.exchange import Exchange, ExchangeRecorder
-from app.agent.external.gateway.protocols import DONE, RequestRefused, frame, refusal_event, wants_usage
+from app.agent.external.gateway.exchange import (
+    DONE,
+    Exchange,
+    ExchangeRecorder,
+    RequestRefused,
+    frame,
+    refusal_event,
+    wants_usage,
+)
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.errors import AgentFixError
 from app.llm.errors import BudgetError, ModelError

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.agent.external.gateway.exchange import PATHS, RequestRefused, refusal_body
 from app.agent.external.gateway.gateway import Gateway
-from app.agent.external.gateway.protocols import PATHS, RequestRefused, refusal_body
 from app.llm.raw_call import WireProtocol
 from app.llm.tokens import count_text
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
-from app.agent.external.agent_run import AgentRun
 from app.agent.external.model_socket import ModelSocket
 from app.agent.external.recipe import AgentRecipe
-from app.agent.external.runner import ExternalRunner
+from app.agent.external.runner import AgentRun, ExternalRunner
 from app.agent.external.selftest.model_answers import ScriptedAnswer, document, events
 from app.agent.external.start import SUBMISSION
 from app.agent.native import RunnerContext

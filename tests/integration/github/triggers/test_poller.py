@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.poll_cursors import OWN_DELIVERIES
+from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.poller import pause_between
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.faults import Fault

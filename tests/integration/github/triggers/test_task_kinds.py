@@ -11,7 +11,7 @@ from app.core.job import Job
 from app.core.task import AllowedPath
 from app.core.task_kind import ASKABLE
 from app.pipeline.lessons.failed_attempts import TITLE
-from app.pipeline.wiring.task_kind import MAX_OF_A_FIX, TaskKindSetup
+from app.pipeline.wiring.prompts import MAX_OF_A_FIX, TaskKindSetup
 from app.publish.status_updater import labels
 from tests.integration.github.triggers.test_base_commits import mirror
 from tests.support.event_harness import EventHarness, event_harness, mirrors

@@ -10,7 +10,7 @@ from app.core.job import Budget, Job
 from app.core.task import Issue, Task
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
-from app.pipeline.wiring.cleanup import sweep_everywhere
+from app.pipeline.wiring.sandboxes import sweep_everywhere
 
 ENGINE = """#!/bin/sh
 echo "$@" >> {log}

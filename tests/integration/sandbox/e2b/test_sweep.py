@@ -9,8 +9,7 @@ from app.core.job import Budget, Job
 from app.core.task import Issue, Task
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
-from app.pipeline.wiring.cleanup import sweep_everywhere
-from app.pipeline.wiring.sandboxes import make_e2b
+from app.pipeline.wiring.sandboxes import make_e2b, sweep_everywhere
 from app.sandbox.base import SandboxSpec
 from tests.support.e2b.server import LocalE2B
 from tests.support.sandboxes import filler

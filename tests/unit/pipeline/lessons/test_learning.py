@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from app.agent.base import Submission
-from app.core.evidence import Execution
 from app.core.job import Budget, Job
 from app.core.lessons import MAX_PER_JOB, LessonDraft
 from app.core.patch import FileChange, Patch
 from app.core.task import Issue, Task, TaskOrigin
 from app.core.verification import (
     BaselineResult,
+    Execution,
     FailureReason,
     Reproduction,
     SuiteComparison,

@@ -12,10 +12,18 @@ from app.core.task import Issue, Task, TaskOrigin
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
-from app.pipeline.lessons import lesson_text
 from app.pipeline.lessons.citations import find_citation
 from app.pipeline.lessons.full_text_ranking import FullTextRanking
-from app.pipeline.lessons.recall import MAX_LESSONS, MAX_TOKENS, choose, in_order, recall
+from app.pipeline.lessons.recall import (
+    MAX_LESSONS,
+    MAX_TOKENS,
+    choose,
+    in_order,
+    learned_lessons_note,
+    lessons_for_model,
+    recall,
+    used_lessons_note,
+)
 from tests.support.memory_tree import MemoryTree
 from tests.unit.agent.test_prompts import job as prompted
 
@@ -120,7 +128,7 @@ def test_at_most_five_lessons_within_400_tokens_are_recalled() -> None:
     assert len(choose([lesson(number) for number in range(1, 100)], TREE).lessons) == MAX_LESSONS == 5
     long = [lesson(number, text="x" * 300) for number in range(1, 20)]
     chosen = choose([*long, lesson(99, text="A short one fits still.")], TREE).lessons
-    assert len(lesson_text.lessons_for_model(chosen)) <= MAX_TOKENS * 4
+    assert len(lessons_for_model(chosen)) <= MAX_TOKENS * 4
 
 
 def test_lessons_after_the_fifth_are_not_checked() -> None:
@@ -139,7 +147,7 @@ def test_lessons_are_shown_with_their_origin() -> None:
     )
     told = lesson(8, "remembered", "Use decimals.").model_copy(update={"author": "ada"})
     suite = lesson(9, "how_to_test", "`make test` runs the suite.").model_copy(update={"author": "harness"})
-    assert lesson_text.lessons_for_model([cited, told, suite]) == (
+    assert lessons_for_model([cited, told, suite]) == (
         "- 7 (trap, app/money.py): A fact of money.\n- 8 (told by ada): Use decimals.\n"
         "- 9 (how to test): `make test` runs the suite."
     )
@@ -158,12 +166,9 @@ def test_lessons_cannot_close_their_data_mark() -> None:
 
 
 def test_notes_list_used_and_learned_lessons() -> None:
-    assert lesson_text.used_lessons_note([]) == lesson_text.learned_lessons_note([]) == ""
-    assert lesson_text.used_lessons_note([lesson(3)]) == "Used 1 lesson of earlier jobs here: (3) A fact of money."
-    assert lesson_text.used_lessons_note([lesson(3), lesson(4)]).startswith(
+    assert used_lessons_note([]) == learned_lessons_note([]) == ""
+    assert used_lessons_note([lesson(3)]) == "Used 1 lesson of earlier jobs here: (3) A fact of money."
+    assert used_lessons_note([lesson(3), lesson(4)]).startswith(
         "Used 2 lessons of earlier jobs here: (3) A fact of money. · (4)"
     )
-    assert (
-        lesson_text.learned_lessons_note([lesson(5)])
-        == "1 lesson learned: (5) A fact of money. (`/agent forget 5` deletes it.)"
-    )
+    assert learned_lessons_note([lesson(5)]) == "1 lesson learned: (5) A fact of money. (`/agent forget 5` deletes it.)"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import SetupError
-from app.sandbox.e2b.policy import CLOSED, EVERYTHING, NetworkPolicy, during_setup
+from app.sandbox.e2b.cloud import CLOSED, EVERYTHING, NetworkPolicy, during_setup
 
 HOSTS = ("index.example.com", "files.example.com")
 CREATED: dict[str, Any] = {"allow_out": [], "deny_out": [EVERYTHING], "allow_public_traffic": False}
