@@ -25,9 +25,9 @@ from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply
 
 ISSUES = (
     "pallets__flask-4045",
-    "psf__requests-1921",
+    "psf__requests-1963",
     "pylint-dev__pylint-5859",
-    "pytest-dev__pytest-7205",
+    "pytest-dev__pytest-7220",
     "sphinx-doc__sphinx-8721",
 )
 CODES = (0, 20, 21, 22, 23)

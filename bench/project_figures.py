@@ -16,6 +16,20 @@ _LENGTH = 160
 _COLUMNS = "| Project | Comparable | Candidate | Passed | Failed | Not run | Written | Seconds |"
 
 
+_REPAIRS = (
+    (
+        r"did not end in time|stopped at its limit",
+        "more time (`budget: {suite_minutes: 30}`), or a `test:` that runs a part",
+    ),
+    (r"Only its exit code is known", "a `test:` with a runner that reports each test"),
+    (r"cannot be fetched", "a mirror of the repository"),
+    (r"No test (?:command|was)", "a `test:`, and what it needs in `setup:`"),
+    (r"not installed in the sandbox|not in the sandbox|tests fail", "a `setup:` that installs what is missing"),
+    (r"set-up command", "a `setup:` that leaves out what cannot be had, or `network:` with the host it is had from"),
+)
+_OTHER_REPAIR = "the `setup:` and `test:` that its CI executes"
+
+
 def keep(results: Path) -> None:
     """Keep the newest result of each project, without paths of the machine."""
     kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
@@ -29,6 +43,11 @@ def keep(results: Path) -> None:
 def plain(reason: str) -> str:
     """One short line without directories of the machine."""
     return _PATH.sub("PATH", " ".join(reason.split()))[:_LENGTH]
+
+
+def repair(reason: str) -> str:
+    """What to write into the project's configuration, by the reason why no comparable suite was found."""
+    return next((text for pattern, text in _REPAIRS if re.search(pattern, reason)), _OTHER_REPAIR)
 
 
 def page() -> str:
@@ -62,7 +81,8 @@ def _table(title: str, text: str, names: Sequence[str], measured: Mapping[str, M
         yield f"| {' | '.join([*cells, str(round(found.get('seconds', 0)))])} |"
     yield ""
     for name in names:
-        yield from (f"- {name}: {_escaped(reason)}" for reason in measured[name]["reasons"])
+        for reason in measured[name]["reasons"]:
+            yield f"- {name}: {_escaped(reason)} *Repair*: {repair(reason)}."
     yield ""
 
 

@@ -1,0 +1,33 @@
+"""Every project without a comparable suite is told with the reason and a repair."""
+
+import json
+
+import pytest
+
+from bench.project_figures import KEPT, page, plain, repair
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("It did not end in time.", "suite_minutes"),
+        ("manifests: The suite was stopped at its limit of 120 s, before it reported any result.", "suite_minutes"),
+        ("Only its exit code is known. package.json, runner: the runner behind `npm test`", "`test:`"),
+        ("manifests: pytest is not installed in the sandbox.", "`setup:`"),
+        ("manifests: 7 of 9 tests fail: No module named 'x'", "`setup:`"),
+        ("The set-up command `npm ci` ended with exit code 1.", "`network:`"),
+        ("manifests: The tests end with exit code 2: usage", "its CI"),
+    ],
+)
+def test_every_reason_has_a_repair(reason: str, words: str) -> None:
+    assert words in repair(reason)
+
+
+def test_the_page_names_reason_and_repair_of_each_failure() -> None:
+    failed = [name for name, found in json.loads(KEPT.read_text("utf-8")).items() if not found["comparable"]]
+    told = [line for line in page().splitlines() if line.startswith("- ") and "*Repair*: " in line]
+    assert len(told) == len(failed)
+
+
+def test_no_directory_of_the_machine_is_kept() -> None:
+    assert plain("see /tmp/a/b.log:\n  failed") == "see PATH: failed"
