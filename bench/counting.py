@@ -15,6 +15,7 @@ from bench.script import Move
 from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, error
 
 PLAN = {"summary": "Let both end the clause.", "hypotheses": ["a fixed list"], "steps": ["test", "fix", "test"]}
+_BEGIN = "make no plan"
 _PLAN = re.compile("Answer (?:again )?with one JSON object")
 SUMMARY = "Work so far: the lists of keywords were extended, tests were added beside the old ones and pass. " * 12
 """What a harness gets that asks for a summary of its own conversation: about as long as models make them."""
@@ -91,13 +92,17 @@ def _text(message: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True)
 class CountedScript:
-    """One harness at one script. A request that is sent again gets the same answer again."""
+    """One harness at one script. A request that is sent again gets the same answer again.
+
+    `begins`: the script begins where it may do so without a plan.
+    """
 
     moves: Sequence[Move]
     root: PurePosixPath
     clock: Callable[[], float] = monotonic
     cpu: Callable[[], float] = float
     """Seconds of processors that whoever asks has used."""
+    begins: bool = False
     records: list[Record] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _asked: int = 0
@@ -111,7 +116,7 @@ class CountedScript:
         arrived, used = self.clock(), self.cpu()
         if self._again is not None and self._again[0] == body:
             return self._again[1]
-        planning = asks_for_plan(body)
+        planning = asks_for_plan(body) and not (self.begins and _BEGIN in _text(body["messages"][-1]))
         prompt, tooled = Prompt.of(body), bool(body.get("tools")) and not planning
         turn = self._move(body) if tooled else Turn(json.dumps(PLAN) if planning else SUMMARY)
         before = self._last.get(True) if tooled else None

@@ -47,6 +47,8 @@ class Comparison:
     root: Path
     project: Project
     stage: CountingEndpoint
+    begin: bool = False
+    """Whether scripts begin where they may do so without a plan."""
 
     def perform(self, harness: Harness, version: str, script: Script, steps: int) -> Figures:
         """Raises PerformanceError."""
@@ -54,7 +56,9 @@ class Comparison:
         place = self.root / name
         place.mkdir(parents=True)
         play = CountedScript(
-            script.moves(steps, Files(self.project.source)), harness.workspace(HarnessPlace(place, "", steps))
+            script.moves(steps, Files(self.project.source)),
+            harness.workspace(HarnessPlace(place, "", steps)),
+            begins=self.begin,
         )
         stand = HarnessPlace(place, self.stage.begin(name, play), steps)
         self.project.checkout(stand.checkout)
@@ -95,12 +99,13 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=LONG, metavar="N", help="ours alone, so many steps; 0: not")
     parser.add_argument("--scripts", nargs="+", default=SCRIPTS, choices=SCRIPTS, help="default: all")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help="of the ordinary outputs")
+    parser.add_argument("--begin", action="store_true", help="begin without a plan where ours says that one may")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these harnesses alone: ours, mini, openhands")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     chosen = parser.parse_args()
     os.nice(5)
     with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, CountingEndpoint() as stage:
-        bench = Comparison(Path(root), _project(), stage)
+        bench = Comparison(Path(root), _project(), stage, chosen.begin)
         plays = list(_plays(chosen.scripts, chosen.steps, bench.project.source, chosen.seed))
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]

@@ -50,6 +50,9 @@ _STATE = "The test suite before any change"
 _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
 _IGNORED = "Git ignores, and no change contains"
+_OR_BEGIN = "But if the issue names the place and the change is plain, make no plan: begin with your first calls."
+SMALL_ISSUE = 2_000
+"""Characters of a description up to which a plan may be left out."""
 OPENINGS: Final[dict[TaskKind, str]] = {
     "bug": "Fix this issue.",
     "feature": "Build what this issue asks for.",
@@ -133,10 +136,12 @@ def render_brief(
     return render(name, **fields)
 
 
-def render_planning(job: Job, brief: str, overrides: Overrides = NO_OVERRIDES) -> str:
-    """What asks for a plan, below the brief."""
+def render_planning(job: Job, brief: str, overrides: Overrides = NO_OVERRIDES, *, may_begin: bool = False) -> str:
+    """What asks for a plan, below the brief; with `may_begin` a small issue may be begun without one."""
     mark, framed = _below(brief, job, *overrides.texts)
-    return f"{render('plan')}\n{framed}{_shown(_guided('How to plan', 'plan', overrides, mark))}".strip()
+    small = len(job.task.issue.body) <= SMALL_ISSUE and overrides.of("plan") is None
+    asked = render("plan", or_begin=_OR_BEGIN if may_begin and small else "")
+    return f"{asked}\n{framed}{_shown(_guided('How to plan', 'plan', overrides, mark))}".strip()
 
 
 def render_start(

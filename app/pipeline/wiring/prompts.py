@@ -200,7 +200,7 @@ class PromptBuilder:
         shares_tools = job.plan_mode == "auto" and job.runner == "native" and job.chosen.of("plan") == job.main_model
         return PlanConversation(
             brief,
-            render_planning(job, brief, self._kind.overrides),
+            render_planning(job, brief, self._kind.overrides, may_begin=shares_tools),
             smallest=render_brief(job.model_copy(update={"task": task}), overrides=self._kind.overrides),
             tools=specs() if shares_tools else (),
         )

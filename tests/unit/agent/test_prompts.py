@@ -7,7 +7,17 @@ from typing import get_args
 import pytest
 
 from app.agent.actions import ACTIONS, AUTHOR_ACTIONS, specs
-from app.agent.prompts import OPENINGS, Name, guidance, head, render, render_base_suite, render_brief, render_start
+from app.agent.prompts import (
+    OPENINGS,
+    Name,
+    guidance,
+    head,
+    render,
+    render_base_suite,
+    render_brief,
+    render_planning,
+    render_start,
+)
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
 from app.core.plan import Plan
 from app.core.task import MAX_ISSUE_BODY, Issue, Task, TaskKind, TaskOrigin, TaskSection
@@ -48,6 +58,14 @@ def test_tests_near_the_plan_are_listed_as_data() -> None:
     assert section.split("\n")[3] == "Existing tests near them, the nearest first: tests/test_sum.py, tests/odd name.py"
     assert section.count("<data-") == 1
     assert "Existing tests" not in render_start(job(), brief(), plan=PLAN)
+
+
+@pytest.mark.parametrize(
+    ("length", "may_begin", "offered"), [(50, True, True), (50, False, False), (2_001, True, False)]
+)
+def test_a_small_issue_may_be_begun_without_a_plan(length: int, *, may_begin: bool, offered: bool) -> None:
+    small = job(issue=Issue(title="It adds wrongly", body="x" * length))
+    assert ("make no plan" in render_planning(small, brief(), may_begin=may_begin)) is offered
 
 
 def test_own_plan_is_shown_again_only_if_edited() -> None:
@@ -121,7 +139,7 @@ def test_a_missing_or_unknown_field_is_an_error() -> None:
 
 def test_every_prompt_renders() -> None:
     assert "`submit` is verified independently" in render("system")
-    assert "JSON object" in render("plan")
+    assert "JSON object" in render("plan", or_begin="")
     assert "broken" in render("repair", problem="broken")
 
 
