@@ -97,6 +97,6 @@ async def test_after_a_compaction_only_the_head_is_the_same_and_then_all_again(
     assert (await CaseRunner(case, player, tmp_path).work()).status == "submitted"
     pairs = pairwise(player.raw)
     steps = [messages(after).startswith(messages(before)) for before, after in pairs]
-    assert 1 <= steps.count(False) <= 3
+    assert 1 <= steps.count(False) <= len(steps) // 3
     heads = {json.dumps([body["messages"][:2], body["tools"]]) for body in player.bodies}
     assert len(heads) == 1
