@@ -140,8 +140,8 @@ def render_planning(job: Job, brief: str, overrides: Overrides = NO_OVERRIDES, *
     """What asks for a plan, below the brief; with `may_begin` a small issue may be begun without one."""
     mark, framed = _below(brief, job, *overrides.texts)
     small = len(job.task.issue.body) <= SMALL_ISSUE and overrides.of("plan") is None
-    asked = render("plan", or_begin=_OR_BEGIN if may_begin and small else "")
-    return f"{asked}\n{framed}{_shown(_guided('How to plan', 'plan', overrides, mark))}".strip()
+    planning = render("plan", or_begin=_OR_BEGIN if may_begin and small else "")
+    return f"{planning}\n{framed}{_shown(_guided('How to plan', 'plan', overrides, mark))}".strip()
 
 
 def render_start(
