@@ -22,6 +22,7 @@ _REPAIRS = (
         "more time (`budget: {suite_minutes: 30}`), or a `test:` that runs a part",
     ),
     (r"Only its exit code is known", "a `test:` with a runner that reports each test"),
+    (r"in the text ran", "a `test:` that runs all of them"),
     (r"cannot be fetched", "a mirror of the repository"),
     (r"No test (?:command|was)", "a `test:`, and what it needs in `setup:`"),
     (r"not installed in the sandbox|not in the sandbox|tests fail", "a `setup:` that installs what is missing"),
@@ -30,11 +31,20 @@ _REPAIRS = (
 _OTHER_REPAIR = "the `setup:` and `test:` that its CI executes"
 
 
+def checked(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The result, which is not comparable where less than half of the tests in the text ran."""
+    ran = sum(found.get(key, 0) for key in ("passed", "failed", "not_run"))
+    if not found["comparable"] or 2 * ran >= found["written"]:
+        return dict(found)
+    reason = f"Only {ran} of {found['written']} tests in the text ran."
+    return {**found, "comparable": False, "reasons": [reason, *found["reasons"]]}
+
+
 def keep(results: Path) -> None:
     """Keep the newest result of each project, without paths of the machine."""
     kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
     for line in results.read_text("utf-8").splitlines():
-        found = json.loads(line)
+        found = checked(json.loads(line))
         reasons = [] if found["comparable"] else [plain(reason) for reason in found["reasons"][:1]]
         kept[found["project"]] = {**{key: found[key] for key in _KEYS if key in found}, "reasons": reasons}
     KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")

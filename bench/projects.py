@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from bench.ground import COMMAND
-from bench.project_figures import keep
+from bench.project_figures import checked, keep
 
 LIST = Path(__file__).with_name("projects.yml")
 SECONDS = 300.0
@@ -116,7 +116,7 @@ def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, 
         return {"comparable": False, "written": written, "reasons": [error_output.decode(errors="replace")[-500:]]}
     if found["comparable"] and not found["passed"]:
         found |= {"comparable": False, "reasons": [f"Only its exit code is known. {found['reasons'][0]}"]}
-    return {**found, "written": written}
+    return checked({**found, "written": written})
 
 
 def written_tests(project: Project, checkout: Path) -> int:

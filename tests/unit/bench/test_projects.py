@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.project_figures import KEPT, page, plain, repair
+from bench.project_figures import KEPT, checked, page, plain, repair
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,10 @@ def test_the_page_names_reason_and_repair_of_each_failure() -> None:
 
 def test_no_directory_of_the_machine_is_kept() -> None:
     assert plain("see /tmp/a/b.log:\n  failed") == "see PATH: failed"
+
+
+@pytest.mark.parametrize(("passed", "comparable"), [(40, False), (49, True)])
+def test_a_suite_of_which_little_ran_is_not_comparable(passed: int, *, comparable: bool) -> None:
+    found = checked({"comparable": True, "passed": passed, "failed": 1, "written": 100, "reasons": ["tox.ini"]})
+    assert found["comparable"] is comparable
+    assert (found["reasons"][0] == "Only 41 of 100 tests in the text ran.") is not comparable
