@@ -4,8 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from app.agent.step import Checkpoint, Observation, Step
-from app.agent.user_messages import remembered_messages
+from app.agent.step import Checkpoint, Observation, Step, remembered_messages
 from app.llm.base import ToolCall
 
 _WIDTHS = (160, 100, 60)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.agent.digest import digest
-from app.agent.step import Step
-from app.agent.user_messages import format_messages
+from app.agent.step import Step, format_messages
 from app.llm.base import Message, ModelInfo, ModelRequest, ToolSpec
 
 _TARGET_SHARE = 0.4

@@ -10,15 +10,23 @@ from typing import NamedTuple
 from app.agent import stop_rules
 from app.agent.actions import SubmitAction
 from app.agent.base import AssignmentAim, ModelPort, Reviewer, RunnerEnding, Submission
-from app.agent.checkpoints import Checkpoints
 from app.agent.digest import last_checkpoint
 from app.agent.history import ConversationHistory
 from app.agent.observation import LIMIT
-from app.agent.step import Checkpoint, Observation, Step, StoredAnswer, StoredTurn, SubmissionFate
+from app.agent.step import (
+    Checkpoint,
+    Checkpoints,
+    Observation,
+    Step,
+    StoredAnswer,
+    StoredTurn,
+    SubmissionFate,
+    last_seen_message,
+    unread,
+)
 from app.agent.stop_rules import AgentOutcome, FailedOutcome, SubmittedOutcome
 from app.agent.tool_calls import ParsedCall, parse_calls
 from app.agent.tools import AgentTools, ToolLimits
-from app.agent.user_messages import last_seen_message, unread
 from app.core.job import Budget, Journal, NoUserMessages, Progress, UserMessage, UserMessages
 from app.core.text import one_line
 from app.llm.base import ModelAnswer

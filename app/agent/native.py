@@ -7,11 +7,10 @@ from typing import Any
 
 from app.agent.actions import specs
 from app.agent.base import Assignment, ModelPort, Reviewer, RunnerEnding
-from app.agent.checkpoints import Checkpoints, WorkTreePort
 from app.agent.history import ConversationHistory
 from app.agent.loop import AgentLoop
 from app.agent.prompts import head
-from app.agent.step import Step
+from app.agent.step import Checkpoints, Step, WorkTreePort
 from app.agent.tools import AgentTools
 from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
 from app.core.money import MicroUSD

@@ -1,11 +1,14 @@
 """A step of the trajectory as stored: the answer, the results of its calls, and the tree."""
 
-from typing import Literal, NamedTuple
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from app.agent.base import Submission
-from app.core.job import UserMessage
-from app.core.patch import Mode, RefusedFile
+from app.core.job import Blobs, UserMessage, UserMessages
+from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.record import Record
+from app.core.text import one_line
 from app.llm.base import ModelAnswer, ToolCall
 
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
@@ -100,3 +103,79 @@ class Step(NamedTuple):
     @property
     def executed(self) -> bool:
         return any(observation.executed for observation in self.turn.observations)
+
+
+MAX_MESSAGES = 5
+"""Messages of one turn; later ones come with the next turn."""
+MAX_MESSAGE_CHARACTERS = 4_000
+"""Characters of one message; the model is told how many are left out."""
+
+
+async def unread(user_messages: UserMessages, steps: Sequence[Step]) -> tuple[UserMessage, ...]:
+    """The oldest messages that none of these steps has. Nothing is marked as read: the steps record it."""
+    return (await user_messages.since(last_seen_message(steps)))[:MAX_MESSAGES]
+
+
+def last_seen_message(steps: Sequence[Step]) -> int:
+    return next((step.turn.user_messages[-1].seq for step in reversed(steps) if step.turn.user_messages), 0)
+
+
+def format_messages(words: Iterable[UserMessage]) -> str:
+    """The messages in order, as the model reads them."""
+    return "\n\n".join(
+        f"From {one_line(message.author)}, who may ask: {_bounded(message.text.strip())}" for message in words
+    )
+
+
+def remembered_messages(steps: Sequence[Step], space: int) -> str:
+    """All messages of these steps, for a digest; if they do not fit, the newest, and the number of missing ones."""
+    kept: list[str] = []
+    words = [message for step in steps for message in step.turn.user_messages]
+    for message in reversed(words):
+        text = format_messages([message])
+        space -= len(text) + 2
+        if space < 0:
+            break
+        kept.append(text)
+    if len(kept) < len(words):
+        kept.append(f"(… {len(words) - len(kept):,} earlier words of people are left out)")
+    return "\n\n".join(reversed(kept))
+
+
+def _bounded(text: str) -> str:
+    more = len(text) - MAX_MESSAGE_CHARACTERS
+    return text if more <= 0 else f"{text[:MAX_MESSAGE_CHARACTERS].rstrip()}\n(… {more:,} more characters are left out)"
+
+
+class WorkTreePort(Protocol):
+    """The agent's work tree, as a difference to its base."""
+
+    async def export(self) -> Patch: ...
+
+    async def restore(self, patch: Patch) -> None: ...
+
+
+class Checkpoints:
+    """Takes and restores checkpoints; file contents are stored among the job's blobs."""
+
+    def __init__(self, tree: WorkTreePort, blobs: Blobs, base: str) -> None:
+        self._tree = tree
+        self._blobs = blobs
+        self.clean = Checkpoint(base=base)
+
+    async def take(self) -> Checkpoint:
+        patch = await self._tree.export()
+        files = await asyncio.to_thread(lambda: tuple(map(self._keep, patch.changes)))
+        return Checkpoint(base=patch.base, files=files, refusals=patch.refusals)
+
+    async def restore(self, checkpoint: Checkpoint) -> None:
+        changes = await asyncio.to_thread(lambda: tuple(map(self._recall, checkpoint.files)))
+        await self._tree.restore(Patch(base=checkpoint.base, changes=changes))
+
+    def _keep(self, change: FileChange) -> FileState:
+        digest = None if change.content is None else self._blobs.put(change.content)
+        return FileState(path=change.path, mode=change.mode, digest=digest)
+
+    def _recall(self, state: FileState) -> FileChange:
+        content = None if state.digest is None else self._blobs.get(state.digest)
+        return FileChange(path=state.path, mode=state.mode, content=content)

@@ -52,9 +52,6 @@ REQUIRED_VARIABLES: Mapping[Role, Mapping[str, str]] = {
     },
 }
 
-SECRETS = (PRIVATE_KEY, WEBHOOK_SECRET, WEB_TOKEN, CLIENT_SECRET)
-"""Each belongs to one role: no other role's environment may contain its value, under any name."""
-
 _ORDINARY = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|TERM|NO_COLOR|XDG_(?:STATE|CACHE|CONFIG|DATA)_HOME"
     r"|(?:https?|all|no|HTTPS?|ALL|NO)_(?:proxy|PROXY)|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
@@ -71,7 +68,11 @@ _NOT_FOR_A_MODEL = re.compile(
 def environment_for(
     role: Role, environment: Mapping[str, str], secrets: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
-    """The part of an environment that a role may hold. `secrets` are the values of each variable in SECRETS."""
+    """The part of an environment that a role may hold.
+
+    `secrets` are the values of each variable that belongs to one role: no other role's environment may contain such a
+    value, under any name.
+    """
     forbidden = {value for name, values in secrets.items() if name not in ALLOWED_VARIABLES[role] for value in values}
     return {
         name: value

@@ -5,10 +5,9 @@ A job is small (a plan, an edit, a submission; recorded answers), but nothing in
 
 import json
 import os
-import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,10 +287,3 @@ def chaos_server(
         with running_server(place, {**github.environment, **own, **(environment or {})}) as server:
             github.receiver = server.url
             yield ChaosServer(place, github, server)
-
-
-def shuffled(seed: int, names: Sequence[str]) -> list[str]:
-    """In an order that is the same for the same seed."""
-    order = list(names)
-    random.Random(seed).shuffle(order)
-    return order

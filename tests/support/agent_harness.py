@@ -8,11 +8,10 @@ from typing import Any
 
 from app.agent.actions import specs
 from app.agent.base import AssignmentAim, ReviewResult, RunnerEnding, Submission
-from app.agent.checkpoints import Checkpoints
 from app.agent.history import ConversationHistory
 from app.agent.loop import AgentLoop
 from app.agent.prompts import head
-from app.agent.step import Step
+from app.agent.step import Checkpoints, Step
 from app.agent.tools import AgentTools
 from app.core.job import Budget, UserMessage
 from app.llm.base import FinishReason, ModelAnswer, ModelInfo, ModelRequest, ToolCall, Usage

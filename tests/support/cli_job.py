@@ -278,17 +278,6 @@ def wait_until(holds: Callable[[], bool], *, within: float = 30.0) -> bool:
     return True
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """What a command prints up to the line that has `text`; an error where it ends without."""
-    assert process.stdout is not None
-    seen = ""
-    for line in process.stdout:
-        seen += line
-        if text in line:
-            return seen
-    raise AssertionError(f"{text!r} was never printed:\n{seen}")
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()

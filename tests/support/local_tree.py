@@ -7,7 +7,7 @@ from tests.support.local_sandbox import LocalSandbox
 
 
 class LocalTree:
-    """Plain files only. `exports` and `restores` count what was done; `refusals` are found at each export."""
+    """Plain files only. `exports` counts what was done; `refusals` are found at each export."""
 
     def __init__(self, sandbox: LocalSandbox, base: Mapping[str, bytes], commit: str = "0" * 40) -> None:
         self._root = sandbox.workspace
@@ -15,7 +15,6 @@ class LocalTree:
         self._commit = commit
         self.refusals: tuple[RefusedFile, ...] = ()
         self.exports = 0
-        self.restores = 0
 
     async def export(self) -> Patch:
         self.exports += 1
@@ -29,7 +28,6 @@ class LocalTree:
         return Patch(base=self._commit, changes=tuple(changes), refusals=self.refusals)
 
     async def restore(self, patch: Patch) -> None:
-        self.restores += 1
         wanted = self._base | {change.path: change.content for change in patch.changes}
         for path in self._read().keys() - wanted.keys():
             (self._root / path).unlink()

@@ -32,7 +32,6 @@ class ScriptedModel:
         self._refuse = refuse
         self.requests: list[ModelRequest] = []
         self.keys: list[str] = []
-        self.warmed = 0
 
     @property
     def info(self) -> ModelInfo:
@@ -48,7 +47,7 @@ class ScriptedModel:
         return len(self._turns) - self.calls
 
     def warm(self) -> None:
-        self.warmed += 1
+        """There is nothing to load."""
 
     async def check(self) -> None:
         if self._refuse is not None:

@@ -13,15 +13,13 @@ from time import monotonic
 from typing import Any
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
-from app.agent.checkpoints import Checkpoints
 from app.agent.external.gateway.exchange import Exchange
 from app.agent.external.model_socket import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.start import MESSAGE_CHECK_SECONDS, SUBMISSION, TAIL, AgentStart, AgentTask
 from app.agent.native import RunnerContext, SandboxTree
 from app.agent.prompts import render
-from app.agent.step import Checkpoint
-from app.agent.user_messages import format_messages
+from app.agent.step import Checkpoint, Checkpoints, format_messages
 from app.core.job import UserMessage
 from app.core.record import Record
 

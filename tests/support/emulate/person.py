@@ -67,9 +67,6 @@ class Person:
     def unlabel(self, number: int, name: str) -> None:
         self._ask("DELETE", f"/issues/{number}/labels/{name}")
 
-    def assign(self, number: int, *logins: str) -> None:
-        self._ask("POST", f"/issues/{number}/assignees", assignees=list(logins))
-
     def comment(self, number: int, body: str) -> int:
         return self._id("POST", f"/issues/{number}/comments", body=body)
 

@@ -143,10 +143,6 @@ class Hooks:
         content = {"number": issue.number, "pull_request": pull_view(repo, issue)}
         return await self.send("pull_request", "synchronize", repo, installation, sender, **content)
 
-    async def pull_closed(self, repo: Repo, installation: Installation, sender: User, issue: Issue) -> Delivery:
-        content = {"number": issue.number, "pull_request": pull_view(repo, issue)}
-        return await self.send("pull_request", "closed", repo, installation, sender, **content)
-
     async def attempt(self, delivery: Delivery) -> None:
         """Send one delivery, or one that was asked for again; GitHub never tries a second time by itself."""
         body = json.dumps(delivery.payload).encode()

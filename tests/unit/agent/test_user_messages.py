@@ -2,17 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from app.agent.base import ReviewResult, Submission
-from app.agent.user_messages import MAX_MESSAGE_CHARACTERS, MAX_MESSAGES, format_messages
+from app.agent.step import MAX_MESSAGE_CHARACTERS, MAX_MESSAGES, format_messages
 from app.core.job import Budget, UserMessage
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
 from tests.support.agent_harness import FIX, SUBMIT, AgentHarness, act, bash, say
 from tests.support.memory_journal import CrashMoment, Died
-from tests.support.scripted_model import Turn
 from tests.unit.agent.test_history import check_protocol
+
+if TYPE_CHECKING:
+    from tests.support.scripted_model import Turn
 
 LOOK = act(("view", {"path": "app.py"}))
 MORE = act(bash("echo subtracts too >> README"))
