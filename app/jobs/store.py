@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, Literal, cast, get_args
 
@@ -283,6 +283,16 @@ STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
 PART_SECONDS = 0.5
 MAX_PART = 4_000
 """A model's text is stored in parts: one for so many seconds, or of so many characters."""
+STREAMED_FOR = timedelta(hours=1)
+"""How long what a model streamed is kept after the job has ended; the log and the trajectory stay."""
+
+
+def prune_streamed(engine: Engine, now: datetime) -> int:
+    """Delete what models streamed in jobs that ended a while ago; returns how many parts."""
+    ended = sa.select(jobs.c.id).where(jobs.c.state.in_(FINAL), jobs.c.updated_at < now - STREAMED_FOR)
+    with writing(engine) as db:
+        found = progress.delete().where(progress.c.kind.in_(STREAMED), progress.c.job.in_(ended))
+        return db.execute(found).rowcount
 
 
 class StoredProgress:

@@ -19,7 +19,7 @@ from app.jobs.commit_transfer import WantedCommit
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.process_owner import this_process
-from app.jobs.store import JobBlobs
+from app.jobs.store import JobBlobs, prune_streamed
 from app.jobs.triggers import PollCursors
 from app.llm.sql_ledger import SqlLedger
 from app.publish.drafts import EarlyDrafts
@@ -67,6 +67,7 @@ class PublisherContext:
         """Delete what nobody requests any more."""
         await asyncio.to_thread(self.server_context.inbox.prune)
         await asyncio.to_thread(self.server_context.transfers.prune, TRANSFER_LIFETIME)
+        await asyncio.to_thread(prune_streamed, self.server_context.engine, self.server_context.clock())
         await asyncio.to_thread(prune_lessons, self.server_context.engine, self.server_context.clock())
         return 0
 
