@@ -204,6 +204,11 @@ class GitObjectResponse(ApiModel):
     sha: str
 
 
+class DirectoryEntryResponse(ApiModel):
+    type: str
+    path: str
+
+
 class ReferenceResponse(ApiModel):
     ref: str
     object: GitObjectResponse

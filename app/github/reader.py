@@ -169,6 +169,11 @@ class RepositoryReader:
         """A file's bytes on the default branch or at `ref`; None if there is no such file."""
         return await self._api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
 
+    async def files_in(self, directory: str) -> tuple[str, ...]:
+        """The paths of a directory's files on the default branch; none if there is no such directory."""
+        found = await self._api.find(list[api_models.DirectoryEntryResponse], GET_CONTENT, directory)
+        return tuple(item.path for item in found or () if item.type == "file")
+
     async def head(self, branch: str) -> str | None:
         """The id of a branch's newest commit; None if there is no such branch."""
         found = await self._api.find(api_models.ReferenceResponse, GET_REF, f"heads/{branch}")

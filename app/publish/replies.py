@@ -100,6 +100,11 @@ def message_noted(state: JobState) -> str:
     return reply("Noted. The job reads it when it continues.")
 
 
+def no_prompt(problem: str) -> str:
+    """`/agent fix with WORD` where WORD names no prompt."""
+    return refused(f"{problem} Is it meant for the agent? Then write it in the line below the command.")
+
+
 def unknown_runner(name: str, known: frozenset[str]) -> str:
     there = ", ".join(code_span(each) for each in sorted(known))
     return reply(f"There is no runner {code_span(name[:60])} on this server; available: {there}.")

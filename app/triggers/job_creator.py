@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.config.prompt_overrides import (
+    DIRECTORY,
     NO_OVERRIDES,
     Override,
     asked_for,
@@ -78,7 +79,7 @@ class JobCreator:
         try:
             prompt = await _asked_prompt(job_request, repo_context)
         except ConfigError as error:
-            words = replies.refused(error.message)
+            words = replies.no_prompt(error.message)
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_prompt", words)
         base = pull.head if pull else await _tip(repo_context)
         if base is None or not is_full_id(base):
@@ -234,7 +235,9 @@ async def _asked_prompt(job_request: JobRequest, repo_context: RepositoryContext
         return None
     path = path_of(name)
     content = await repo_context.readers.facts.file(path) if is_own_name(name) else None
-    return asked_for(name, NO_OVERRIDES if content is None else parse_overrides({path: content}))
+    if content is None:
+        return asked_for(name, NO_OVERRIDES, await repo_context.readers.facts.files_in(DIRECTORY))
+    return asked_for(name, parse_overrides({path: content}))
 
 
 async def _tip(repo_context: RepositoryContext) -> str | None:

@@ -1,6 +1,7 @@
 """Repositories: their facts, collaborators, files, branches and commits, read from the real git side."""
 
 import base64
+from typing import Any
 
 from githubkit_schemas.latest import models
 from starlette.responses import JSONResponse, Response
@@ -35,6 +36,9 @@ def get_content(ask: Ask) -> Answer:
     listed = git(ask.repo.path, "ls-tree", ref, "--", path)
     if not listed:
         raise AccessDenied(404, "Not Found")
+    if listed.split()[1] == "tree":
+        inside = git(ask.repo.path, "ls-tree", ref, "--", f"{path}/")
+        return 200, [_directory_entry(line) for line in inside.splitlines()]
     blob = listed.split()[2]
     content = git(ask.repo.path, "cat-file", "blob", blob).encode("utf-8", "surrogateescape")
     whole = content + b"\n" * (int(git(ask.repo.path, "cat-file", "-s", blob)) - len(content))
@@ -43,6 +47,14 @@ def get_content(ask: Ask) -> Answer:
     encoded = base64.b64encode(whole).decode()
     name = path.rpartition("/")[2]
     return 200, shaped(models.ContentFile, path=path, name=name, sha=blob, size=len(whole), content=encoded)
+
+
+def _directory_entry(line: str) -> dict[str, Any]:
+    about, _, path = line.partition("\t")
+    _, kind, ident = about.split()
+    kinds = {"blob": "file", "tree": "dir", "commit": "submodule"}
+    name = path.rpartition("/")[2]
+    return shaped(models.ContentDirectoryItems, type=kinds[kind], path=path, name=name, sha=ident, size=0)
 
 
 @rest("GET", "/git/ref/heads/{branch:path}")

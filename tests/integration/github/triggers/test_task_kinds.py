@@ -220,3 +220,18 @@ async def test_the_next_attempt_is_told_why_the_last_one_failed(harness: EventHa
     (section,) = [each for each in job.job.task.sections if each.title == TITLE]
     assert "It said: The total is right already." in section.text
     assert "The agent was told why earlier attempts at this failed." in job.job_context.notes
+
+
+async def test_a_word_that_is_no_prompt_is_refused_with_the_nearest_one(harness: EventHarness) -> None:
+    harness.world.push_as_human(harness.repo, "main", {f"{DIRECTORY}/decimals.md": "Use decimals.\n"})
+    await harness.says("/agent fix with decimls")
+    assert harness.jobs() == []
+    assert "`.github/agent-fix/prompts/decimls.md`. Did you mean `decimals`?" in harness.answer
+    assert "write it in the line below the command" in harness.answer
+
+
+async def test_refusal_without_prompts_says_how_to_tell_the_agent(harness: EventHarness) -> None:
+    await harness.says("/agent fix with decimals")
+    assert "write it in the line below the command" in harness.answer
+    await harness.says("/agent fix\nwith decimals")
+    assert harness.job.job.task.request == "with decimals"
