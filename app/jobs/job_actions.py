@@ -9,6 +9,7 @@ from typing import Literal
 
 from sqlalchemy.engine import Engine
 
+from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.core.job import FINAL, HIGHEST_BUDGET, Budget
 from app.core.money import MicroUSD
 from app.core.plan import Plan
@@ -31,8 +32,15 @@ class WrongState(Exception):  # noqa: N818  # an answer, not a fault
 class JobActions:
     """The actions. Each raises UnknownJob or WrongState if it cannot be done, and has changed nothing then."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], datetime], queue: JobQueue) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], datetime],
+        queue: JobQueue,
+        operator: OperatorDefaults = NO_DEFAULTS,
+    ) -> None:
         self._clock = clock
+        self._operator = operator
         self._queue = queue
         self._store = JobStore(engine, clock)
         self._job_queries = JobQueries(engine, clock)
@@ -81,6 +89,8 @@ class JobActions:
         job = self._job(job_id)
         if job.row.state != "paused":
             raise WrongState("The job is not paused.")
+        if (budget or extra) and self._operator.locks("budget.usd"):
+            raise WrongState("The operator of this server decides `budget.usd`; continue without a budget.")
         if job.waiting_for == "money" and budget is None and extra is None:
             raise WrongState("Its budget is spent: say how much more it may cost.")
         self._resume(job, "continue", text, id=id, who=who, budget=raised_budget(job, budget, extra))

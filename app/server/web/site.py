@@ -60,7 +60,8 @@ class SiteParts:
 def site(settings: Settings, parts: SiteParts) -> AccessGuard:
     files, engine, clock = parts.files, parts.files.overview.engine, parts.files.overview.clock
     password = DashboardPassword(settings.web_token, clock)
-    actions, audit, listing = JobActions(engine, clock, parts.queue), AuditLog(engine, clock), JobList(engine, clock)
+    actions = JobActions(engine, clock, parts.queue, settings.defaults)
+    audit, listing = AuditLog(engine, clock), JobList(engine, clock)
     pages = DashboardPages(files, listing, parts.health, actions, settings)
     signing_in = None
     if parts.sign_in is not None:

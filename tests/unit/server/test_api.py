@@ -339,3 +339,10 @@ def test_money_is_exact() -> None:
         "1.234567",
     ]
     assert [micro(text) for text in ("3", "2.50", "0.000001")] == [3_000_000, 2_500_000, 1]
+
+
+async def test_the_operator_decides_about_money_if_that_is_locked(tmp_path: Path) -> None:
+    async with web_client(tmp_path, DEFAULTS="lock: [budget.usd]") as here:
+        answer = await send(here, "POST", "/seed14/continue", {"extra": "3"})
+        assert answer.status_code == 409
+        assert "`budget.usd`" in answer.json()["detail"]
