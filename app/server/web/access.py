@@ -83,9 +83,15 @@ class AccessGuard:
                 return self._refuse(scope, 403, "Nobody can sign in here yet", NO_SIGN_IN)
             who = Visitor(name="operator", form_key=self.password.form_key, operator=True)
         scope.setdefault("state", {})["caller" if isinstance(who, ApiCaller) else "visitor"] = who
+        return self._request_refusal(scope, headers)
+
+    def _request_refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to a request of somebody who may make requests, if this one is not carried out."""
         if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
             return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
-        if is_api(path) and not is_small(headers):
+        if any(ord(letter) < 0x20 for letter in scope["path"]):  # no route has it, and URLs drop it before they compare
+            return self._refuse(scope, 404, "Page not found", "Check the address.")
+        if is_api(scope["path"]) and not is_small(headers):
             return self._refuse(scope, 413, "The body is too large", f"At most {MAX_BYTES:,} bytes are read.")
         return None
 

@@ -21,7 +21,8 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[int, BeforeValidator(_whole), Field(strict=True)]
+# The bounds come first: after a validator, the description would not show them.
+Number = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1), BeforeValidator(_whole)]
 _NOT_BLANK = r"^[^\x00]*[^\x00\s][^\x00]*$"
 _WITHOUT_NUL = r"^[^\x00]*$"
 _AMOUNT = r"^(10000(\.0{1,6})?|[1-9][0-9]{0,3}(\.[0-9]{1,6})?|0\.[0-9]{0,5}[1-9]0*)$"
@@ -77,23 +78,23 @@ class NewJob(ApiBody):
     )
 
     repository: RepositoryName
-    issue: Integer = Field(
-        default_factory=int, ge=1, le=2**31 - 1, description="The number of an issue or a pull request."
-    )
+    issue: Number = Field(default_factory=int, description="The number of an issue or a pull request.")
     text: Text = Field(
         default_factory=str, description="A new issue's title, in the first line, and body. It is opened first."
     )
     search: Annotated[str, Field(min_length=1, max_length=200, pattern=_NOT_BLANK)] = Field(
         default_factory=str, description="GitHub's search: each open issue that it finds becomes a job of its own."
     )
-    limit: Integer = Field(default=20, ge=1, le=100, description="How many issues of a search are taken.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=100), BeforeValidator(_whole)] = Field(
+        default=20, description="How many issues of a search are taken."
+    )
     plan_only: bool = Field(default=False, strict=True, description="Make a plan, and wait for its approval.")
     instructions: Line = Field(default="", description="What is wanted, in addition to the issue.")
     model: Name | None = None
     runner: Name | None = None
     budget: Amount | None = None
     kind: TaskKind | None = None
-    attempts: Annotated[Integer, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
+    attempts: Annotated[int, Field(strict=True, ge=1, le=MAX_ATTEMPTS), BeforeValidator(_whole)] | None = None
     urgent: bool = Field(default=False, strict=True, description="Before jobs that are not urgent.")
 
     @model_validator(mode="after")
@@ -106,7 +107,7 @@ class NewJob(ApiBody):
 class Approval(ApiBody):
     """Approves a plan; with `version`, only if that is the newest one."""
 
-    version: Annotated[Integer, Field(ge=1, le=2**31 - 1)] | None = None
+    version: Number | None = None
 
 
 class Answer(ApiBody):
@@ -155,7 +156,7 @@ class PlanJson(ApiBody):
 class PlanEdit(ApiBody):
     """An edited plan, and the version that was edited."""
 
-    version: Annotated[Integer, Field(ge=1, le=2**31 - 1)]
+    version: Number
     plan: PlanJson
 
 
@@ -219,7 +220,7 @@ class JobListBody(ApiBody):
 class AuditEntryJson(ApiBody):
     """One action of a person or a program."""
 
-    seq: Integer
+    seq: Number
     at: datetime
     who: str = Field(description="A login, or a key's name.")
     way: Literal["dashboard", "api", "github", "terminal"]
@@ -231,7 +232,7 @@ class AuditEntryJson(ApiBody):
 
 class AuditBody(ApiBody):
     entries: list[AuditEntryJson]
-    before: Integer | None = Field(description="Where the next page begins; null on the last.")
+    before: Number | None = Field(description="Where the next page begins; null on the last.")
 
 
 class UsageJson(ApiBody):
