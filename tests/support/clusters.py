@@ -107,7 +107,8 @@ class EcsUnderTest:
 
     @property
     def listed(self) -> list[str]:
-        found: list[str] = self._fargate.client.list_tasks(cluster="agent-fix")["taskArns"]
+        # ECS lists only these when it is not told which; moto lists the stopped ones as well.
+        found: list[str] = self._fargate.client.list_tasks(cluster="agent-fix", desiredStatus="RUNNING")["taskArns"]
         return found
 
     @property
