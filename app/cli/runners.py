@@ -13,7 +13,7 @@ from app.agent.registry import NATIVE, unknown_runner_error
 from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode
 from app.core.record import Record
-from app.pipeline.wiring.external_agent import find_python, selftest_runner
+from app.pipeline.wiring.external_agent import find_python, python_downloads, selftest_runner
 from app.sandbox.setup.clients.base import ask
 from app.sandbox.setup.plan import find_tool_for_sandbox
 
@@ -118,8 +118,9 @@ def lacking(recipe: AgentRecipe, settings: Settings) -> str:
     """What this machine lacks for the runner; checked without running it."""
     if recipe.client == "npm":
         return ", ".join(tool for tool in ("node", "npm") if find_tool_for_sandbox(tool) is None)
-    new_enough = find_python(recipe, settings, python_interpreter())
-    return "" if new_enough else f"Python {recipe.least_python} or newer"
+    if find_python(recipe, settings, python_interpreter()) is not None:
+        return ""
+    return "" if python_downloads(settings.environment) is not None else f"Python {recipe.least_python} or newer"
 
 
 def _print(lines: Sequence[RunnerRow], arguments: argparse.Namespace) -> None:

@@ -24,7 +24,15 @@ _PINNED = {
     "pip": re.compile(r"[\w.-]+(?:\[[\w,-]+\])?==\d[\w.!+-]*"),
 }
 _NAME = r"^[a-z][a-z0-9-]{0,39}$"
-_NEWEST_PYTHON = (3, 14)
+_LEAST_PYTHON = "3.11"
+_UV = "uv==0.13.9"
+_UV_PLACE = "/tmp/uv"  # noqa: S108  # inside, while the set-up lasts: no part of its result
+_NEWER_PYTHON = f"""\
+if {{python}} -I -c 'import sys; sys.exit(sys.version_info < ({{least}}))'; then {{python}} -I -m venv {TOOLS}; else
+{{python}} -I -m venv {_UV_PLACE} && {_UV_PLACE}/bin/python -I -m pip install --disable-pip-version-check {_UV} &&
+export UV_PYTHON_INSTALL_DIR={TOOLS}/python && {_UV_PLACE}/bin/uv python install --no-bin {{version}} &&
+"$({_UV_PLACE}/bin/uv python find --managed-python {{version}})" -I -m venv {TOOLS}; fi"""
+"""Makes the environment with the sandbox's own interpreter if that is new enough, otherwise with one that uv brings."""
 
 Text = Annotated[str, Field(max_length=20_000)]
 
@@ -48,7 +56,7 @@ class AgentRecipe(Record):
     leaves_out: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     """Request fields that are dropped instead of refused."""
     model: str = "agent-fix"
-    least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = "3.11"
+    least_python: Annotated[str, Field(pattern=r"^3\.\d{1,2}$")] = _LEAST_PYTHON
 
     @model_validator(mode="after")
     def _check_recipe(self) -> "AgentRecipe":
@@ -70,6 +78,11 @@ class AgentRecipe(Record):
         """The agent's own package, without its version."""
         return self.packages[0].removesuffix(self.version).rstrip("@=").partition("[")[0]
 
+    @property
+    def needs_newer_python(self) -> bool:
+        """True if the agent needs a newer Python than we do."""
+        return self.least_python != _LEAST_PYTHON
+
     def at(self, version: str) -> "AgentRecipe":
         """The recipe with another version of the agent and of packages with the same version."""
         old = re.compile(rf"(?<=[@=]){re.escape(self.version)}$")
@@ -80,8 +93,12 @@ class AgentRecipe(Record):
         packages = " ".join(f"'{package}'" for package in self.packages)
         if self.client == "npm":
             return (f"npm install --prefix {TOOLS} --no-audit --no-fund --no-package-lock {packages}",)
+        create = f"{python} -I -m venv {TOOLS}"
+        if self.needs_newer_python:
+            version = self.least_python
+            create = _NEWER_PYTHON.format(python=python, version=version, least=version.replace(".", ", "))
         install = f"{TOOLS}/bin/python -I -m pip install --disable-pip-version-check {packages}"
-        return (f"{python} -I -m venv {TOOLS}", install)
+        return (create, install)
 
 
 def fill_placeholders(text: str, values: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,20 @@ from app.llm.price_file import read_prices
 from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxSpec, SetupPlan
-from app.sandbox.setup.clients.base import PackageClients
+from app.sandbox.setup.clients.base import PackageClients, locate
 from app.sandbox.setup.package_hosts import asked_once
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox, plan_tools
-from app.sandbox.setup.toolchains import newer_pythons
+from app.sandbox.setup.toolchains import installed_pythons, newer_pythons
 
 SOCKET = "model.sock"
+MIRROR = "UV_PYTHON_INSTALL_MIRROR"
+DOWNLOADS = (
+    "https://releases.astral.sh",
+    "https://github.com",
+    "https://release-assets.githubusercontent.com",
+    "https://objects.githubusercontent.com",
+)
+"""Where uv gets interpreters from."""
 
 
 class ExternalAgent:
@@ -63,12 +71,15 @@ class ExternalAgent:
         find_tool: FindTool = find_tool_for_sandbox,
     ) -> SetupPlan:
         """The set-up that installs the agent. Raises AgentFixError if the sandbox lacks what that needs."""
+        more = None
         if self.recipe.client == "npm":
             programs = {tool: self._tool(tool, find_tool) for tool in ("node", "npm")}
         else:
             programs = {"python": str(await asyncio.to_thread(self._python, python))}
+            if self.recipe.needs_newer_python:
+                more = python_downloads(self._settings.environment)
         install = self.recipe.install(programs.get("python", ""))
-        return await plan_tools(install, client=self.recipe.client, programs=programs, clients=clients)
+        return await plan_tools(install, client=self.recipe.client, programs=programs, clients=clients, more=more)
 
     def _tool(self, name: str, find_tool: FindTool) -> str:
         found = find_tool(name)
@@ -77,8 +88,10 @@ class ExternalAgent:
         return found
 
     def _python(self, ours: Path) -> Path:
-        """On another machine only the name is known; pip checks the version there."""
+        """On another machine only the name is known; the installation checks the version there."""
         found = find_python(self.recipe, self._settings, ours) if ours.is_absolute() else ours
+        if found is None and python_downloads(self._settings.environment) is not None:
+            return ours  # with which uv is installed, which brings another
         if found is None:
             raise self._lacking(f"Python {self.recipe.least_python} or newer")
         return found
@@ -93,8 +106,18 @@ def find_python(recipe: AgentRecipe, settings: Settings, ours: Path) -> Path | N
     least = int(recipe.least_python.partition(".")[2])
     if sys.version_info.minor >= least:
         return ours
-    newer = newer_pythons(settings.environment)
+    installed = {int(version[2:]): path for version, path in installed_pythons(settings.environment).items()}
+    newer = installed | newer_pythons(settings.environment)
     return next((newer[minor] for minor in sorted(newer) if minor >= least), None)
+
+
+def python_downloads(environment: Mapping[str, str]) -> PackageClients | None:
+    """What uv needs to download an interpreter; None if this machine's settings forbid that."""
+    if environment.get("UV_PYTHON_DOWNLOADS", "").lower() in {"never", "false"}:
+        return None
+    mirror = environment.get(MIRROR, "")
+    origin = locate(mirror).origin if mirror else ""
+    return PackageClients((origin,), ((MIRROR, mirror),)) if origin else PackageClients(DOWNLOADS)
 
 
 def external_agent(job: Job, settings: Settings) -> ExternalAgent | None:

@@ -15,7 +15,7 @@ from app.core.errors import ConfigError, SetupError
 from app.core.tree import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
-from app.sandbox.setup.clients.base import PackageClients, ask
+from app.sandbox.setup.clients.base import PackageClients, ask, merge
 from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice
 from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
 from app.sandbox.setup.ecosystems.java import JAVA_ENVIRONMENT, JAVA_MANIFESTS, java_needs
@@ -135,14 +135,16 @@ async def plan_tools(
     client: str,
     programs: Mapping[str, str],
     clients: Callable[[], Awaitable[PackageClients]],
+    more: PackageClients | None = None,
 ) -> SetupPlan:
     """Plan the installation of another agent's programs: exact versions, the same for every repository on this machine.
 
-    `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name. Raises
-    SetupError if no index can be used.
+    `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name; `more` is
+    what the commands need besides the client. Raises SetupError if no index can be used.
     """
     needs = [EcosystemNeeds(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
-    indexes, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    own, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    indexes = merge([own, more] if more else [own])
     _index_problems(indexes, needs)
     facts = {"format": FORMAT, "machine": platform.machine(), "commands": list(commands), "versions": versions}
     return SetupPlan(

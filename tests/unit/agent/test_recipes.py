@@ -1,6 +1,7 @@
 """Other agents as data: what a recipe may say, how it is filled in, and what a broken one is told."""
 
 import json
+import subprocess
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -109,6 +110,35 @@ def test_installing_goes_below_one_directory() -> None:
     pip = built_in()["mini-swe-agent"].install("/usr/bin/python3")
     assert pip[0] == "/usr/bin/python3 -I -m venv /opt/agent"
     assert pip[1].startswith("/opt/agent/bin/python -I -m pip install")
+
+
+@pytest.mark.parametrize(("minor", "made_by"), [(11, "uv"), (12, "python3"), (13, "python3")])
+def test_python_that_is_too_old_is_replaced_by_one_that_uv_brings(tmp_path: Path, minor: int, made_by: str) -> None:
+    """Its commands are executed with programs that only say what they were called with."""
+    create, _ = built_in()["openhands"].install(str(tmp_path / "python3"))
+    place = tmp_path / "uv" / "bin"
+    place.mkdir(parents=True)
+    log = tmp_path / "log"
+    old = f"exit $((3{minor:02} < 312))"
+    says = f'#!/bin/sh\nif [ "$2" = -c ]; then {old}; fi\necho "$0 $*" >> {log}\n'
+    uv = f'#!/bin/sh\necho "$0 $*" >> {log}\nif [ "$2" = find ]; then echo {tmp_path}/found; fi\n'
+    for path, text in (("python3", says), ("uv/bin/python", says), ("found", says), ("uv/bin/uv", uv)):
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o700)
+    command = create.replace("/tmp/uv", str(tmp_path / "uv"))
+    subprocess.run(["/bin/sh", "-e", "-c", command], check=True)
+    done = log.read_text().replace(f"{tmp_path}/", "").splitlines()
+    own = "python3 -I -m venv"
+    if made_by == "python3":
+        assert done == [f"{own} /opt/agent"]
+        return
+    assert done[0] == f"{own} uv"
+    assert done[1].startswith("uv/bin/python -I -m pip install")
+    assert done[2:] == [
+        "uv/bin/uv python install --no-bin 3.12",
+        "uv/bin/uv python find --managed-python 3.12",
+        "found -I -m venv /opt/agent",
+    ]
 
 
 def test_another_version_also_changes_companion_packages() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from app.agent.external.recipe import built_in
 from app.config.settings import Settings, settings_from
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
-from app.pipeline.wiring.external_agent import external_agent
+from app.pipeline.wiring.external_agent import DOWNLOADS, external_agent, find_python, python_downloads
 
 
 @pytest.fixture
@@ -58,3 +59,25 @@ def test_unusable_agent_configuration_is_refused_at_once(
         external_agent(job(**told), settings)
     assert error.value.code is ExitCode.CONFIG
     assert error.value.hint
+
+
+def test_python_of_a_version_manager_is_found(tmp_path: Path) -> None:
+    program = tmp_path / "versions" / "3.14.0" / "bin" / "python3.14"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    settings = settings_from({"PATH": "/nowhere", "PYENV_ROOT": str(tmp_path)}, tmp_path / "state")
+    recipe = built_in()["openhands"].model_copy(update={"least_python": "3.14"})
+    assert find_python(recipe, settings, Path("/ours")) == program
+
+
+@pytest.mark.parametrize(
+    ("environment", "hosts"),
+    [
+        ({}, DOWNLOADS),
+        ({"UV_PYTHON_INSTALL_MIRROR": "https://mirror.corp:8443/python"}, ("https://mirror.corp:8443",)),
+        ({"UV_PYTHON_DOWNLOADS": "never"}, None),
+    ],
+)
+def test_uv_downloads_python_where_that_is_allowed(environment: dict[str, str], hosts: tuple[str, ...] | None) -> None:
+    found = python_downloads(environment)
+    assert (found and found.hosts) == hosts
