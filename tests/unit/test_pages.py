@@ -56,6 +56,16 @@ def test_every_promise_names_a_test(name: str) -> None:
     assert [row for row in rows if not _TEST.search(row)] == []
 
 
+def test_every_requirement_has_a_test_and_a_state_with_its_reason() -> None:
+    rows = [
+        line.strip("| ").split(" | ") for line in read("docs/requirements.md").splitlines() if line.startswith("| ")
+    ]
+    rows = [row for row in rows if row[0] != "Requirement"]
+    assert len(rows) > 60
+    assert [row for row in rows if len(row) != 4 or not _TEST.fullmatch(row[2])] == []
+    assert [row for row in rows if not re.fullmatch(r"done(: .+)?|(?:partly|open): .{20,}", row[3])] == []
+
+
 def test_the_page_for_users_has_every_command_and_no_other() -> None:
     told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/reference/commands.md")))
     assert told == set(VERBS)
