@@ -38,6 +38,11 @@ class Altered:
         )
         return patch.model_copy(update={"changes": changes})
 
+    @property
+    def raising(self) -> "Altered":
+        """It fails where the outcome occurs that this takes away."""
+        return Altered(self.path, self.condition._replace(altered=self.condition.raising, raising=""))
+
     def __str__(self) -> str:
         return f"{self.condition.says} ({self.path}:{self.condition.first})"
 
@@ -84,7 +89,12 @@ class Alterations:
         return _control("held", [*sentences, *([f"{left} more alterations were not tried"] if left else [])])
 
     async def _unnoticed(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
-        """Those with which all these tests pass."""
+        """Those with which all these tests pass, unless a branch has both outcomes there all the same."""
+        passing = await self._passing(ids, altered, first)
+        absent = await self._passing(ids, [one.raising for one in passing if one.condition.raising], first)
+        return [one for one in passing if not one.condition.raising or one.raising in absent]
+
+    async def _passing(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
         timeout = SECONDS + FACTOR * first.execution.seconds
         runs = await side_by_side(*(self.run(ids, one, timeout) for one in altered))
         return [one for one, run in zip(altered, runs, strict=True) if not run.untrusted and _passed(run) == [*ids]]

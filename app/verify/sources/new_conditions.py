@@ -32,14 +32,26 @@ _STATEMENTS = frozenset(
     | {"lexical_declaration", "variable_declaration", "assignment_statement", "short_var_declaration", "inc_statement"}
 )
 _OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
-_OUTCOMES = {"python": (b"((%b) and False)", b"((%b) or True)"), "c": (b"((%b) && 0)", b"((%b) || 1)")}
-_OUTCOMES_ELSEWHERE = (b"((%b) && false)", b"((%b) || true)")
+_WORDS = {"python": (b"and", b"False", b"or", b"True"), "c": (b"&&", b"0", b"||", b"1")}
+_WORDS_ELSEWHERE = (b"&&", b"false", b"||", b"true")
+_THROWN = b"(() => { throw 0; })()"
+_RAISED = {
+    "python": b"1 / 0",
+    "ruby": b"raise",
+    "java": b"1 / 0 == 0",
+    "rust": b"panic!()",
+    "go": b"func() bool { panic(0) }()",
+    "javascript": _THROWN,
+    "typescript": _THROWN,
+    "tsx": _THROWN,
+}
 
 
 class NewCondition(NamedTuple):
     """`altered` is what is written in the place of the new version's bytes [start, end). Lines are from 1.
 
-    A `statement` is not altered: whether it is executed says enough.
+    `raising` is what fails there once a branch has the outcome that `altered` takes away; empty for other values. A
+    `statement` is not altered: whether it is executed says enough.
     """
 
     kind: Kind
@@ -49,6 +61,7 @@ class NewCondition(NamedTuple):
     start: int
     end: int
     altered: str
+    raising: str = ""
 
 
 def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCondition]:
@@ -66,7 +79,7 @@ def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCond
 
 
 class _Place(NamedTuple):
-    """`orders` are the comparisons of order in it: (start, end, operator)."""
+    """`branches`: a branch depends on it. `orders` are the comparisons of order in it: (start, end, operator)."""
 
     start: int
     end: int
@@ -75,6 +88,7 @@ class _Place(NamedTuple):
     last: int
     text: bytes
     in_loop: bool
+    branches: bool
     orders: tuple[tuple[int, int, str], ...]
 
     @property
@@ -84,7 +98,8 @@ class _Place(NamedTuple):
 
 def _places(language: str, content: bytes) -> list[_Place]:
     def examine(tree: Tree) -> list[_Place]:
-        return sorted(set(_found(tree.root_node, content)))
+        found = sorted(set(_found(tree.root_node, content)), key=lambda place: place.branches)
+        return sorted({(place.start, place.end, place.kind): place for place in found}.values())
 
     return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
 
@@ -95,14 +110,14 @@ def _found(root: Node, content: bytes) -> Iterator[_Place]:
         node, inside = waiting.pop()
         if node.type in _ASSERTIONS:
             continue
-        yield from (_place("outcome", leaf, content) for leaf in _conditions(node))
+        yield from (_place("outcome", leaf, content, branches=branches) for leaf, branches in _conditions(node))
         if inside and node.type in _STATEMENTS and not _is_docstring(node):
             yield _place("statement", node, content)
         inside = inside or _FUNCTION.search(node.type) is not None
         waiting += [(child, inside) for child in node.children]
 
 
-def _place(kind: Kind, node: Node, content: bytes) -> _Place:
+def _place(kind: Kind, node: Node, content: bytes, *, branches: bool = False) -> _Place:
     orders = (
         (child.start_byte, child.end_byte, child.type)
         for child in (node.children if kind == "outcome" and node.type in _EXPRESSIONS else ())
@@ -116,6 +131,7 @@ def _place(kind: Kind, node: Node, content: bytes) -> _Place:
         node.end_point[0] + 1,
         content[node.start_byte : node.end_byte],
         _in_loop(node),
+        branches,
         tuple(orders),
     )
 
@@ -124,20 +140,20 @@ def _is_docstring(statement: Node) -> bool:
     return statement.named_child_count == 1 and statement.named_children[0].type in STRINGS
 
 
-def _conditions(node: Node) -> Iterator[Node]:
-    """What decides at this node, without `and`, `or` and `not`."""
+def _conditions(node: Node) -> Iterator[tuple[Node, bool]]:
+    """What decides at this node, without `and`, `or` and `not`, and whether a branch depends on it."""
     condition = node.child_by_field_name("condition")
     if node.type == "if_clause":
         condition = node.named_children[0]
     if condition is None and node.type == "conditional_expression" and node.named_child_count == 3:
         condition = node.named_children[1]  # Python's has no names for its parts
     if condition is not None:
-        yield from _leaves(condition)
+        yield from ((leaf, True) for leaf in _leaves(condition))
     if node.type in _EXPRESSIONS:
         if _operator(node) in _LOGIC:
-            yield from _leaves(node.named_children[0])
+            yield from ((leaf, True) for leaf in _leaves(node.named_children[0]))
         elif _operator(node) in _COMPARING or node.type == "comparison_operator":
-            yield node
+            yield node, False
 
 
 def _leaves(node: Node) -> Iterator[Node]:
@@ -165,19 +181,27 @@ def _operator(node: Node) -> str:
 def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
     shown = _shown(place.text)
 
-    def made(kind: Kind, says: str, start: int = place.start, end: int = place.end, text: bytes = b"") -> NewCondition:
-        return NewCondition(kind, place.first, place.last, says, start, end, text.decode("utf-8", "surrogateescape"))
+    def made(kind: Kind, says: str, text: bytes = b"", raising: bytes = b"") -> NewCondition:
+        written = (each.decode("utf-8", "surrogateescape") for each in (text, raising))
+        return NewCondition(kind, place.first, place.last, says, place.start, place.end, *written)
 
     if place.kind == "statement":
         yield made("statement", shown)
     elif not _OF_MAIN.search(place.text):
-        never, always = _OUTCOMES.get("c" if language == "cpp" else language, _OUTCOMES_ELSEWHERE)
-        yield made("outcome", f"{shown} is always false", text=never % place.text)
+        both, false, either, true = _WORDS.get("c" if language == "cpp" else language, _WORDS_ELSEWHERE)
+        raised = _RAISED.get(language) if place.branches else None
+
+        def outcome(operator: bytes, value: bytes, word: str) -> NewCondition:
+            text, raising = (b"((%b) %b %b)" % (place.text, operator, end) for end in (value, raised or b""))
+            return made("outcome", f"{shown} is always {word}", text=text, raising=raising if raised else b"")
+
+        yield outcome(both, false, "false")
         if not place.in_loop:  # which would not end
-            yield made("outcome", f"{shown} is always true", text=always % place.text)
+            yield outcome(either, true, "true")
         for start, end, operator in place.orders:
             other = _ORDER[operator]
-            yield made("boundary", f"`{other}` in the place of `{operator}` in {shown}", start, end, other.encode())
+            sign = made("boundary", f"`{other}` in the place of `{operator}` in {shown}", other.encode())
+            yield sign._replace(start=start, end=end)
 
 
 def _shown(text: bytes) -> str:

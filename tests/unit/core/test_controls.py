@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 
@@ -383,6 +384,22 @@ async def test_a_condition_that_no_test_needs_is_named() -> None:
     assert (found.outcome, found.detail) == ("failed", "no test fails if `3` (a.py:1).")
     one_fails = control(await examine(runs(ends=otherwise("altered", shows="passed"))), "altered_conditions_fail")
     assert one_fails.outcome == "held"
+
+
+@pytest.mark.parametrize(("occurs", "outcome"), [(True, "held"), (False, "failed")])
+async def test_branches_that_make_no_difference_need_both_outcomes(occurs: bool, outcome: str) -> None:
+    branch = condition("outcome")._replace(raising="1 / 0")
+    number = count()
+
+    def end(name: str, before: int) -> Results:
+        fails = name == "s-altered" and next(number) == 1 and occurs
+        return dict.fromkeys(IDS, "failed" if fails else "passed") if name == "s-altered" else honest(name, before)
+
+    run = runs(ends=end)
+    found = await examine(run, of_conditions(branch))
+    contents = [patch.changes[0].content for name, patch in run.patches if name == "s-altered" and patch]
+    assert contents == [b"x = 3\n", b"x = 1 / 0\n"]
+    assert control(found, "altered_conditions_fail").outcome == outcome
 
 
 async def test_a_new_statement_has_to_be_executed() -> None:

@@ -80,6 +80,25 @@ def test_conditions_of_each_language(language: str, text: str, altered: str) -> 
     assert altered in found
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "raising"),
+    [
+        ("python", "def f(a):\n    return 1 if a < 2 else a\n", "((a < 2) or 1 / 0)"),
+        ("python", "def f(a):\n    return a * (a < 2)\n", ""),
+        ("javascript", "function f(a) {\n  return a ? 1 : 2;\n}\n", "((a) || (() => { throw 0; })())"),
+        (
+            "go",
+            "package x\n\nfunc f(a int) int {\n\tif a > 1 {\n\t\treturn 1\n\t}\n\treturn 2\n}\n",
+            "((a > 1) || func() bool { panic(0) }())",
+        ),
+        ("rust", "fn f(a: u32) -> u32 {\n    if a > 5 { 1 } else { 2 }\n}\n", "((a > 5) || panic!())"),
+    ],
+)
+def test_branches_can_fail_where_they_have_an_outcome(language: str, text: str, raising: str) -> None:
+    found = new_conditions(language, None, text.encode())
+    assert [one.raising for one in found if one.says.endswith("true")] == [raising]
+
+
 def test_boundaries_are_the_signs_of_an_order() -> None:
     new = "def f(a, b):\n    return a[: b - 3] if a <= b else a\n"
     assert says("python", SPLIT, new, "boundary") == [
