@@ -46,7 +46,10 @@ fast: install
 	$(PYTEST) -m "not slow" tests/unit $(STORIES)
 
 # Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.
-test-all: test integration e2e attacks docs
+# One session for the other tiers, because the last tests of each leave processors idle.
+test-all: test docs
+	$(PYTEST) -m slow tests/unit
+	$(PYTEST) tests/integration tests/contract tests/e2e tests/attacks tests/chaos $(STORIES:%=--deselect=%)
 
 integration: install
 	$(PYTEST) tests/integration tests/contract $(STORIES:%=--deselect=%)

@@ -224,13 +224,15 @@ def _hanging() -> Iterator[Case]:
         "a command that ignores to be ended": "trap '' TERM INT HUP; sleep 1000; sleep 1000",
         "a process left behind": "sleep 1000 & echo begun",
         "a process that left its session": "setsid nohup sleep 1000 > /dev/null 2>&1 & sleep 1000",
-        "a command that ends itself": "kill -9 $$",
     }
     for name, command in hung.items():
         boxed = "session" in name
         reply = bash(command, timeout=1)
         yield Case(f"{name}, once", once(2, reply), "submitted", 6, boxed=boxed)
         yield Case(f"{name}, for ever", ever(1, always(reply)), "error", 1 + STUCK, says="loop", boxed=boxed)
+    killed = bash("kill -9 $$")  # with no limit of its own: it is not to be met on a busy machine
+    yield Case("a command that kills itself, once", once(2, killed), "submitted", 6)
+    yield Case("a command that kills itself, for ever", ever(1, always(killed)), "error", 1 + STUCK, says="loop")
     flood = bash("yes", timeout=1)
     yield Case("output without an end, once", once(2, flood), "submitted", 6, boxed=True)
     yield Case("output without an end, for ever", ever(1, always(flood)), "error", 1 + SAME_STUCK, boxed=True)
