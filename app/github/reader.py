@@ -1,5 +1,6 @@
 """Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from app.core.task import Person
@@ -102,7 +103,14 @@ class RepositoryReader:
 
     async def labelled(self, label: str) -> tuple[GitHubIssue, ...]:
         """Open issues and pull requests with this label, least recently changed first."""
-        params = {"labels": label, "state": "open", "sort": "updated", "direction": "asc"}
+        return await self._open_issues({"labels": label})
+
+    async def changed_since(self, since: datetime) -> tuple[GitHubIssue, ...]:
+        """Open issues and pull requests that changed at this time or later, least recently changed first."""
+        return await self._open_issues({"since": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+    async def _open_issues(self, chosen: Mapping[str, str]) -> tuple[GitHubIssue, ...]:
+        params = {**chosen, "state": "open", "sort": "updated", "direction": "asc"}
         return tuple(
             _issue(item) for item in await self._api.pages(api_models.IssueResponse, LIST_ISSUES, params=params)
         )

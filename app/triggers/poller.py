@@ -25,7 +25,7 @@ from app.triggers.decisions import BotAccount
 from app.triggers.events import Event, checks_key, comment_key, label_key
 from app.triggers.events_from_api import EventsFromApi, access_lost, is_request, is_review_of_bot
 from app.triggers.github_clients import GitHubClients, RepositoryClients
-from app.triggers.rules import LABEL
+from app.triggers.rules import LABEL, starts_job
 from app.triggers.stores import Stores
 from app.triggers.webhook_parser import FAILURES
 
@@ -89,12 +89,14 @@ class RepositoryPoll:
             yield _ready("", event)
 
     async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
-        for issue in await self._readers.facts.labelled(LABEL):
-            untouched = self._since is not None and issue.updated_at < self._since
-            if untouched or issue.number in working:
+        facts = self._readers.facts
+        # GitHub finds labels by their whole name, so `agent-fix:NAME` is found among the issues that changed.
+        changed = await (facts.labelled(LABEL) if self._since is None else facts.changed_since(self._since))
+        for issue in changed:
+            if issue.number in working or not any(map(starts_job, issue.labels)):
                 continue
             issue_events = await self._readers.comments.events(issue.number)
-            put_on = [each for each in issue_events if each.event == "labeled" and each.label.casefold() == LABEL]
+            put_on = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
             if put_on:
                 key = label_key(self._repository, issue.number, put_on[-1].at)
                 yield _ready(key, self._events_from_api.labelled(issue, put_on[-1]))

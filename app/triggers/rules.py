@@ -88,6 +88,11 @@ def _command_of_label(event: LabelAdded) -> AgentCommand | None:
     return AgentCommand(verb="fix", options=CommandOptions(prompt=name)) if name else None
 
 
+def starts_job(label: str) -> bool:
+    """Whether adding this label requests a job: `agent-fix` or `agent-fix:NAME`."""
+    return label.casefold() == LABEL or bool(prompt_of_label(label))
+
+
 def prompt_of_label(label: str) -> str:
     """The prompt that a label names; empty for other labels."""
     name = label.casefold().removeprefix(PROMPT_LABEL)

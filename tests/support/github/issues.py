@@ -1,5 +1,7 @@
 """Issues: text, comments, labels, reactions."""
 
+from datetime import datetime
+
 from tests.support.github.authentication import AccessDenied
 from tests.support.github.server import Answer, Ask, rest
 from tests.support.github.views import comment_view, issue_view, label_view, reaction_view
@@ -25,10 +27,13 @@ def checked(body: object) -> str:
 def list_issues(ask: Ask) -> Answer:
     wanted = [label for label in ask.query.get("labels", "").split(",") if label]
     state = ask.query.get("state", "open")
+    since = datetime.fromisoformat(ask.query.get("since", "1970-01-01T00:00:00Z"))
     found = [
         issue
         for issue in ask.repo.issues.values()
-        if state in {"all", issue.state} and all(label in issue.labels for label in wanted)
+        if state in {"all", issue.state}
+        and all(label in issue.labels for label in wanted)
+        and issue.updated_at >= since
     ]
     found.sort(key=lambda issue: issue.updated_at, reverse=ask.query.get("direction") != "asc")
     return 200, [issue_view(ask.repo, issue) for issue in found]

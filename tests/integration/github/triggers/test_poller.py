@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.config.prompt_overrides import DIRECTORY
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.poller import pause_between
 from tests.support.event_harness import EventHarness, event_harness
@@ -45,6 +46,14 @@ async def test_a_label_is_found(harness: EventHarness) -> None:
     assert harness.reactions() == [("issue", harness.issue.number, "eyes")]
     await looked(harness)
     assert len(harness.jobs()) == 1
+
+
+async def test_a_label_with_a_prompts_name_is_found(harness: EventHarness) -> None:
+    harness.world.push_as_human(harness.repo, "main", {f"{DIRECTORY}/speed.md": "Measure first.\n"})
+    await looked(harness)
+    harness.world.label(harness.issue, harness.owner, "agent-fix:speed")
+    await looked(harness)
+    assert harness.job.job.task.prompt == "speed"
 
 
 async def test_without_webhooks_github_is_asked_every_minute(harness: EventHarness) -> None:
