@@ -18,11 +18,11 @@ from app.core.sandbox_names import SANDBOXES, described
 EXIT_CODES = """\
 exit codes:
    0  the fix is proved or tested (other commands: success)
-   1  an error of agent-fix itself
+   1  internal error of agent-fix
    2  wrong arguments
    3  interrupted; run the same command to continue
    4  another process works on this job
-   5  invalid .github/agent-fix.yml           6  no sandbox with every property
+   5  invalid .github/agent-fix.yml           6  no usable sandbox
    7  the model cannot be used                8  the repository's set-up failed
    9  output or state cannot be written      10  the disk is full
   11  `doctor --github`: at least one line is not ok
@@ -192,9 +192,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_work(fix: argparse.ArgumentParser) -> None:
     task = fix.add_argument_group("task")
     task.add_argument("--kind", choices=KINDS, help="the kind of task (default: detected from labels, title and words)")
-    task.add_argument(
-        "--prompt", metavar="NAME", help="work with the repository's prompt NAME (.github/agent-fix/prompts)"
-    )
+    task.add_argument("--prompt", metavar="NAME", help="use the repository's prompt NAME (.github/agent-fix/prompts)")
     task.add_argument(
         "--allow", action="append", default=[], metavar="PATH", help="let this job change this protected path"
     )

@@ -50,7 +50,7 @@ On your own repository, with a model and its key in the environment:
 
 def _introduce(model: str | None, say: Callable[[str], None]) -> None:
     if model is None:
-        say("The answers of the model are recorded. Everything else is real and happens now, in about half a minute:")
+        say("The model's answers are recorded. Everything else is real and happens now, in about 20 seconds:")
         say("the sandbox, every command, the test suites, the verification and the commit.\n")
     else:
         say(f"This demo uses {model}; everything happens now.\n")
@@ -59,7 +59,9 @@ def _introduce(model: str | None, say: Callable[[str], None]) -> None:
 def _fresh_repository(out: Path, sample: Path) -> Path:
     """The sample as a git repository with one commit. An earlier demo there is replaced; anything else is not."""
     if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(f"{out} is not empty and is not an earlier demo.", hint="Choose another one with --out DIR.")
+        raise OutputError(
+            f"{out} is not empty and is not an earlier demo.", hint="Choose another directory with --out DIR."
+        )
     repository = out / "repo"
     try:
         shutil.rmtree(out, ignore_errors=True)

@@ -100,10 +100,10 @@ def check_clock(address: str) -> MachineCheck:
             error.close()
         skew = (sent + time.time()) / 2 - parsedate_to_datetime(date).timestamp()
     except (URLError, OSError, ValueError, TypeError):
-        return MachineCheck("clock", "cannot tell", f"{address} did not say what time it is")
+        return MachineCheck("clock", "cannot tell", f"could not read the time from {address}")
     detail = f"{duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {address}"
     if abs(skew) > MAX_SKEW:
-        return MachineCheck("clock", "not ok", detail, "Set this machine's clock, best by NTP.")
+        return MachineCheck("clock", "not ok", detail, "Synchronise this machine's clock, for example with NTP.")
     return MachineCheck("clock", "ok", detail if abs(skew) > 2 else f"agrees with {address}")
 
 

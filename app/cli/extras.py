@@ -43,6 +43,6 @@ def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
         return None
     return AgentFixError(
         f"This needs the extra `{extra}` of agent-fix, which is not installed.",
-        hint=f"With pipx: pipx install --force 'agent-fix[{extra}]'. Elsewhere: pip install 'agent-fix[{extra}]'.",
+        hint=f"In a checkout: pipx install --force '.[{extra}]', or pip install '.[{extra}]' into its environment.",
         code=ExitCode.USAGE,
     )

@@ -170,7 +170,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
     if row.living_owner is not None:
-        _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not answered yet.")
+        _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not responded yet.")
         return ExitCode.OK
     perhaps = f" Its branch {row.job.branch} may already exist." if row.state == "publishing" else ""
     if perhaps:

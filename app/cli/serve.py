@@ -117,7 +117,7 @@ def _begin_log(settings: Settings) -> None:
 
 def _log_end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Log a process's uncaught error through the log, which masks secrets."""
-    logger.critical("ended by an error of agent-fix itself", exc_info=(kind, error, trace))
+    logger.critical("ended by an internal error", exc_info=(kind, error, trace))
 
 
 def _introduce(settings: Settings, address: str) -> None:

@@ -22,6 +22,9 @@ _BLANK = (  # these draw nothing although their category says letter, mark or sy
     (0xE0000, 0xE0FFF),  # tags and the variation selectors supplement
 )
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
+_MARKDOWN_LINE_ENDS = re.compile("\r\n?")
+_NO_MARKDOWN_LINE_ENDS = str.maketrans(dict.fromkeys("\u0085\u2028\u2029", " "))
+"""Line ends for Unicode but not for CommonMark: a quote or a code block goes on after them."""
 _RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
 
 _STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"
@@ -53,7 +56,8 @@ def is_hidden(character: str) -> bool:
 
 def visible(text: str) -> VisibleText:
     """Remove from Markdown everything that the rendered page would not show; normalise to NFC and `\\n` line ends."""
-    text, characters = _without_hidden(_LINE_ENDS.sub("\n", text))
+    text = _MARKDOWN_LINE_ENDS.sub("\n", text).translate(_NO_MARKDOWN_LINE_ENDS)
+    text, characters = _without_hidden(text)
     text, markup = strip_hidden(text, is_hidden)
     return VisibleText(unicodedata.normalize("NFC", text), characters + markup)
 

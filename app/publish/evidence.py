@@ -10,7 +10,7 @@ from app.publish.plaintext import count, duration
 from app.verify.verdict import CONTROLS
 
 LIMIT_OF_KNOWLEDGE = (
-    "No verdict can tell whether these tests read the issue as its author meant it; that is for a reviewer to decide."
+    "No verdict can tell whether these tests match what the issue's author meant. That is for a reviewer to decide."
 )
 _HEAD: dict[Outcome, str] = {
     "passed": "🟢 passes",
@@ -96,7 +96,7 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
         )
     if found.dropped:
         listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]
-        yield details(f"{count(len(found.dropped), 'test')} written and not used", "\n".join(listed))
+        yield details(f"{count(len(found.dropped), 'test')} discarded", "\n".join(listed))
 
 
 def _failures(found: SpecificationResult, caps: Caps) -> str:

@@ -10,7 +10,7 @@ FORK_NOTE: Final = (
     f"{FORK_MARK}\n> [!WARNING]\n"
     "> **This branch holds commits from a fork.** GitHub gives no secrets to workflows of a fork's pull request, but "
     "workflows of this branch would get them. So agent-fix starts none, whatever the configuration says, not even for "
-    "`/agent ci`. Review all commits first; any commit that a person pushes starts them."
+    "`/agent ci`. Review all commits first; a commit pushed by a person starts them."
 )
 
 

@@ -202,7 +202,7 @@ class PublishPolicy:
         number, job_context, origin = request.issue_ref.number, request.where.job_context, request.where.job.task.origin
         repository = await reads.repository()
         if origin is None:
-            raise PublishRefused("Nobody requested this on GitHub.")
+            raise PublishRefused("No request for this was found on GitHub.")
         return LiveState(
             installation=await reads.installation(),
             repository=repository,

@@ -114,7 +114,7 @@ def _publishes(request: PublishRequest) -> PublishRefused | None:
     job, job_context = request.where.job, request.where.job_context
     never = job_context.publish_target == "nowhere" or job_context.aim in {"ask", "plan"}
     if never or job.aim == "ask" or job.plan_mode == "only":
-        return PublishRefused("A job that answers or plans publishes nothing.")
+        return PublishRefused("Jobs that only answer or plan publish nothing.")
     pushes = isinstance(request.effect, PushCommits)
     return (
         PublishRefused("The branch is not of the kind that the job may push to.")
@@ -155,7 +155,7 @@ def _moves_forward(request: PublishRequest) -> PublishRefused | None:
     return (
         None
         if request.effect.expected in parents
-        else PublishRefused("The commit does not follow the branch's newest one.")
+        else PublishRefused("The commit is not based on the branch's newest commit.")
     )
 
 
@@ -198,7 +198,7 @@ def _served(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     if now.installation != issue_ref.installation:
         return _no_access("The App is no longer installed in this repository.")
     if now.repository.id != issue_ref.repository:
-        return _no_access("Another repository has this name now.")
+        return _no_access("This name now belongs to another repository.")
     return _no_access("The repository was archived.") if now.repository.archived else None
 
 
@@ -220,7 +220,7 @@ def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     if now.issue is None:
         return _no_access(f"The {what} no longer exists.")
     if not now.issue.open:
-        return PublishRefused(f"The {what} was closed meanwhile.", state="stopped", hint="Reopen it and try again.")
+        return PublishRefused(f"The {what} has been closed.", state="stopped", hint="Reopen it and try again.")
     if now.issue.locked:
         return PublishRefused(f"The {what}'s conversation was locked meanwhile.", state="stopped")
     return None
@@ -229,7 +229,7 @@ def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
 def _branch_may_be_pushed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
     branch, config = request.effect.branch, request.where.job_context.config
     if branch in {now.repository.default_branch, request.where.job_context.base_ref}:
-        return PublishRefused(f"Only people push to the branch {branch}.")
+        return PublishRefused(f"agent-fix does not push to the branch {branch}.")
     if _same_branch(request):
         return None
     prefix = config.branch_for(slug="x", number=1).partition("/")[0]
@@ -247,7 +247,7 @@ def _follows_its_pull_request(request: PublishRequest, now: LiveState) -> Publis
     if pull.head_repository != request.issue_ref.repository:
         return PublishRefused("The pull request comes from a fork, and agent-fix never pushes to forks.")
     if pull.head_branch != request.effect.branch or pull.head_branch == pull.base_branch:
-        return PublishRefused("The pull request has another branch now.")
+        return PublishRefused("The pull request now has a different branch.")
     return None
 
 

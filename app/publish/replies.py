@@ -20,7 +20,7 @@ COMMANDS: Final = (
     ("/agent allow PATH", "start again, and let that job change this protected path"),
     ("/agent continue --budget +3", "resume a paused job"),
     ("/agent rebase", "bring the pull request's branch up to its base"),
-    ("/agent ci", "let CI start on the pull request"),
+    ("/agent ci", "start CI on the pull request"),
     ("/agent remember TEXT", "save a lesson for later jobs in this repository; without a text: list the lessons"),
     ("/agent forget N", "delete a lesson"),
     ("/agent …", "guide the running job, or start one"),
@@ -34,7 +34,7 @@ MAX_LISTED: Final = 6_000
 
 _STATES: Final[dict[str, str]] = {
     "queued": "is queued",
-    "planning": "makes a plan",
+    "planning": "is planning",
     "awaiting_approval": "is waiting for approval of its plan",
     "working": "is running",
     "verifying": "is verifying its change",
@@ -97,7 +97,7 @@ def message_noted(state: JobState) -> str:
     """The reply to a message for a job that does not read at this moment."""
     if state == "awaiting_approval":
         return reply("Noted. The job reads it once the plan is approved.", "/agent approve")
-    return reply("Noted. The job reads it when it continues.")
+    return reply("Noted. The agent will see this when the job resumes.")
 
 
 def no_prompt(problem: str) -> str:

@@ -54,10 +54,10 @@ _NO_CALLS: Final = Totals()
 
 
 KEPT_ON_SERVER: Final = (
-    "The change is kept: see it with `agent-fix jobs show {job} --patch` on the server, or on the dashboard."
+    "The change was saved. View it with `agent-fix jobs show {job} --patch` on the server, or on the dashboard."
 )
 KEPT_IN_RECORD: Final = (
-    "The change is kept: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow run."
+    "The change was saved: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow run."
 )
 NOT_KEPT: Final = "The change is not kept, because the Action's input `record` is `false`."
 """Where people find an unpublished change, depending on where the job ran."""
@@ -185,7 +185,7 @@ def _turn(view: StatusView) -> str:
     """When it goes on, for a job that waits for pull requests."""
     if view.place is None:
         return ""
-    return f"It goes on when one is merged or closed; it is number {view.place[0]} of {view.place[1]} that wait here."
+    return f"It resumes when one is merged or closed. It is number {view.place[0]} of {view.place[1]} in the queue."
 
 
 def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
@@ -291,21 +291,21 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
     is_question = view.job.aim == "ask"
     match view.state:
         case "awaiting_approval" | "answered" if not is_question:
-            edited = " with the plan above, as you edit it in this comment" if can_be_edited(view.plan) else ""
-            yield "/agent approve", f"begins{edited}"
+            edited = " with the plan above, including your edits" if can_be_edited(view.plan) else ""
+            yield "/agent approve", f"starts{edited}"
             if view.state == "awaiting_approval":
-                yield "/agent stop", "drops it"
+                yield "/agent stop", "discards it"
         case "needs_input":
-            yield "/agent …", "with your answer, in a new comment: the job continues with it"
+            yield "/agent …", "with your answer, in a new comment, continues the job"
         case "paused":
             budget = " --budget +3" if view.waiting_for == "money" else ""
-            yield f"/agent continue{budget}", "begins again" if view.workflow else "resumes the job"
+            yield f"/agent continue{budget}", "starts again" if view.workflow else "resumes the job"
             yield "/agent stop", "stops it"
         case "pr_opened" | "pr_updated":
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}requests changes"
             if _ci_waits(view):
-                yield "/agent ci", f"{there}lets CI start, which required checks wait for"
+                yield "/agent ci", f"{there}starts CI, which required checks wait for"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
             yield "/agent retry", "starts again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":

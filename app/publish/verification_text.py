@@ -53,7 +53,7 @@ _REDNESS: dict[FailureReason, str] = {
     "was_not_there": "⚪ could not start",
     "not_run": "not run",
 }
-_GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 look here", "not_run": "⚪ not run"}
+_GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 review", "not_run": "⚪ not run"}
 
 
 def meaning(facts: Verification) -> str:
@@ -219,7 +219,7 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
     ]
     if suite.head is not None and suite.head.untrusted:
         why = inline(clip(suite.head.untrusted, caps.text))
-        lines.append(f"🔴 The suite's results on the head are not believed: {why}")
+        lines.append(f"🔴 The suite's results on the head are not trusted: {why}")
     lines += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
     return "\n\n".join(lines)
 
@@ -259,7 +259,7 @@ def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
     rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
     parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
     if passed:
-        parts.append(f"Checks of the change without findings: {inline(', '.join(passed))}.")
+        parts.append(f"Checks passed: {inline(', '.join(passed))}.")
     return "\n\n".join(parts)
 
 

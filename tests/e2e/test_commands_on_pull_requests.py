@@ -52,7 +52,7 @@ def a_persons_commit_is_never_overwritten(place: E2ERepository) -> None:
     place.until(gate.is_reached, "the follow-up")
     theirs = place.pushes(BRANCH, {"notes.txt": "mine\n"}, pull)
     gate.open()
-    body = place.told("Someone else has pushed", "never overwrites", "The change is kept", issue=pull)
+    body = place.told("Someone else has pushed", "never overwrites", "The change was saved", issue=pull)
     assert "`/agent retry`" in body
     assert place.repo.branches[BRANCH] == theirs
     job = place.comes_to("error", issue=pull)

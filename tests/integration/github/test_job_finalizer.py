@@ -116,7 +116,7 @@ def archive(fake_github: FakeGitHubSetup, branch: str) -> None:
         (close_pull, "error", "was closed; agent-fix does not reopen it"),
         (protect, "error", "GH006"),
         (suspend, "no_access", "suspended"),
-        (close_issue, "stopped", "The issue was closed meanwhile"),
+        (close_issue, "stopped", "The issue has been closed"),
         (archive, "no_access", "archived"),
     ],
 )

@@ -119,7 +119,7 @@ def other_installation(fake_github: FakeGitHubSetup) -> None:
     [
         (demote, "no_access", "ada no longer has write access"),
         (leave, "no_access", "no longer exists"),
-        (close, "stopped", "The issue was closed"),
+        (close, "stopped", "The issue has been closed"),
         (lock, "stopped", "locked"),
         (archive, "no_access", "archived"),
         (other_installation, "no_access", "no longer installed"),
@@ -203,7 +203,7 @@ async def test_questions_and_plans_never_publish(
     harness: PublisherHarness, commissioned: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
     key = await harness.work(await harness.admit(job_changes=job, **commissioned))
-    assert "publishes nothing" in (await refused(harness, key)).message
+    assert "publish nothing" in (await refused(harness, key)).message
 
 
 async def test_a_push_is_no_new_branch(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:

@@ -125,7 +125,7 @@ def test_added_tests_and_changed_existing_tests_are_shown() -> None:
     assert row.endswith("| `python -m unittest b` |")
     assert "tests/test_a.py (2 tests would fail without its change, 1 test removed or renamed)" in text
     assert "```diff\n-old\n+new\n```" in text
-    assert "results on the head are not believed: The exit code is 0 although a test failed." in text
+    assert "results on the head are not trusted: The exit code is 0 although a test failed." in text
 
 
 def test_regressions_and_blocking_gates_are_expanded() -> None:

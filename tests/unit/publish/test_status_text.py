@@ -134,7 +134,7 @@ def test_plan_can_be_edited_and_read_back() -> None:
     found = read_plan(made)
     assert found is not None
     assert parse_plan_file(found) == PLAN
-    assert "`/agent approve` begins with the plan above, as you edit it in this comment" in made
+    assert "`/agent approve` starts with the plan above, including your edits" in made
     edited = made.replace("Add a test.", "Add two tests.").replace("\n", "\r\n")
     found = read_plan(edited)
     assert found is not None
@@ -158,7 +158,7 @@ def test_a_plan_too_long_to_be_edited_can_be_approved_as_it_is() -> None:
     long = PLAN.model_copy(update={"steps": tuple(f"{number} {'x' * 300}" for number in range(30))})
     made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=long))
     assert read_plan(made) is None
-    assert "`/agent approve` begins ·" in made
+    assert "`/agent approve` starts ·" in made
     assert len(made) <= MAX_COMMENT
 
 
@@ -212,7 +212,7 @@ def test_final_comment_shows_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
     assert "reproduction 🔴 → 🟢" in made
-    assert "`/agent …` on the pull request requests changes · `/agent ci` on the pull request lets CI start" in made
+    assert "`/agent …` on the pull request requests changes · `/agent ci` on the pull request starts CI" in made
     folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
     assert folded in made
     made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))
@@ -226,7 +226,7 @@ def test_jobs_without_a_model_have_their_own_text() -> None:
     )
     made = text("pr_updated", where=job_context(aim="ci", publish_target="same_branch"), result=told)
     assert "\n\nCI may start: agent-fix pushed an empty commit.\n\n" in made
-    assert "lets CI start" not in made
+    assert "starts CI" not in made
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))
 
 
@@ -253,10 +253,10 @@ def test_published_change_is_not_reported_as_kept(state: JobState) -> None:
 
 
 def test_an_error_has_a_short_id() -> None:
-    failed = view("error", reason="Somebody pushed.", result=result("error", hint="The change is kept."))
+    failed = view("error", reason="Somebody pushed.", result=result("error", hint="The change was saved."))
     made = render_status(failed)
     assert f"Somebody pushed. (error `{error_id(failed)}`)" in made
-    assert "The change is kept." in made
+    assert "The change was saved." in made
     assert len(error_id(failed)) == 6
     assert error_id(failed) != error_id(view("error", reason="Other."))
 
@@ -268,7 +268,7 @@ def test_answer_is_the_comment_body() -> None:
     assert "/agent" not in made
     made = text("answered", of=job("j1", plan_mode="only"), result=JobResult(exit_status="answered", plan=PLAN))
     assert made.startswith("### 🧭 A plan for your approval\n")
-    assert "`/agent approve` begins with the plan above, as you edit it" in made
+    assert "`/agent approve` starts with the plan above, including your edits" in made
     assert "/agent stop" not in made
     assert "Half cents are rounded down." in (read_plan(made) or "")
 

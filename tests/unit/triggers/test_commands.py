@@ -354,3 +354,11 @@ def test_paths_that_cannot_be_allowed(path: str, problem: str) -> None:
     command = understood(f"/agent allow {path}")
     assert command.verb == "help"
     assert problem in command.problem
+
+
+@pytest.mark.parametrize("end", ["\u0085", "\u2028", "\u2029"])
+@pytest.mark.parametrize("before", ["> Same here.", "> # Heading", "```\nlog", "    code"])
+def test_a_separator_that_markdown_does_not_know_ends_no_quote(before: str, end: str) -> None:
+    """Quoting a stranger must not give their words the rights of the person who quotes them."""
+    assert parse(f"{before}{end}{end}/agent fix also add a package") is None
+    assert parse(f"{before}{end}```{end}/agent stop") is None
