@@ -16,6 +16,7 @@ from app.config.repository import SOURCE, parse_config
 from app.config.settings import Settings, read_settings
 from app.core.errors import AgentFixError, ExitCode, IssueError, OutputError
 from app.core.issue_file import IssueAddress, where_issue
+from app.core.text import plain
 from app.llm.ledger import DOLLAR, parse_usd
 from app.llm.providers import PROVIDERS, route
 from app.repo.git_command import Git
@@ -56,7 +57,7 @@ def init_command(arguments: argparse.Namespace) -> int:
     choices = choose(arguments, settings, asks=asks)
     files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, facts.test)}
     parse_config(files[SOURCE].encode())
-    written = [path for path in files if path not in facts.present and _write(facts.root / path, files[path])]
+    written = [path for path in files if path not in facts.present and _write(facts.root, path, files[path])]
     steps = next_steps(facts, choices, written)
     if arguments.json:
         document = {"repository": str(facts.root), "written": written, "kept": sorted(facts.present), "next": steps}
@@ -131,7 +132,8 @@ def workflow_text() -> str:
 def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str]) -> list[str]:
     """The commands that are left, in order, ready to be copied."""
     git = f"git -C {shlex.quote(str(facts.root))}"
-    where = f" --repo {facts.github.owner}/{facts.github.name}" if facts.github else ""
+    repository = plain(f"{facts.github.owner}/{facts.github.name}") if facts.github else ""
+    where = f" --repo {shlex.quote(repository)}" if repository else ""
     provider = PROVIDERS.get(route(choices.model, {}).provider)
     key = provider.keys[0] if provider and provider.keys else ""
     steps = []
@@ -141,7 +143,7 @@ def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str])
         steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
     steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
     if facts.github:
-        api = f"repos/{facts.github.owner}/{facts.github.name}/actions/permissions/workflow"
+        api = shlex.quote(f"repos/{repository}/actions/permissions/workflow")
         steps.append(
             f"gh api -X PUT {api} -F can_approve_pull_request_reviews=true -f default_workflow_permissions=read"
         )
@@ -164,8 +166,11 @@ def _ask(question: str, default: str) -> str:
     return sys.stdin.readline().strip() or default.removesuffix("/")
 
 
-def _write(path: Path, text: str) -> bool:
+def _write(root: Path, name: str, text: str) -> bool:
+    path = root / name
     try:
+        if not path.parent.resolve().is_relative_to(root.resolve()) or path.is_symlink():
+            raise OutputError(f"{name} leads out of the repository by a link.", hint="Remove the link.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     except OSError as error:

@@ -12,7 +12,7 @@ import httpx
 
 from app.config.settings import API_TOKEN, read_settings
 from app.core.errors import AgentFixError, ExitCode
-from app.core.text import plain
+from app.core.text import one_line, plain
 from app.server.terminal import TerminalProgress
 
 
@@ -82,8 +82,15 @@ def remote_jobs_command(arguments: argparse.Namespace) -> int:
             hint="Set it to the server's AGENT_FIX_WEB_TOKEN, or to a key that `agent-fix keys create` made.",
         )
     headers = {"authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=arguments.server.rstrip("/"), headers=headers, timeout=_SECONDS) as client:
-        return run(ServerApi(client), arguments)
+    try:
+        with httpx.Client(base_url=arguments.server.rstrip("/"), headers=headers, timeout=_SECONDS) as client:
+            return run(ServerApi(client), arguments)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, httpx.InvalidURL) as error:
+        raise AgentFixError(
+            f"What answers at {plain(arguments.server)} is not an API of agent-fix.",
+            code=ExitCode.USAGE,
+            hint=f"Check the address after --server. ({type(error).__name__}: {one_line(str(error))[:200]})",
+        ) from error
 
 
 def run(api: ServerApi, arguments: argparse.Namespace) -> int:
@@ -166,6 +173,8 @@ def _logs(api: ServerApi, arguments: argparse.Namespace) -> None:
         while lines := (page := api.call("GET", f"/{arguments.job}/log", offset=offset))["lines"]:
             for line in lines:
                 terminal.report(line["kind"], line["text"])
+            if page["offset"] <= offset:
+                raise ValueError("the log's offset does not grow")
             offset = page["offset"]
         return
     while not ended and not terminal.closed:  # the server ends a stream after half an hour
@@ -177,7 +186,7 @@ def _logs(api: ServerApi, arguments: argparse.Namespace) -> None:
 
 def _cancel(api: ServerApi, arguments: argparse.Namespace) -> None:
     answer = api.call("POST", f"/{arguments.job}/cancel")
-    print(json.dumps(answer) if arguments.json else f"Job {arguments.job} is {answer['status']}.")
+    print(json.dumps(answer) if arguments.json else plain(f"Job {arguments.job} is {answer['status']}."))
 
 
 def _start(api: ServerApi, arguments: argparse.Namespace) -> None:
@@ -196,10 +205,20 @@ def _start(api: ServerApi, arguments: argparse.Namespace) -> None:
 def _plan(api: ServerApi, arguments: argparse.Namespace) -> None:
     plan = api.call("GET", f"/{arguments.job}/plan")
     if arguments.edit is not None:
-        edited = json.loads(sys.stdin.read() if arguments.edit == "-" else Path(arguments.edit).read_text("utf-8"))
+        edited = _edited_plan(sys.stdin.read() if arguments.edit == "-" else Path(arguments.edit).read_text("utf-8"))
         version = edited.get("version", plan["version"])
         plan = api.call("PUT", f"/{arguments.job}/plan", {"version": version, "plan": edited.get("plan", edited)})
     print(json.dumps({name: plan[name] for name in ("version", "who", "at", "plan")}, indent=2))
+
+
+def _edited_plan(text: str) -> dict[str, Any]:
+    try:
+        edited = json.loads(text)
+    except ValueError as error:
+        raise AgentFixError(f"The edited plan is not JSON: {error}.", code=ExitCode.USAGE) from error
+    if not isinstance(edited, dict):
+        raise AgentFixError("The edited plan is not a JSON object.", code=ExitCode.USAGE)
+    return edited
 
 
 def _approve(api: ServerApi, arguments: argparse.Namespace) -> None:
@@ -222,7 +241,7 @@ def _retry(api: ServerApi, arguments: argparse.Namespace) -> None:
 
 
 def _print_id(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
-    print(json.dumps(answer) if arguments.json else answer["id"])
+    print(json.dumps(answer) if arguments.json else plain(answer["id"]))
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str, int, dict[str, Any]]]:

@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import tempfile
 import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError
 
 from app.cli.local_context import LocalContext
 from app.cli.result_screen import local_state
@@ -20,6 +21,7 @@ from app.llm.ledger import usd
 TRAJECTORY = "trajectory.jsonl"
 MAX_TEXT = 60_000
 """Characters of one text on the page."""
+MAX_BYTES = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,16 @@ class RecordedJob:
 
 def view_command(arguments: argparse.Namespace) -> int:
     found = _find(arguments.what, arguments.state)
-    page = arguments.out.expanduser().absolute() if arguments.out else found.page
+    page = (arguments.out or found.page).expanduser().absolute()
+    html = _rendered(found)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(render(found), "utf-8", errors="backslashreplace")
+        # Beside it first: a link at the page's place, which may come with the trajectory, is replaced and not followed.
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", dir=page.parent, suffix=".html", delete=False
+        ) as draft:
+            draft.write(html)
+        Path(draft.name).replace(page)
     except OSError as error:
         hint = "Choose another file with --out FILE."
         raise OutputError(f"{page} cannot be written: {error.strerror}.", hint=hint) from error
@@ -49,6 +57,15 @@ def view_command(arguments: argparse.Namespace) -> int:
     if not arguments.no_open and (environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")):
         webbrowser.open(page.as_uri())
     return ExitCode.OK
+
+
+def _rendered(found: RecordedJob) -> str:
+    try:
+        return render(found)
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, TemplateError) as error:
+        raise AgentFixError(
+            "This is not a trajectory of agent-fix.", hint=f"{type(error).__name__}: {one_line(str(error))[:200]}"
+        ) from error
 
 
 def render(found: RecordedJob) -> str:
@@ -77,7 +94,7 @@ def _find(what: str, state: Path | None) -> RecordedJob:
             return RecordedJob(_document(path.with_name("job.json")), _lines(path), path.with_suffix(".html"))
         steps = path.with_name(TRAJECTORY)
         return RecordedJob(_document(path), _lines(steps), path.with_name("trajectory.html"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise AgentFixError(
             f"{path} cannot be shown: {getattr(error, 'strerror', None) or error}.",
             hint="Name a job, a trajectory.jsonl, a job.json, or the directory that holds them.",
@@ -98,16 +115,27 @@ def _stored(job: str, state: Path | None) -> RecordedJob:
         "exit_status": local_state(row.state),
     }
     page = local_context.settings.state / "results" / row.job.id / "trajectory.html"
-    return RecordedJob(document, text.splitlines(), page)
+    return RecordedJob(document, text.split("\n"), page)
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    document = json.loads(_text(path) or "{}")
+    if not isinstance(document, dict):
+        raise TypeError(f"{path.name} is not a JSON object")
     return document
 
 
 def _lines(path: Path) -> Sequence[str]:
-    return path.read_text("utf-8").splitlines() if path.exists() else ()
+    return _text(path).split("\n")
+
+
+def _text(path: Path) -> str:
+    """Empty without the file. Raises ValueError for what is not a file, or too large to be shown."""
+    if not path.exists():
+        return ""
+    if not path.is_file() or path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path.name} is not a file of at most {MAX_BYTES:,} bytes")
+    return path.read_text("utf-8")
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:

@@ -49,14 +49,19 @@ def _lines(row: JobRow, result: JobResult) -> Iterator[str]:
     turns = f" after {result.turns} turns" if result.turns else ""
     yield f"Attempt of {row.job.created_at:%Y-%m-%d %H:%M}{turns}: {_ENDED[result.exit_status]}."
     if result.reason:
-        yield f"Reason: {one_line(result.reason)[:500]}"
+        yield f"Reason: {_seen(result.reason)[:500]}"
     if result.plan is not None:
-        steps = "; ".join(one_line(step) for step in result.plan.steps)
-        yield f"It planned: {one_line(result.plan.summary)[:400]} Steps: {steps[:600]}"
+        steps = "; ".join(map(_seen, result.plan.steps))
+        yield f"It planned: {_seen(result.plan.summary)[:400]} Steps: {steps[:600]}"
     if result.summary:
-        yield f"It said: {one_line(visible(result.summary).text)[:600]}"
+        yield f"It said: {_seen(result.summary)[:600]}"
     if result.changes:
         more = f" and {len(result.changes) - MAX_FILES} more" if len(result.changes) > MAX_FILES else ""
         yield f"It changed: {', '.join(one_line(each.path) for each in result.changes[:MAX_FILES])}{more}"
     if result.verification is not None and result.exit_status == "verification_failed":
-        yield f"What the harness found:\n{feedback(result.verification)}"
+        yield f"What the harness found:\n{visible(feedback(result.verification)).text}"
+
+
+def _seen(text: str) -> str:
+    """What a rendered page would show of a model's text: nothing hidden reaches the next model."""
+    return one_line(visible(text).text)

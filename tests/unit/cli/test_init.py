@@ -62,3 +62,24 @@ def test_without_a_model_nothing_is_written(repository: Path, capsys: pytest.Cap
     assert run(repository, "--budget", "1") == 7
     assert "No model is set." in capsys.readouterr().err
     assert not (repository / ".github").exists()
+
+
+@pytest.mark.parametrize("link", [".github", ".github/agent-fix.yml"])
+def test_a_committed_link_out_of_the_repository_is_not_followed(
+    repository: Path, capsys: pytest.CaptureFixture[str], link: str
+) -> None:
+    outside = repository.parent / "outside"
+    outside.mkdir()
+    (repository / link).parent.mkdir(exist_ok=True)
+    (repository / link).symlink_to(outside / ("" if link == ".github" else "written.yml"))
+    assert run(repository, "--model", "groq/fast") != 0
+    assert "by a link" in capsys.readouterr().err
+    assert list(outside.rglob("*")) == []
+
+
+def test_a_strange_origin_is_printed_without_escape_codes(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    git(repository, "remote", "set-url", "origin", "git@github.com:ada/sam\x1b[31mple;id.git")
+    assert run(repository, "--model", "groq/fast") == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert " --repo ada/sample;id" not in shown

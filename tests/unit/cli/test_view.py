@@ -1,6 +1,7 @@
 """The page of a job's steps: whole, escaped, and without anything from elsewhere."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -67,3 +68,40 @@ def test_invalid_record_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "job.json").write_text("{")
     assert main(["view", str(tmp_path), "--no-open"]) == 2
     assert "cannot be shown" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "document"),
+    [
+        ("[1]", "{}"),
+        ("not JSON", "{}"),
+        ('{"usage": {"cost": "x"}}', "{}"),
+        ('{"actions": [1]}', "{}"),
+        ("{}", "[1]"),
+        ("{}", '{"plan": 5}'),
+        ("[" * 100_000, "{}"),
+        ("{}", "[" * 100_000),
+    ],
+)
+def test_a_file_that_is_no_trajectory_is_a_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], trajectory: str, document: str
+) -> None:
+    (tmp_path / "trajectory.jsonl").write_text(trajectory)
+    (tmp_path / "job.json").write_text(document)
+    assert main(["view", str(tmp_path), "--no-open"]) == 2
+    assert capsys.readouterr().err.count("\n") <= 3
+    assert not (tmp_path / "trajectory.html").exists()
+
+
+def test_a_link_in_the_place_of_the_page_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    recorded(tmp_path / "bundle")
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "bundle" / "trajectory.html").symlink_to(tmp_path / "precious")
+    assert main(["view", str(tmp_path / "bundle"), "--no-open"]) == 0
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert "Step 1" in (tmp_path / "bundle" / "trajectory.html").read_text()
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trajectory.jsonl")
+    assert main(["view", str(tmp_path / "trajectory.jsonl"), "--no-open"]) == 2
