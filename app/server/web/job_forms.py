@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
@@ -10,7 +10,16 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.core.plan_text import PlanError, parse_plan_file, render_plan_file
+from app.core.plan import Plan
+from app.core.plan_text import (
+    COMMANDS,
+    FIELDS,
+    LIST_FIELDS,
+    PlanError,
+    parse_plan_file,
+    plan_from_fields,
+    render_plan_file,
+)
 from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState
 from app.server.web import formatting
@@ -49,7 +58,8 @@ class JobForms:
         if not visitor.sealed(job, form.get("seal", "")):
             return self._message(403, "This form has expired", "Open the job's page again and use its button.")
         try:
-            target = await asyncio.to_thread(self._carry_out, job, action, form, visitor.name)
+            edited = _edited_plan(found) if action in {"plan", "approve"} else None
+            target = await asyncio.to_thread(self._carry_out, job, action, form, edited, visitor.name)
         except (UnknownJob, WrongState, WrongForm, PlanError) as error:
             return self._refused(error)
         detail = f"as {target}" if target != job else form.get("extra", "").strip()
@@ -69,7 +79,7 @@ class JobForms:
             case _:
                 return self._message(422, "This cannot be used", str(error))
 
-    def _carry_out(self, job: str, action: str, form: dict[str, str], who: str) -> str:
+    def _carry_out(self, job: str, action: str, form: dict[str, str], edited: Plan | None, who: str) -> str:
         """Returns the id of the job whose page is shown next."""
         new = form.get("id", "")
         if action != "stop" and not _ID.fullmatch(new):
@@ -81,9 +91,9 @@ class JobForms:
                 self._actions.retry(job, id=new, who=who)
                 return new
             case "plan":
-                self._edit(job, form, who)
+                self._edit(job, form, edited, who)
             case "approve":
-                return self._actions.approve(job, id=new, who=who, version=self._edit(job, form, who))
+                return self._actions.approve(job, id=new, who=who, version=self._edit(job, form, edited, who))
             case "answer":
                 if not (text := form.get("text", "").strip()):
                     raise WrongForm("The answer is empty.")
@@ -97,13 +107,23 @@ class JobForms:
                 raise UnknownJob(job)
         return job
 
-    def _edit(self, job: str, form: dict[str, str], who: str) -> int | None:
+    def _edit(self, job: str, form: dict[str, str], plan: Plan | None, who: str) -> int | None:
         """Store the form's plan if it was changed; returns the version that the form is about."""
         known, version = self._actions.plans.of(job), form.get("version", "")
-        if not version.isdecimal() or len(version) > 6 or "text" not in form:
+        if not version.isdecimal() or len(version) > 6 or plan is None:
             return None
-        plan = parse_plan_file(form["text"])
         shown = next((each for each in known if each.version == int(version)), None)
-        if shown is not None and parse_plan_file(render_plan_file(shown.plan)) == plan:
+        if shown is not None and plan in (shown.plan, parse_plan_file(render_plan_file(shown.plan))):
             return int(version)
         return self._actions.edit_plan(job, int(version), plan, who=who).version
+
+
+def _edited_plan(form: Mapping[str, list[str]]) -> Plan | None:
+    """The plan that a form has, as text or in fields; None without one. Raises PlanError."""
+    if "text" in form:
+        return parse_plan_file(form["text"][0])
+    if "summary" not in form:
+        return None
+    given = {name: [text.replace("\r\n", "\n").strip() for text in form.get(name, [])] for name in FIELDS}
+    texts = {name: given[name][0] if given[name] else "" for name in ("summary", *COMMANDS)}
+    return plan_from_fields({**texts, **{name: [text for text in given[name] if text] for name in LIST_FIELDS}})

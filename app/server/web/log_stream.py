@@ -13,7 +13,7 @@ from app.jobs.store import ProgressRow
 from app.server.web import formatting
 from app.server.web.problems import problem
 
-MAX_FOLLOWERS = 32
+MAX_FOLLOWERS = 200
 LOOK_SECONDS = 1.0
 POLL_INTERVAL = 300
 """After five minutes a browser asks again by itself, where it stood; so its rights are checked again."""

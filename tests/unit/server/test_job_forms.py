@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,7 +23,7 @@ async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
         yield ready
 
 
-async def send(here: WebClient, job: str, action: str, **fields: str) -> httpx.Response:
+async def send(here: WebClient, job: str, action: str, **fields: Any) -> httpx.Response:
     page = await here.page(f"/jobs/{job}")
     hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
     return await here.client.post(f"/jobs/{job}/{action}", data={**hidden, **fields})
@@ -45,6 +47,28 @@ async def test_a_plan_is_edited_and_approved_with_its_versions_shown(here: WebCl
     assert state(here, APPROVABLE) == "queued"
     (message,) = [each for each in here.receiving.files.messages.since(APPROVABLE, 0) if each.kind == "approve"]
     assert "Round twice." in message.text
+
+
+async def test_a_plan_is_edited_in_fields(here: WebClient) -> None:
+    page = await here.page(f"/jobs/{APPROVABLE}")
+    shown = {
+        name: re.findall(rf'<textarea name="{name}"[^>]*>\n(.*?)</textarea>', page, re.DOTALL)
+        for name in ("summary", "hypotheses", "candidate_files", "steps", "reproduce", "verify")
+    }
+    assert [unescape(text) for text in shown["steps"]] == list(PLAN.steps)
+    fields: dict[str, Any] = {name: [unescape(text) for text in texts] for name, texts in shown.items()}
+    assert (await send(here, APPROVABLE, "plan", version="1", **fields)).status_code == 303
+    plans = PlanVersions(here.engine, here.clock)
+    assert len(plans.of(APPROVABLE)) == 1, "nothing was changed"
+    fields["steps"] = ["Round once.\r\nIn the total.", " ", *fields["steps"][1:], "Say so in the changelog."]
+    assert (await send(here, APPROVABLE, "plan", version="1", **fields)).status_code == 303
+    newest = plans.of(APPROVABLE)[-1]
+    steps = ("Round once.\nIn the total.", *PLAN.steps[1:], "Say so in the changelog.")
+    assert (newest.version, newest.plan) == (2, PLAN.model_copy(update={"steps": steps}))
+    assert (await send(here, APPROVABLE, "plan", version="2", **fields | {"summary": " "})).status_code == 422
+    assert (await send(here, APPROVABLE, "approve", version="2", **fields | {"hypotheses": []})).status_code == 303
+    assert plans.of(APPROVABLE)[-1].plan.hypotheses == ()
+    assert state(here, APPROVABLE) == "queued"
 
 
 async def test_a_paused_job_continues_with_more_money(here: WebClient) -> None:
