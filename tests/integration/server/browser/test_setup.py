@@ -16,16 +16,18 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from app.config.app_file import read_app_file
 from app.config.settings import settings_from
 from app.core.errors import ExitCode
-from tests.integration.server.browser.dashboard import KNOWS, OtherSite
+from tests.integration.server.browser.dashboard import OtherSite
 from tests.support.github.running import RunningGitHub, running_github
 from tests.support.loopback import free_port
 from tests.support.server_process import running_server
-from tests.support.web_client import TOKEN
 
 TITLE = "Totals are a cent too low"
 NAME = "agent-fix-ada"
 ADDRESS = "https://agent-fix.example.org"
-KEPT = ("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "PUBLIC_URL", "GITHUB_URL", "GITHUB_API_URL")
+KEPT = (
+    *("APP_ID", "PRIVATE_KEY", "WEBHOOK_SECRET", "CLIENT_ID", "CLIENT_SECRET"),
+    *("PUBLIC_URL", "GITHUB_URL", "GITHUB_API_URL"),
+)
 
 
 @pytest.fixture
@@ -121,9 +123,9 @@ def test_an_app_is_made_from_an_empty_machine(stranger: BrowserContext, setup: S
 def test_an_app_without_webhooks(
     browser: Browser, setup: SetUp, github: RunningGitHub, other_site: OtherSite, tmp_path: Path
 ) -> None:
-    """With detours: another program's page on this machine, an address that cannot work, nobody signed in yet."""
+    """With a person who signs in to its dashboard, and detours: another program, a wrong address, nobody signed in."""
     registrations, fake_github = github.fake_github.github.registrations, github.fake_github
-    context = browser.new_context(http_credentials=KNOWS)
+    context = browser.new_context()
     page = context.new_page()
     page.goto(setup.invitation)
     page.goto(other_site("127.0.0.1", to=f"{setup.address}/setup", referrer="unsafe-url", name=NAME, address=ADDRESS))
@@ -148,13 +150,25 @@ def test_an_app_without_webhooks(
     heading(page, "Your App is ready")
     (manifest,) = registrations.manifests
     assert not {"hook_attributes", "default_events"} & manifest.keys()
+    assert manifest["callback_urls"] == [f"{setup.address}/sign-in/done"]
     kept = setup.kept()
     assert "AGENT_FIX_PUBLIC_URL" not in kept
     fake_github.world.webhooks = False
     fake_github.world.label(fake_github.issue, fake_github.owner, "agent-fix")
-    ours = {"AGENT_FIX_MODEL": "openai/none", "AGENT_FIX_WEB_TOKEN": TOKEN}
-    with running_server(tmp_path, {**kept, **ours}) as server:
+    with running_server(tmp_path, {**kept, "AGENT_FIX_MODEL": "openai/none"}) as server:
         server.start("receiver")
         server.start("publisher")
+        # Only here it has another port than the one where it was set up.
+        fake_github.world.sign_in.callbacks = {f"{server.url}/sign-in/done"}
+        fake_github.world.sign_in.person = fake_github.owner
+        page.goto(server.url, timeout=90_000)
+        page.get_by_role("link", name="Sign in with GitHub").click()
+        heading(page, "Authorize agent-fix")
+        page.get_by_role("button", name="Authorize").click()
+        heading(page, "Jobs")
         server.wait(lambda: page.goto(server.url) and page.get_by_role("link", name=TITLE).count(), "the job")
+        page.get_by_role("button", name="Sign out").click()
+        heading(page, "Sign in")
+        page.goto(server.url)
+        heading(page, "Sign in")
         context.close()
