@@ -52,11 +52,12 @@ API = ("/api/jobs", "/api/jobs/seed13x7", "/api/jobs/seed13x7/log?limit=1000", "
 
 def fill(engine: Engine, jobs: int, steps: int) -> None:
     """Copies of the two dozen jobs, whose times are spread over the last days, and steps for each of them."""
-    with engine.begin() as db:
+    with engine.connect() as db:
+        db.exec_driver_sql("PRAGMA cache_size = -400000")  # in the order of the jobs, pages are filled one by one
         db.exec_driver_sql("CREATE TEMP TABLE seeds AS SELECT id FROM jobs")
         db.exec_driver_sql(
             "CREATE TEMP TABLE copies AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
-            "SELECT id AS seed, id || 'x' || i AS copy, i FROM seeds, n LIMIT ?",
+            "SELECT id AS seed, id || 'x' || i AS copy, i FROM n CROSS JOIN seeds LIMIT ?",
             (jobs, jobs - db.scalar(sa.text("SELECT count(*) FROM seeds"))),
         )
         for table, key in (("jobs", "id"), ("job_contexts", "job")):
@@ -72,16 +73,17 @@ def fill(engine: Engine, jobs: int, steps: int) -> None:
         )
         lines = "SELECT 'step' AS kind, 'Look at it.' AS text UNION ALL SELECT 'command', 'grep -n quantize app' "
         db.exec_driver_sql(
-            "INSERT INTO progress (job, at, kind, text) SELECT jobs.id, created_at, kind, text FROM jobs, steps, "
-            f"({lines} UNION ALL SELECT 'observation', ?)",
+            "INSERT INTO progress (job, at, kind, text) SELECT jobs.id, created_at, kind, text FROM jobs "
+            f"CROSS JOIN steps CROSS JOIN ({lines} UNION ALL SELECT 'observation', ?)",
             (OBSERVATION,),
         )
         db.exec_driver_sql(
             "INSERT INTO calls (job_id, call, attempt, state, worst, prompt_tokens, cached_tokens, completion_tokens, "
             "cost, estimated, answer, at) SELECT id, 'step-' || i, 1, 'booked', 21000, 9000, 7100, 420, 21000, 0, ?, "
-            "unixepoch(created_at) + i FROM jobs, steps",
+            "unixepoch(created_at) + i FROM jobs CROSS JOIN steps",
             (OBSERVATION,),
         )
+        db.commit()
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.exec_driver_sql("ANALYZE")
 

@@ -36,11 +36,11 @@ def state_name(state: str) -> str:
 
 
 NEXT_STEP: Final = {
-    "awaiting_approval": "To start the work, comment /agent approve on GitHub. You can edit the plan there first.",
-    "needs_input": "To answer, comment /agent and your answer on GitHub.",
-    "paused": "To continue from here, comment /agent continue on GitHub. Add --budget +3 for three more dollars.",
+    "awaiting_approval": "Whoever has write access edits and approves it here, or with /agent approve on GitHub.",
+    "needs_input": "Whoever has write access answers here, or with /agent and the answer on GitHub.",
+    "paused": "Whoever has write access continues it here, or with /agent continue --budget +3 on GitHub.",
 }
-"""What people can do on the issue or pull request of a job that waits for them."""
+"""What people can do about a job that waits for them."""
 
 
 def next_step(state: str) -> str:

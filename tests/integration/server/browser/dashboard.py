@@ -9,6 +9,7 @@ from typing import Protocol
 from playwright.sync_api import HttpCredentials
 
 from app.server.receiver import application
+from app.server.web.sign_in import SignInClient
 from app.server.wiring.receiver import ReceiverContext
 from tests.support.clock import SettableClock
 from tests.support.loopback import listening, serving
@@ -41,14 +42,14 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard(place: Path, *, seed: bool = True) -> Iterator[Dashboard]:
+def dashboard(place: Path, *, seed: bool = True, sign_in: SignInClient | None = None) -> Iterator[Dashboard]:
     if seed:
         seeded(place, NOW)
     chosen = settings(place)
     receiving = ReceiverContext(chosen, SettableClock(NOW))
     receiving.prepare()
     try:
-        with listening() as listener, serving(application(receiving, chosen), listener) as address:
+        with listening() as listener, serving(application(receiving, chosen, sign_in=sign_in), listener) as address:
             yield Dashboard(address, receiving)
     finally:
         receiving.close()

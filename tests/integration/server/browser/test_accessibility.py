@@ -1,19 +1,27 @@
 """Every page, wide and light, then narrow and dark: no barrier that axe-core knows, nothing wider than the screen."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from app.core.errors import AgentFixError
 from app.github.app_manifest import NewAppResponse
+from app.jobs.audit import AuditLog
+from app.jobs.operations import GitHubLimit, OperationsOverview
+from app.jobs.plan_versions import PlanVersions
+from app.jobs.queue import QueueLimits
+from app.jobs.sessions import WebSessions
 from app.server.web.password import MAX_FAILURES
 from app.server.web.setup import SetupPage
 from tests.integration.server.browser.chromium import axe_core
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite, dashboard
 from tests.support.loopback import listening, serving
+from tests.support.seeded_database import PLACES, PLAN
+from tests.support.signed_in import github_people
 from tests.support.web_client import TOKEN
 
 SCREENS: tuple[tuple[ViewportSize, Literal["light", "dark"]], ...] = (
@@ -57,6 +65,53 @@ def test_jobs(visitor: BrowserContext, here: Dashboard, job: str) -> None:
     page = visitor.new_page()
     page.goto(f"{here.address}/jobs/{job}")
     judge(page)
+
+
+def test_a_plan_before_its_approval(visitor: BrowserContext, here: Dashboard) -> None:
+    PlanVersions(here.receiving.engine, here.receiving.clock).record("seed16", PLAN)
+    page = visitor.new_page()
+    page.goto(f"{here.address}/jobs/seed16")
+    page.get_by_text("Edit as text").click()
+    judge(page)
+    page.set_viewport_size(SCREENS[0][0])
+    page.get_by_label("Steps, one more").focus()
+    page.keyboard.type("Say so in the changelog.")
+    page.get_by_role("button", name="Save as a new version").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("version 2 by operator")).to_be_visible()
+    expect(page.get_by_label("Steps, number 4")).to_have_value("Say so in the changelog.")
+
+
+@pytest.mark.parametrize(("path", "title"), [("/operators", "Operators"), ("/audit", "Audit log")])
+def test_operators_pages(visitor: BrowserContext, here: Dashboard, path: str, title: str) -> None:
+    engine, clock = here.receiving.engine, here.receiving.clock
+    limit = GitHubLimit(7, "core", 412, 5_000, clock() + timedelta(minutes=20), clock())
+    OperationsOverview(engine, clock, QueueLimits(jobs=10, per_repository=3)).store_limits([limit])
+    AuditLog(engine, clock).record("ada", "dashboard", "stop", "seed22", address="192.0.2.1")
+    page = visitor.new_page()
+    page.goto(here.address + path)
+    judge(page, title)
+
+
+def test_people_who_sign_in(stranger: BrowserContext, tmp_path: Path) -> None:
+    """Nobody, and then a reader, who has no buttons."""
+    with dashboard(tmp_path, sign_in=github_people(tmp_path).client()) as here:
+        page = stranger.new_page()
+        page.goto(here.address)
+        judge(page, "Sign in")
+        page.goto(f"{here.address}/sign-in/done?state=x")
+        judge(page, "Sign in")
+        sessions = WebSessions(here.receiving.engine, here.receiving.clock)
+        cookie = sessions.create(7, "a-reader", "ghu_x", {PLACES[0][2]: "read"})
+        stranger.add_cookies([{"name": "agent-fix-session", "value": cookie, "url": here.address}])
+        page.goto(here.address)
+        judge(page, "Jobs")
+        expect(page.get_by_text("a-reader")).to_be_visible()
+        page.goto(f"{here.address}/jobs/seed21")
+        judge(page)
+        expect(page.get_by_role("button")).to_have_count(1)
+        page.goto(f"{here.address}/operators")
+        judge(page, "This page is for operators")
 
 
 def test_messages(visitor: BrowserContext, tmp_path: Path, other_site: OtherSite) -> None:
