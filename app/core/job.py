@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar, get_args
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_names import ModelNames, Reasoning
@@ -13,14 +13,7 @@ from app.core.money import MicroUSD
 from app.core.record import Record
 from app.core.task import Task, TaskKind
 
-JobState = Literal[
-    "queued",
-    "planning",
-    "awaiting_approval",
-    "working",
-    "verifying",
-    "publishing",
-    "paused",
+FinalState = Literal[
     "pr_opened",
     "pr_updated",
     "answered",
@@ -32,26 +25,16 @@ JobState = Literal[
     "no_access",
     "error",
 ]
+JobState = Literal[
+    "queued", "planning", "awaiting_approval", "working", "verifying", "publishing", "paused", FinalState
+]
 MAX_ATTEMPTS = 5
 HIGHEST_BUDGET: Final = 10_000
 """US dollars that one job may be given at most."""
 WAITING: frozenset[JobState] = frozenset({"awaiting_approval", "needs_input", "paused"})
 """States in which a job waits for people."""
 PUBLISHED: frozenset[JobState] = frozenset({"pr_opened", "pr_updated"})
-FINAL: frozenset[JobState] = frozenset(
-    {
-        "pr_opened",
-        "pr_updated",
-        "answered",
-        "no_change",
-        "needs_input",
-        "verification_failed",
-        "limit_reached",
-        "stopped",
-        "no_access",
-        "error",
-    }
-)
+FINAL: frozenset[JobState] = frozenset(get_args(FinalState))
 
 
 class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
