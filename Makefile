@@ -132,6 +132,8 @@ bench-action: install
 
 # What the images, the Action and the tests install; a fix on the command line needs no extra.
 EXTRAS := --extra server --extra e2b
+# Traces and notifications: in the image, and for the types and tests.
+WATCHING := --extra otel --extra notify
 # Clients of the clusters that jobs can run in: in the image, and for the types and tests.
 CLUSTERS := --extra ecs --extra kubernetes
 
@@ -141,9 +143,9 @@ lock: install
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/installer.txt
 	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --no-annotate --no-strip-extras --quiet --output-file requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) $(CLUSTERS) --constraints requirements/runtime.txt --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml $(EXTRAS) $(CLUSTERS) $(WATCHING) --constraints requirements/runtime.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/image.txt
-	$(BIN)/uv pip compile pyproject.toml requirements/build.in $(EXTRAS) $(CLUSTERS) --group dev --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml requirements/build.in $(EXTRAS) $(CLUSTERS) $(WATCHING) --group dev --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/dev.txt
 	$(BIN)/uv pip compile requirements/docs.in --constraints requirements/dev.txt --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras --quiet --output-file requirements/docs.txt

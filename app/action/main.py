@@ -41,7 +41,8 @@ def action_command(arguments: argparse.Namespace) -> int:
         try:
             return asyncio.run(_do(step, workflow))
         except AgentFixError as error:
-            write_outputs(workflow, {"exit-status": "error"} if step == "publish" else {"work": "false"})
+            if step != "progress":  # a later step than the one that started it may own the outputs by now
+                write_outputs(workflow, {"exit-status": "error"} if step == "publish" else {"work": "false"})
             fail(workflow, error)
             raise
 
@@ -61,6 +62,10 @@ async def _do(step: Step, workflow: Workflow) -> int:
             from app.action.solve import solve  # noqa: PLC0415
 
             return await solve(workflow)
+        case "progress":
+            from app.action.progress import show_progress  # noqa: PLC0415
+
+            return await show_progress(workflow)
         case _:
             from app.action.publish import publish  # noqa: PLC0415
 

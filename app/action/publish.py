@@ -7,6 +7,7 @@ from typing import Final
 
 from app.action.context import ActionContext, DrainLimits, drain, kept_at, open_workflow, the_job
 from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
+from app.action.progress import publishing_mark
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import FINAL, WAITING, JobState
@@ -67,6 +68,7 @@ CALM: Final[frozenset[JobState]] = frozenset(
 
 
 async def publish(workflow: Workflow) -> int:
+    publishing_mark(workflow.settings).touch()
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
         found = the_job(publisher_context)

@@ -13,6 +13,7 @@ from app.agent.files import FileError, display_path
 from app.agent.observation import headline, observe
 from app.agent.step import Outcome
 from app.core.job import Progress
+from app.core.tracing import span
 from app.repo.syntax import first_error
 from app.sandbox.base import Sandbox
 
@@ -64,8 +65,12 @@ class AgentTools:
         }
 
     async def execute(self, action: Action, allowance: ToolLimits) -> ToolResult:
+        about = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": action.tool}
         try:
-            return await self._tools[type(action)](action, allowance)
+            with span(f"execute_tool {action.tool}", gen_ai__tool__type="function", **about) as traced:
+                result = await self._tools[type(action)](action, allowance)
+                traced.add(agent_fix__outcome=result.outcome)
+                return result
         except (EditError, FileError, search.SearchError) as error:
             reason = str(error)
             return ToolResult("failed", reason, reason.partition("\n")[0])

@@ -49,6 +49,7 @@ COMMANDS = {
     "jobs": "app.cli.jobs:jobs_command",
     "keys": "app.cli.keys:keys_command",
     "view": "app.cli.view:view_command",
+    "report": "app.cli.outcome_report:report_command",
     "lessons": "app.cli.lessons:lessons_command",
     "runners": "app.cli.runners:runners_command",
     "completion": "app.cli.completion:completion_command",
@@ -65,6 +66,7 @@ Fix an issue in a repository and prove it: red before, green after, run by the h
   agent-fix init       write the workflow and the configuration for a repository on GitHub
   agent-fix jobs       list, show, follow and cancel jobs, here or on a server
   agent-fix view       look at a job's steps in a browser
+  agent-fix report     what became of the pull requests, and what they cost
   agent-fix setup      find out how a repository is set up and tested
   agent-fix lessons    what later jobs in a repository are shown
   agent-fix runners    the coding agents that can do the work
@@ -143,6 +145,7 @@ def parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_jobs(commands)
     _add_view(commands)
+    _add_report(commands)
     _add_lessons(commands)
     _add_runners(commands)
     _add_completion(commands)
@@ -230,6 +233,11 @@ def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
     init.add_argument("--yes", action="store_true", help="ask nothing, and take what is found")
     init.add_argument("--model", metavar="M", help="the model (default: AGENT_FIX_MODEL, or a question)")
     init.add_argument("--budget", metavar="USD", help="the highest cost of a job (default: 5, or a question)")
+    init.add_argument(
+        "--pull-request",
+        action="store_true",
+        help="open the files as a draft pull request with the token in GITHUB_TOKEN, and leave the work tree as it is",
+    )
     _add_json(init, default=False)
     _add_state(init)
 
@@ -417,6 +425,19 @@ def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     view.add_argument("--no-open", action="store_true", help="only write the page")
     _add_json(view, default=False)
     _add_state(view)
+
+
+def _add_report(commands: "Commands[argparse.ArgumentParser]") -> None:
+    report = commands.add_parser(
+        "report",
+        help="what became of the pull requests, and what they cost",
+        description="How jobs ended, how many of their pull requests were merged, closed, or changed before the merge, "
+        "and what a merged one cost. Run it where the database is.",
+    )
+    report.add_argument("--days", type=int, default=30, metavar="N", help="how far back (default: 30)")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs no network")
+    _add_json(report, default=False)
+    _add_state(report)
 
 
 def _add_completion(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -23,6 +23,7 @@ def make_streams_safe() -> None:
 
 
 EXTRAS = {
+    "apprise": "notify",
     "e2b": "e2b",
     "cryptography": "server",
     "fastapi": "server",
@@ -30,6 +31,7 @@ EXTRAS = {
     "hishel": "github",
     "httptools": "server",
     "jwt": "github",
+    "prometheus_client": "server",
     "uvloop": "server",
 }
 """The import name of each library that a fix does not need, and the extra that brings it."""

@@ -1,6 +1,7 @@
 """`agent-fix init`: writes the workflow and the configuration that a repository on GitHub needs."""
 
 import argparse
+import asyncio
 import json
 import shlex
 import sys
@@ -35,6 +36,7 @@ class RepositoryFacts:
 
     root: Path
     branch: str
+    commit: str
     github: IssueAddress | None
     """Where it is on GitHub, as the address of an issue there; None if `origin` is elsewhere or missing."""
     test: str
@@ -57,7 +59,10 @@ def init_command(arguments: argparse.Namespace) -> int:
     choices = choose(arguments, settings, asks=asks)
     files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, facts.test)}
     parse_config(files[SOURCE].encode())
-    written = [path for path in files if path not in facts.present and _write(facts.root, path, files[path])]
+    new = {path: text for path, text in files.items() if path not in facts.present}
+    if arguments.pull_request:
+        return _as_pull_request(arguments, settings, facts, choices, new)
+    written = [path for path, text in new.items() if _write(facts.root, path, text)]
     steps = next_steps(facts, choices, written)
     if arguments.json:
         document = {"repository": str(facts.root), "written": written, "kept": sorted(facts.present), "next": steps}
@@ -71,6 +76,26 @@ def init_command(arguments: argparse.Namespace) -> int:
         else "tests    none found; `agent-fix setup` tries what the repository says"
     )
     print(f"{tests}\n\nNext:\n" + "\n".join(f"  {step}" for step in steps))
+    return ExitCode.OK
+
+
+def _as_pull_request(
+    arguments: argparse.Namespace, settings: Settings, facts: RepositoryFacts, choices: Choices, new: Mapping[str, str]
+) -> int:
+    from app.cli.init_pull_request import open_init_pull_request  # noqa: PLC0415  # needs the extra `github`
+
+    if facts.github is None:
+        raise AgentFixError("`origin` is not on GitHub, so there is nowhere to open a pull request.")
+    if not new:
+        raise AgentFixError("Both files are there already, so there is nothing to propose.", code=ExitCode.NO_CHANGE)
+    steps = next_steps(facts, choices, ())
+    store = LocalContext(settings).mirror(facts.root)
+    opening = open_init_pull_request(settings, facts.github, store, (facts.branch, facts.commit), new, steps=steps)
+    url = asyncio.run(opening)
+    if arguments.json:
+        print(json.dumps({"repository": str(facts.root), "pull_request": url, "proposed": sorted(new), "next": steps}))
+    else:
+        print(f"opened   {url}\n\nNext:\n" + "\n".join(f"  {step}" for step in steps))
     return ExitCode.OK
 
 
@@ -90,6 +115,7 @@ def look_at(path: Path, settings: Settings) -> RepositoryFacts:
     return RepositoryFacts(
         root=root,
         branch=inspected.base_ref.removeprefix("refs/heads/"),
+        commit=inspected.base_commit,
         github=address if isinstance(address, IssueAddress) else None,
         test=suite.command if suite else "",
         present=present,

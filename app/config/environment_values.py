@@ -165,11 +165,30 @@ class VariableReader:
             return value
         return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters or contains blanks.", MAKE_ONE)
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """Values with commas between them."""
+        return tuple(word for each in self.text(name).split(",") if (word := each.strip()))
+
+    def signing_key(self, name: str, *, needed_by: str) -> bytes:
+        """The bytes of a Standard Webhooks secret: `whsec_` and 24 to 64 bytes in base64."""
+        value = self.text(name)
+        if not value and not self.text(needed_by):
+            return b""
+        try:
+            key = base64.b64decode(value.removeprefix("whsec_"), validate=True)
+        except binascii.Error:
+            key = b""
+        if value.startswith("whsec_") and 24 <= len(key) <= 64:
+            return key
+        hint = f"`{MAKE_KEY}` prints a good one."
+        return self._wrong(name, b"", f"is not `whsec_` and 24 to 64 bytes in base64, which {needed_by} needs.", hint)
+
     def _wrong(self, name: str, default: T, message: str, hint: str) -> T:
         self.problems.append(SettingProblem(name, message, hint))
         return default
 
 
+MAKE_KEY = "echo whsec_$(openssl rand -base64 32)"
 MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prints a good one."
 
 

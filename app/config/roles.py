@@ -22,6 +22,9 @@ MODELS: Mapping[str, str] = {
     "cheap": f"{MODEL}_CHEAP",
 }
 """The model variable of each kind of work."""
+WEBHOOK_URL = "AGENT_FIX_WEBHOOK_URL"
+WEBHOOK_SIGNING_KEY = "AGENT_FIX_WEBHOOK_SIGNING_KEY"
+NOTIFY = "AGENT_FIX_NOTIFY"
 STATE_DIR = "AGENT_FIX_STATE_DIR"
 LESSONS = "AGENT_FIX_LESSONS"
 
@@ -41,7 +44,8 @@ ALLOWED_VARIABLES: Mapping[Role, frozenset[str]] = {
     "publisher": _SHARED
     | _DEFAULTS
     | _FOR_REPOSITORIES
-    | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"},
+    | {APP_ID, PRIVATE_KEY, "AGENT_FIX_GITHUB_API_URL", "AGENT_FIX_ALLOWED_APPS"}
+    | {WEBHOOK_URL, WEBHOOK_SIGNING_KEY, NOTIFY},
 }
 """Our own variables that each role may hold."""
 

@@ -27,12 +27,15 @@ from app.config.roles import (
     LESSONS,
     MODEL,
     MODELS,
+    NOTIFY,
     PRIVATE_KEY,
     REQUIRED_VARIABLES,
     ROLES,
     STATE_DIR,
     WEB_TOKEN,
     WEBHOOK_SECRET,
+    WEBHOOK_SIGNING_KEY,
+    WEBHOOK_URL,
     Role,
     environment_for,
 )
@@ -117,6 +120,11 @@ class Settings:
     """For the API of another server (`agent-fix jobs --server`)."""
     public_url: str = ""
     """The dashboard's public address, for links in comments."""
+    webhook_url: str = ""
+    """Where to post that a job ended or waits, signed with `webhook_signing_key`."""
+    webhook_signing_key: bytes = field(default=b"", repr=False)
+    notify: tuple[str, ...] = field(default=(), repr=False)
+    """Apprise's URLs of those to be told that a job ended or waits."""
     log: Literal["human", "json"] = "human"
     problems: tuple[SettingProblem, ...] = ()
     """What could not be read; only a server reports it."""
@@ -148,7 +156,7 @@ class Settings:
         named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         with_password = {value for value in self.environment.values() if "://" in value and "@" in value}
         ours = {value for values in self.own_secrets().values() for value in values}
-        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours))
+        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours | set(self.notify)))
 
     def own_secrets(self) -> dict[str, tuple[str, ...]]:
         """The readable values of the variables that only one role may hold."""
@@ -278,6 +286,9 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         operators=reading.logins("AGENT_FIX_OPERATORS"),
         api_token=reading.text(API_TOKEN),
         public_url=reading.address("AGENT_FIX_PUBLIC_URL", "", path=False),
+        webhook_url=reading.address(WEBHOOK_URL, ""),
+        webhook_signing_key=reading.signing_key(WEBHOOK_SIGNING_KEY, needed_by=WEBHOOK_URL),
+        notify=reading.words(NOTIFY),
         log=cast("Literal['human', 'json']", reading.choice("AGENT_FIX_LOG", "human", "json")),
         problems=tuple(reading.problems),
         environment={**environment, STATE_DIR: str(place)},

@@ -10,7 +10,7 @@ from app.config.environment_values import SettingProblem, SettingsError
 from app.config.roles import APP_ID, LESSONS, PRIVATE_KEY, STATE_DIR, environment_for, is_for_a_model
 from app.config.settings import Settings, process_environment, settings_from
 
-Step = Literal["receive", "solve", "publish"]
+Step = Literal["receive", "progress", "solve", "publish"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
 TOKEN: Final = "AGENT_FIX_GITHUB_TOKEN"  # noqa: S105  # a name
@@ -66,7 +66,7 @@ def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, st
 def read_workflow(step: Step) -> Workflow:
     """Raises SettingsError if GitHub or the workflow did not set a required variable."""
     environment = process_environment()
-    if step in {"receive", "publish"}:
+    if step != "solve":
         _need(environment, TOKEN, "Give the Action a token: `token: ${{ github.token }}`.")
         _need(environment, "GITHUB_REPOSITORY", "GitHub sets it in workflows; the command runs only there.")
         if bool(environment.get(APP_ID, "").strip()) != bool(environment.get(PRIVATE_KEY, "").strip()):

@@ -147,6 +147,8 @@ class IssueEventResponse(ApiModel):
     actor: AccountResponse | None = None
     created_at: datetime
     label: LabelResponse | None = None
+    assignee: AccountResponse | None = None
+    assigner: AccountResponse | None = None
 
 
 class ReviewResponse(ApiModel):

@@ -58,9 +58,10 @@ class CommentsApi:
         return tuple(
             IssueEvent(
                 event=item.event,
-                actor=_account(item.actor),
+                actor=_account(item.assigner or item.actor),
                 at=item.created_at,
                 label=item.label.name if item.label else "",
+                assignee=item.assignee.id if item.assignee else 0,
             )
             for item in found
         )

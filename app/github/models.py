@@ -91,6 +91,8 @@ class IssueEvent(Record):
     actor: Account
     at: datetime
     label: str = ""
+    assignee: int = 0
+    """Who was assigned; the actor is then who did it."""
 
 
 class LinkedPullRequest(Record):

@@ -22,6 +22,7 @@ from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import Journal, N
+from app.core.tracing import span
 from app.jobs.process_owner import this_process
 
 # Change this only if the order of steps changes in a way that stored jobs cannot follow. DBOS's own default hashes the
@@ -69,7 +70,10 @@ class DurableJournal:
 
         async def once() -> dict[str, Any]:
             failpoint(f"{name}.before")
-            value, error = await _outcome_of(self._restored(registered, work))
+            with span(f"step {name}", agent_fix__step=name) as traced:
+                value, error = await _outcome_of(self._restored(registered, work))
+                if error is not None:
+                    traced.failed(type(error).__name__)
             if isinstance(error, AgentFixError) and error.final:
                 kept = {"error": error.to_json()}
             elif value is not None:

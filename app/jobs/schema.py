@@ -18,6 +18,7 @@ from app.jobs.commit_transfer_tables import metadata as commit_transfer_tables
 from app.jobs.inbox import metadata as inbox_tables
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.outbox_tables import metadata as outbox_tables
+from app.jobs.outcomes import metadata as outcome_tables
 from app.jobs.renamed_tables import rename_tables
 from app.jobs.request_tables import metadata as request_tables
 from app.jobs.tables import jobs, writing
@@ -33,6 +34,7 @@ ALL: Final = (
     lesson_tables,
     request_tables,
     account_tables,
+    outcome_tables,
 )
 _ONE_AT_A_TIME = 0x61676673
 """An advisory lock on Postgres; SQLite has one writer anyway."""

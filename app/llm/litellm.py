@@ -14,6 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from app.core.model_names import Reasoning
+from app.core.tracing import Value, span
 from app.llm.background import background
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
 from app.llm.chat_format import ChatDialect, may_think, only_json, request_body
@@ -178,9 +179,14 @@ class LiteLLMModel:
 
     async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
         library = await asyncio.wrap_future(_importing())
+        about = {"gen_ai__operation__name": "chat", "gen_ai__provider__name": self._route.provider}
+        name = self._route.model
         while True:
             try:
-                return await self._ask(library, request, StreamAssembly(on_text))
+                with span(f"chat {name}", "client", gen_ai__request__model=name, **about) as traced:
+                    answer = await self._ask(library, request, StreamAssembly(on_text))
+                    traced.add(**_traced(answer))
+                    return answer
             except _ParameterRefusedError as refused:
                 self._dialect = refused.dialect
 
@@ -323,6 +329,18 @@ class LiteLLMModules(NamedTuple):
     litellm: Any
     openai: Any
     httpx: Any
+
+
+def _traced(answer: ModelAnswer) -> dict[str, Value | None]:
+    usage = answer.usage
+    return {
+        "gen_ai__response__model": answer.model,
+        "gen_ai__response__finish_reasons": (answer.finish_reason,) if answer.finish_reason else None,
+        "gen_ai__usage__input_tokens": usage.prompt_tokens,
+        "gen_ai__usage__cache_read__input_tokens": usage.cached_tokens,
+        "gen_ai__usage__output_tokens": usage.completion_tokens,
+        "agent_fix__cost_usd": usage.cost / 1_000_000,
+    }
 
 
 def load() -> "Future[LiteLLMModules]":

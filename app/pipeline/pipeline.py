@@ -12,7 +12,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
-from app.core.errors import ExitCode
+from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.money import Totals
 from app.core.patch import FileStat, Patch
@@ -96,6 +96,8 @@ class JobServices:
     changed_lines: Callable[[Patch], int] = lambda _: 0
     keep_diff: Callable[[Patch], str] = lambda _: ""
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
+    show: Callable[[JobResult], None] = lambda _: None
+    """Stores the result so far, for people who look at the job while it waits."""
     set_up: Callable[[], Awaitable[None]] = no_setup
     """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
     notes: Sequence[str] = ()
@@ -218,7 +220,7 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
     outcomes = await try_until_proved(job, journal, work, lambda: services.totals().cost)
     chosen = best(outcomes)
     result = chosen.result if job.attempts == 1 else _with_attempts(chosen, outcomes, services)
-    if chosen.verified:
+    if chosen.verified and not result.diff:
         diff = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
         result = result.model_copy(update={"diff": diff})
     if chosen.is_publishable:
@@ -254,9 +256,17 @@ async def _attempt(
         assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
         runner = services.runner(sandbox, attempt, ready.base.brief)
         ending = await _run_agent(runner, assignment, reviews)
+        if ending.exit_status == "limit_reached":
+            diff = await _keep_tree(services, sandbox)
+            result = result.model_copy(update={"diff": diff})
+    except AgentFixError as error:
+        if error.code == ExitCode.LIMIT_REACHED:  # no money for the next call
+            await _show_attempt(services, result, await _keep_tree(services, sandbox))
+        raise
     finally:
         await sandbox.close()
     if ending.exit_status == "limit_reached" and attempt.waits:
+        await _show_attempt(services, result, result.diff)
         raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
     await sandbox.destroy()
     return AttemptOutcome(
@@ -267,6 +277,20 @@ async def _attempt(
         spent=spent_in(runner.trajectory()),
         changed_lines=services.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
     )
+
+
+async def _keep_tree(services: JobServices, sandbox: Sandbox) -> str:
+    """Keep what the agent has changed so far, verified or not; an empty text if it cannot be read."""
+    try:
+        return await asyncio.to_thread(services.keep_diff, await services.export(sandbox))
+    except AgentFixError:  # such as more files than may leave the sandbox: the limit is still what ended it
+        return ""
+
+
+async def _show_attempt(services: JobServices, result: JobResult, diff: str) -> None:
+    if diff:
+        shown = result.model_copy(update={"exit_status": "paused", "diff": diff, "verification": None})
+        await asyncio.to_thread(services.show, shown)
 
 
 async def _known(ready: PreparedWork) -> BaselineResult:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from app.core.errors import AgentFixError
+from app.core.job import JobState
 from app.core.record import Record
 from app.core.task import Person
 from app.github.base import Conclusion, NewPullRequest, Reaction, ReactionTarget
@@ -117,7 +118,7 @@ class UpdateStatusComment(Record):
     """Write the job's status comment; a newer effect replaces one that is still open."""
 
     kind: Literal["status_comment"] = "status_comment"
-    body: Comment
+    body: Body
 
 
 class ChangeLabels(Record):
@@ -156,6 +157,27 @@ class AnswerReviewThread(Record):
     thread: str = ""
 
 
+Channel = Literal["webhook", "apprise"]
+
+
+class SendNotification(Record):
+    """Tell people or programs outside the forge that a job ended or waits (`app.publish.notifications`)."""
+
+    kind: Literal["notification"] = "notification"
+    channel: Channel
+    state: JobState
+    title: Title
+    body: Comment
+    repository: str
+    issue: int
+    page: str = ""
+    """The job's page."""
+    pull_request: str = ""
+    verdict: str = ""
+    cost: str = ""
+    """In dollars, as a decimal string."""
+
+
 Effect = Annotated[
     OpenDraftPullRequest
     | OpenEarlyDraft
@@ -167,7 +189,8 @@ Effect = Annotated[
     | ChangeLabels
     | AddReaction
     | WriteCheckRun
-    | AnswerReviewThread,
+    | AnswerReviewThread
+    | SendNotification,
     Field(discriminator="kind"),
 ]
 EFFECT_ADAPTER: TypeAdapter[Effect] = TypeAdapter(Effect)
@@ -200,7 +223,7 @@ def key_of(job: str, effect: Effect) -> str:
     return "/".join(part for part in (job, effect.kind, *_names(effect)) if part)
 
 
-def _names(effect: Effect) -> tuple[str, ...]:
+def _names(effect: Effect) -> tuple[str, ...]:  # noqa: PLR0911  # one case a kind
     match effect:
         case OpenDraftPullRequest() | LabelAndRequestReview():
             return (_short(effect.branch),)
@@ -212,6 +235,8 @@ def _names(effect: Effect) -> tuple[str, ...]:
             return (effect.commit[:20], _short(effect.name))
         case AnswerReviewThread():
             return (str(effect.comment), _short(effect.body))
+        case SendNotification():
+            return (effect.channel, effect.state)
         case _:
             return ()
 

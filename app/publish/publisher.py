@@ -10,7 +10,8 @@ from app.core.task import IssueRef
 from app.github.base import ForgeEffects
 from app.github.errors import WorkflowsMoved
 from app.publish.carry_out import carry_out, from_newest_base
-from app.publish.effects import Effect, Receipt
+from app.publish.effects import Effect, Receipt, SendNotification
+from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, Outbox
 
 F = TypeVar("F", bound=ForgeEffects)
@@ -25,11 +26,14 @@ class Publisher(Generic[F]):
     `owner` is unique to the process.
     """
 
-    def __init__(self, outbox: Outbox, open_forge: OpenForge[F], grant: Grant[F], owner: str) -> None:
+    def __init__(
+        self, outbox: Outbox, open_forge: OpenForge[F], grant: Grant[F], owner: str, notifier: Notifier | None = None
+    ) -> None:
         self._outbox = outbox
         self._open_forge = open_forge
         self._grant = grant
         self._owner = owner
+        self._notifier = notifier
         self._busy: set[int] = set()
         self._claiming = asyncio.Lock()
 
@@ -51,8 +55,11 @@ class Publisher(Generic[F]):
 
     async def _carry_out(self, claim: EffectClaim) -> None:
         try:
-            forge = await self._open_forge(claim.issue_ref)
-            receipt = await self._try_to_carry_out(claim, forge, await self._grant(claim, forge))
+            if isinstance(claim.effect, SendNotification):
+                receipt = await self._notify(claim, claim.effect)
+            else:
+                forge = await self._open_forge(claim.issue_ref)
+                receipt = await self._try_to_carry_out(claim, forge, await self._grant(claim, forge))
         except AgentFixError as error:
             await asyncio.to_thread(self._outbox.failed, claim, error)
             return
@@ -61,6 +68,11 @@ class Publisher(Generic[F]):
         failpoint("effect.made")
         await asyncio.to_thread(self._outbox.done, claim, receipt)
         failpoint("receipt.written")
+
+    async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt | None:
+        if self._notifier is None:
+            raise AgentFixError("Nobody is to be notified any more.")
+        return await self._notifier.deliver(claim.job, claim.key, effect)
 
     async def _try_to_carry_out(self, claim: EffectClaim, forge: F, granted: Effect) -> Receipt | None:
         """None if the effect was changed in the outbox instead, and is due again at once."""

@@ -17,7 +17,8 @@ from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
-from app.publish.effects import MAX_COMMENT
+from app.publish.attempt_diff import attempt_diff
+from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.evidence import Caps, clip
 from app.publish.markdown import code_span, details, inline, prose, quoted
 from app.publish.plaintext import count
@@ -50,6 +51,8 @@ QUESTIONS: Final = "❓ Questions first"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""
 GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
+ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
+"""States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
 
 
@@ -107,6 +110,8 @@ class StatusView:
     warned: tuple[str, ...] = ()
     """Limits that are nearly reached."""
     kept: str = KEPT_ON_SERVER
+    diff: str = ""
+    """The change of an attempt that was not published."""
 
     @property
     def plan(self) -> Plan | None:
@@ -119,10 +124,13 @@ class StatusView:
 
 
 def render_status(view: StatusView) -> str:
-    """The comment's Markdown, at most 8,000 characters."""
-    texts = (_render(view, level) for level in _LEVELS)
-    shortest = _render(view, _LEVELS[-1])
-    return next((text for text in texts if len(text) <= MAX_COMMENT), shortest)[:MAX_COMMENT]
+    """The comment's Markdown: at most 8,000 characters, and the attempt's diff in what GitHub allows beside them."""
+    shown = attempt_diff(view.diff, MAX_BODY - MAX_COMMENT) if view.state in ATTEMPT_SHOWN else ""
+    fitting = (level for level in _LEVELS if len(_render(view, level)) <= MAX_COMMENT)
+    level = next(fitting, None)
+    if level is None:
+        return _render(view, _LEVELS[-1])[:MAX_COMMENT]
+    return _render(view, level, shown)
 
 
 def error_id(view: StatusView) -> str:
@@ -130,7 +138,7 @@ def error_id(view: StatusView) -> str:
     return hashlib.sha256(f"{view.job.id}\0{view.reason}".encode()).hexdigest()[:6]
 
 
-def _render(view: StatusView, level: DetailLevel) -> str:
+def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
     parts = (
         f"### {_headline(view)}",
         *_middle(view, level),
@@ -138,6 +146,7 @@ def _render(view: StatusView, level: DetailLevel) -> str:
         _plan_details(view, level.caps),
         _lately(view, level),
         _notes(view, level.caps),
+        attempt,
         _what_now(view),
         _footer(view),
     )
@@ -192,7 +201,7 @@ def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Ite
     """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
-    if state not in FINAL - GOOD - {"stopped", "no_change"}:
+    if state not in (FINAL | {"paused"}) - GOOD - {"stopped", "no_change"}:
         return
     if result.compare:
         opened = f"[open its pull request]({result.compare})"

@@ -6,7 +6,7 @@ job, log, ledger ─► status comment, labels, reactions, check run ─► effe
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -14,18 +14,29 @@ from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
 from app.core.money import Totals
 from app.core.result import JobResult
+from app.core.text import one_line, plain
 from app.core.verification import Verdict
 from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.job_queries import JobQueries, JobWithContext
-from app.jobs.store import JobStore
+from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import NEAR_CAP
 from app.publish.early_draft import early_key, status_key
 from app.publish.early_draft_text import early_draft_effects
-from app.publish.effects import MAX_BODY, AddReaction, ChangeLabels, Effect, UpdateStatusComment, WriteCheckRun
+from app.publish.effects import (
+    MAX_BODY,
+    MAX_TITLE,
+    AddReaction,
+    ChangeLabels,
+    Channel,
+    Effect,
+    SendNotification,
+    UpdateStatusComment,
+    WriteCheckRun,
+)
 from app.publish.evidence import Caps
 from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
-from app.publish.status_text import GOOD, KEPT_ON_SERVER, StatusView, error_id, render_status
+from app.publish.status_text import ATTEMPT_SHOWN, GOOD, HEADLINES, KEPT_ON_SERVER, StatusView, error_id, render_status
 from app.publish.verification_text import meaning, verification_section
 
 EVERY = timedelta(seconds=10)
@@ -57,7 +68,7 @@ class CostSource(Protocol):
 class StatusUpdater:
     """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
     replaces a job's page there, such as by a workflow run. `early`: drafts may be opened early. `kept`: where an
-    unpublished change is (`app.publish.status_text`)."""
+    unpublished change is (`app.publish.status_text`). `channels`: how else ends and waits are told."""
 
     def __init__(
         self,
@@ -71,6 +82,7 @@ class StatusUpdater:
         page: str = "",
         early: bool = True,
         kept: str = KEPT_ON_SERVER,
+        channels: Collection[Channel] = (),
     ) -> None:
         self._store = store
         self._job_queries = job_queries
@@ -82,6 +94,7 @@ class StatusUpdater:
         self._page = page
         self._early = early
         self._kept = kept
+        self._channels = channels
 
     async def post_due(self) -> int:
         """Update every job that has news; returns how many."""
@@ -103,6 +116,10 @@ class StatusUpdater:
             self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
             for effect in (*status_effects(view, each.posted_state), *self._of_its_draft(view)):
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+            for effect in self._notifications(view, each.posted_state):
+                # Under no installation, so that GitHub and other receivers do not wait for each other.
+                elsewhere = each.job_context.issue_ref.model_copy(update={"installation": 0})
+                self._outbox.add(each.job.id, each.row.epoch, elsewhere, effect)
         except StaleEpoch:  # it changed owners just now; the next round updates it
             return False
         except TooManyEffects as error:
@@ -120,6 +137,10 @@ class StatusUpdater:
             posted = self._outbox.status(status_key(view.job.id)) is not None
             yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
 
+    def _notifications(self, view: StatusView, posted: str) -> Iterator[Effect]:
+        if view.state != posted and view.state in FINAL | WAITING:
+            yield from (notification(view, channel) for channel in self._channels)
+
     def _place(self, each: JobWithContext) -> tuple[int, int] | None:
         if each.waiting_for != "pull_requests" or each.row.state != "queued":
             return None
@@ -131,19 +152,24 @@ class StatusUpdater:
         draft = self._outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
         return draft.receipt.url if draft is not None and draft.receipt is not None else ""
 
+    def _diff(self, job: str, result: JobResult) -> str:
+        return JobBlobs(self._store.engine, job).get(result.diff).decode(errors="replace") if result.diff else ""
+
     def view(self, each: JobWithContext) -> StatusView:
         """Everything that is known about a job now."""
         job, row = each.job, each.row
         steps = self._store.recent_progress(job.id, 1, "step")
         plans = self._store.recent_progress(job.id, 1, "plan")
         turn = _TURN.search(steps[-1].text) if steps else None
+        result = JobResult.model_validate(row.result) if row.result else None
         return StatusView(
             job=job,
             job_context=each.job_context,
             state=row.state,
             at=_aware(row.updated_at) if row.state in FINAL | WAITING else self._now(),
             reason=row.reason,
-            result=JobResult.model_validate(row.result) if row.result else None,
+            result=result,
+            diff=self._diff(job.id, result) if row.state in ATTEMPT_SHOWN and result else "",
             totals=self._account(job.id).totals(),
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
@@ -173,6 +199,26 @@ def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
         yield labels("awaiting_approval" if view.planned_only else view.state, view.job.task.prompt)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
+
+
+def notification(view: StatusView, channel: Channel) -> SendNotification:
+    """That a job ended or waits, in plain text."""
+    place, result = view.job_context.issue_ref, view.result
+    headline = HEADLINES["awaiting_approval" if view.planned_only else view.state]
+    title = f"{headline}: {place.owner}/{place.name}#{place.number}"
+    lines = (one_line(view.job.task.issue.title), one_line(view.reason))
+    return SendNotification(
+        channel=channel,
+        state=view.state,
+        title=title[:MAX_TITLE],
+        body="\n".join(plain(line)[:1_000] for line in lines if line),
+        repository=f"{place.owner}/{place.name}",
+        issue=place.number,
+        page=view.job_page,
+        pull_request=result.url if result else "",
+        verdict=result.verification.verdict if result and result.verification else "",
+        cost=f"{view.totals.cost / 1_000_000:.4f}" if view.totals.calls else "",
+    )
 
 
 def labels(state: JobState, prompt: str = "") -> ChangeLabels:

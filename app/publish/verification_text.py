@@ -73,8 +73,8 @@ def _red_to_green(found: Reproduction | None) -> bool:
 
 
 def verification_section(facts: Verification, base: str, head: str, caps: Caps) -> str:
+    """What was run and found. The verdict itself stands above it, once (`app.publish.pull_request_text.banner`)."""
     parts = [
-        f"**{facts.verdict.capitalize()}**, because:" if facts.reasons else f"**{facts.verdict.capitalize()}.**",
         bullets(facts.reasons, caps),
         _table(facts, base, head, caps),
         independent_tests(facts, caps),
@@ -271,6 +271,8 @@ def _details(gate: GateResult, caps: Caps) -> str:
 
 
 def _outputs(facts: Verification, caps: Caps) -> str:
+    """Outputs of what failed; of what passed only where the verdict leaves it to the reader to judge them."""
+    doubtful = facts.verdict in {"unproved", "broken"}
     found, suite, specified = facts.reproduction, facts.suite, facts.specification
     executions = (
         ("Output of the independent tests on the base", specified.base if specified else None),
@@ -283,7 +285,7 @@ def _outputs(facts: Verification, caps: Caps) -> str:
     return "\n\n".join(
         details(f"{title} (exit code {execution.exit_code})", _end_of(execution, caps))
         for title, execution in executions
-        if execution is not None and execution.excerpt.strip()
+        if execution is not None and execution.excerpt.strip() and (execution.exit_code or doubtful)
     )
 
 

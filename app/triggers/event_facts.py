@@ -13,6 +13,7 @@ from app.jobs.triggers import TriggerRow
 from app.publish.forks import FORK_MARK
 from app.triggers.decisions import IssueState, PullRequestState
 from app.triggers.events import (
+    Assigned,
     BranchHead,
     ChecksFailed,
     IssueCommented,
@@ -113,7 +114,7 @@ def make_trigger_context(
 def _target(event: TriggerEvent) -> ReactionTarget | None:
     """What a reaction can be added to; None for a review, which accepts none."""
     match event:
-        case LabelAdded() | ProgramCommand():
+        case LabelAdded() | Assigned() | ProgramCommand():
             return ReactionTarget(kind="issue", id=event.subject.number)
         case IssueCommented():
             return ReactionTarget(kind="comment", id=event.id)

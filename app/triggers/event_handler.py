@@ -165,10 +165,19 @@ class EventHandler:
             if event.change == "closed":
                 self._closed.add(event.repository.id)
             await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.bot.user)
+            await asyncio.to_thread(self._record_outcome, event)
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo_context)
         found = await self._fact_loader.about(event, repo_context)
         return await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
+
+    def _record_outcome(self, event: PullRequestChanged) -> None:
+        """What became of a pull request of ours; of others' there is no row."""
+        outcomes, repository, pull = self._stores.outcomes, event.repository.id, event.subject.number
+        if event.change == "closed":
+            outcomes.pull_closed(repository, pull, merged=event.merged, head=event.subject.head_commit)
+        elif event.change == "reopened":
+            outcomes.pull_reopened(repository, pull)
 
     async def _answer_once(self, event: TriggerEvent | ChecksFailed, repo_context: RepositoryContext) -> str:
         identity = await self._fact_loader.identify(event, repo_context)

@@ -64,6 +64,10 @@ class EventSubject(Record):
     labels: tuple[str, ...]
     head: BranchHead | None = None
 
+    @property
+    def head_commit(self) -> str:
+        return self.head.sha if self.head else ""
+
 
 class DiffThread(Record):
     """The lines of a file that a review comment is about."""
@@ -91,6 +95,15 @@ class LabelAdded(RepositoryEvent):
     kind: Literal["labelled"] = "labelled"
     subject: EventSubject
     label: str
+
+
+class Assigned(RepositoryEvent):
+    """An issue or pull request was assigned; the actor is the person who assigned it."""
+
+    kind: Literal["assigned"] = "assigned"
+    subject: EventSubject
+    assignee: int
+    """The account's numeric id."""
 
 
 class LabelRemoved(RepositoryEvent):
@@ -188,7 +201,7 @@ class InstallationChanged(Record):
     repositories: tuple[int, ...] = Field(default=())
 
 
-TriggerEvent = LabelAdded | IssueCommented | ReviewCommented | ReviewSubmitted | ProgramCommand
+TriggerEvent = LabelAdded | Assigned | IssueCommented | ReviewCommented | ReviewSubmitted | ProgramCommand
 """Somebody may be asking for something."""
 StateChangeEvent = LabelRemoved | IssueChanged | PullRequestChanged
 """An issue or pull request took a turn."""
@@ -200,11 +213,11 @@ def digest(text: str) -> str:
 
 
 def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime) -> str:
-    """The key of an event. `asked_at` is when a label changed; everything else has an id."""
+    """The key of an event. `asked_at` is when a label changed or somebody was assigned; the rest has an id."""
     repository = event.repository.id
     match event:
-        case LabelAdded() | LabelRemoved():
-            return label_key(repository, event.subject.number, asked_at, off=isinstance(event, LabelRemoved))
+        case LabelAdded() | LabelRemoved() | Assigned():
+            return label_key(repository, event.subject.number, asked_at, event.kind)
         case IssueCommented():
             return comment_key(repository, "comment", event.id)
         case ReviewCommented():
@@ -217,8 +230,9 @@ def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime
             return comment_key(repository, "review", event.id)
 
 
-def label_key(repository: int, number: int, at: datetime, *, off: bool = False) -> str:
-    what = "unlabelled" if off else "labelled"
+def label_key(
+    repository: int, number: int, at: datetime, what: Literal["labelled", "unlabelled", "assigned"] = "labelled"
+) -> str:
     return f"r{repository}/issue:{number}/{what}@{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

@@ -28,6 +28,7 @@ from app.triggers.event_facts import (
 )
 from app.triggers.events import (
     Actor,
+    Assigned,
     ChecksFailed,
     CommentEvent,
     Event,
@@ -131,7 +132,7 @@ class FactLoader:
         such = [each for each in issue_events if _is_such(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
         if not by_actor:
-            raise TemporaryFailure("The label is not among the issue's events yet.")
+            raise TemporaryFailure("The label or assignment is not among the issue's events yet.")
         return TriggerKey(key_of(event, by_actor[-1].at), by_actor[-1].at, withdrawn=by_actor[-1] is not such[-1])
 
     async def about(
@@ -313,7 +314,7 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
             comment = await readers.comments.comment(event.id)
         case ReviewCommented():
             comment = await readers.comments.inline(event.id)
-        case LabelAdded() | ProgramCommand():
+        case LabelAdded() | Assigned() | ProgramCommand():
             return None
         case _:
             reviewed = await readers.comments.review(event.subject.number, event.id)
@@ -333,6 +334,8 @@ async def _nothing() -> None:
     return None
 
 
-def _is_such(issue_event: IssueEvent, event: LabelAdded | LabelRemoved) -> bool:
+def _is_such(issue_event: IssueEvent, event: LabelAdded | LabelRemoved | Assigned) -> bool:
+    if isinstance(event, Assigned):
+        return issue_event.event == "assigned" and issue_event.assignee == event.assignee
     name = "labeled" if isinstance(event, LabelAdded) else "unlabeled"
     return issue_event.event == name and issue_event.label.casefold() == event.label.casefold()

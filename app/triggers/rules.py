@@ -16,9 +16,11 @@ from app.jobs.requests import ProgramRequest
 from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
+    Assigned,
     ChecksFailed,
     CommentEvent,
     Event,
+    EventSubject,
     LabelAdded,
     ProgramCommand,
     ReviewCommented,
@@ -66,6 +68,8 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
     """The command in a trigger; None for another label, or text that is not addressed to the bot."""
     if isinstance(event, LabelAdded):
         return _command_of_label(event)
+    if isinstance(event, Assigned):
+        return AgentCommand(verb="fix", options=CommandOptions(prompt=_chosen_prompt(event.subject)))
     if isinstance(event, ProgramCommand):
         return _program_command(event.request)
     command = parse(event.words.text)
@@ -82,8 +86,7 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
 def _command_of_label(event: LabelAdded) -> AgentCommand | None:
     """`agent-fix:NAME` starts a job with the repository's prompt NAME; so does `agent-fix` where it is there too."""
     if event.label.casefold() == LABEL:
-        chosen = [name for label in event.subject.labels if (name := prompt_of_label(label))]
-        return AgentCommand(verb="fix", options=CommandOptions(prompt=chosen[0] if len(chosen) == 1 else None))
+        return AgentCommand(verb="fix", options=CommandOptions(prompt=_chosen_prompt(event.subject)))
     name = prompt_of_label(event.label)
     return AgentCommand(verb="fix", options=CommandOptions(prompt=name)) if name else None
 
@@ -91,6 +94,12 @@ def _command_of_label(event: LabelAdded) -> AgentCommand | None:
 def starts_job(label: str) -> bool:
     """Whether adding this label requests a job: `agent-fix` or `agent-fix:NAME`."""
     return label.casefold() == LABEL or bool(prompt_of_label(label))
+
+
+def _chosen_prompt(subject: EventSubject) -> str | None:
+    """The prompt that the issue's labels name, if exactly one does."""
+    chosen = [name for label in subject.labels if (name := prompt_of_label(label))]
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def prompt_of_label(label: str) -> str:
@@ -115,6 +124,8 @@ def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
         return Ignored(rule="own_doing", reason="it is the bot's own event")
     command = command_of(event) if isinstance(event, TriggerEvent) else None
     revises = isinstance(event, ReviewSubmitted) and command is not None and command.verb == "revise"
+    if isinstance(event, Assigned) and event.assignee != bot.user:
+        return Ignored(rule="not_addressed", reason="somebody else was assigned")
     if isinstance(event, TriggerEvent) and (command is None or (revises and event.subject.author != bot.user)):
         return Ignored(rule="not_addressed", reason="it has no command for the bot")
     return None
@@ -154,6 +165,8 @@ def withdrawn(context: RuleContext) -> Decision | None:
     there = {label.casefold() for label in context.state.labels}
     if isinstance(context.event, LabelAdded) and context.event.label.casefold() not in there:
         return Ignored(rule="taken_back", reason="the label was removed again")
+    if isinstance(context.event, Assigned) and context.bot.user not in context.state.assignees:
+        return Ignored(rule="taken_back", reason="the assignment was taken back")
     if context.state.text_deleted:
         reviewed = isinstance(context.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
@@ -270,7 +283,7 @@ def busy(context: RuleContext) -> Decision | None:
     if context.command.verb == "allow":
         text = "A job is working on it; what it may change was decided when it began. Stop it first."
         return Reply(rule="busy", text=text, suggestion="/agent stop")
-    starts = isinstance(context.event, LabelAdded | ProgramCommand) and context.command.verb != "retry"
+    starts = isinstance(context.event, LabelAdded | Assigned | ProgramCommand) and context.command.verb != "retry"
     if starts or context.command.verb == "plan":
         return _visible("busy", "A job is already working on it.")
     return None
@@ -382,7 +395,7 @@ def _aim(context: RuleContext) -> RequestAim:
 
 
 def _trigger(event: TriggerEvent) -> str:
-    if isinstance(event, LabelAdded):
+    if isinstance(event, LabelAdded | Assigned):
         return "issue"
     if isinstance(event, ProgramCommand):
         return f"{BY_PROGRAM}{event.request.by}"

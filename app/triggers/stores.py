@@ -12,6 +12,7 @@ from app.jobs.inbox import Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
+from app.jobs.outcomes import Outcomes
 from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import JobQueue
 from app.jobs.requests import JobRequests
@@ -44,6 +45,10 @@ class Stores:
     @property
     def plans(self) -> PlanVersions:
         return PlanVersions(self.store.engine, self.clock)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self.store.engine, self.clock)
 
     @property
     def requests(self) -> JobRequests:

@@ -1,4 +1,4 @@
-"""The three periodic tasks of triggers; each call handles what is due and returns."""
+"""The periodic tasks of triggers; each call handles what is due and returns."""
 
 import asyncio
 import logging
@@ -17,6 +17,7 @@ from app.triggers.event_handler import EventHandler
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.open_branches import branches_in_use
+from app.triggers.outcome_lookup import OutcomeLookup
 from app.triggers.poller import Poller
 from app.triggers.program_requests import ProgramRequests
 from app.triggers.stores import Mirror, ServerDefaults, Stores
@@ -92,6 +93,7 @@ class TriggerLoops:
         registration = AppRegistration(connection) if isinstance(connection, AppConnection) else None
         self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
         self._limit = PullRequestLimit(github_clients, stores, defaults.operator)
+        self._outcomes = OutcomeLookup(github_clients, stores)
         self._stock = BaseCommitFetcher(github_clients, stores, mirror)
         self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
         self._inflow = DeliveryWorker(
@@ -119,6 +121,10 @@ class TriggerLoops:
         for repository in self.handler.take_closed():
             self._limit.look_at(repository)
         return await self._limit.release_due()
+
+    async def record_outcomes(self) -> int:
+        """Record how jobs ended and what became of their pull requests; returns how many there were."""
+        return await self._outcomes.record()
 
     async def reconcile_when_due(self) -> None:
         await self._program_requests.end_given_up()

@@ -113,6 +113,10 @@ class LabelPayload(SubjectPayload):
     label: WebhookName
 
 
+class AssignmentPayload(SubjectPayload):
+    assignee: WebhookUser
+
+
 class WebhookText(WebhookId):
     user: WebhookUser | None = None
     body: Text | None = None

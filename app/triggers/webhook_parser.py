@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from app.triggers import webhook_models
 from app.triggers.events import (
     Actor,
+    Assigned,
     BranchHead,
     ChecksFailed,
     DiffThread,
@@ -102,6 +103,11 @@ def _labelled(payload: Mapping[str, Any]) -> Event:
 def _unlabelled(payload: Mapping[str, Any]) -> Event:
     found = webhook_models.LabelPayload.model_validate(payload)
     return LabelRemoved(**_event_fields(found), subject=_subject(found.about), label=found.label.name)
+
+
+def _assigned(payload: Mapping[str, Any]) -> Event:
+    found = webhook_models.AssignmentPayload.model_validate(payload)
+    return Assigned(**_event_fields(found), subject=_subject(found.about), assignee=found.assignee.id)
 
 
 def _commented(payload: Mapping[str, Any]) -> Event:
@@ -249,6 +255,7 @@ def _subject(about: webhook_models.WebhookSubject) -> EventSubject:
 _READERS: Final[dict[str, dict[str, Callable[[Mapping[str, Any]], Event]]]] = {
     "issues": {
         "labeled": _labelled,
+        "assigned": _assigned,
         "unlabeled": _unlabelled,
         "closed": _issue_changed("closed"),
         "reopened": _issue_changed("reopened"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.core.text import plain
+from app.core.tracing import span
 from app.core.verification import Execution
 from app.sandbox.base import BASE_LISTING, HOME, WORKSPACE, CompletedCommand, Sandbox
 
@@ -33,7 +34,9 @@ class CommandResult:
 async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[str, str] | None = None) -> CommandResult:
     """Run a shell command; at `timeout` seconds it is interrupted, and killed soon after."""
     argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
-    completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
+    with span("run") as traced:
+        completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
+        traced.add(process__exit__code=completed.exit_code, agent_fix__timed_out=completed.timed_out)
     completed = replace(completed, output=await as_inside(sandbox, completed.output))
     timed_out = completed.timed_out or (completed.exit_code in _INTERRUPTED and completed.seconds >= timeout)
     return CommandResult(execution_of(command, completed, timed_out=timed_out), completed.output, completed.dropped)

@@ -89,6 +89,11 @@ class EventHarness:
         await self.hooks.labeled(self.repo, self.fake_github.installation, by or self.owner, issue or self.issue, label)
         await self.wait_until_handled()
 
+    async def assigns(self, to: User, by: User | None = None) -> None:
+        self.world.tick()
+        await self.hooks.assigned(self.repo, self.fake_github.installation, by or self.owner, self.issue, to)
+        await self.wait_until_handled()
+
     async def says(self, text: str, issue: Issue | None = None, by: User | None = None) -> Comment:
         self.world.tick()
         about = issue or self.issue

@@ -82,6 +82,7 @@ class TemplateRepository:
         words = [_act(), event, "--eventpath", str(file), "-P", "ubuntu-24.04=-self-hosted", "--no-cache-server"]
         words += ["--action-offline-mode", "--action-cache-path", str(self.place / "actions")]
         words += ["--workflows", f".github/workflows/{self._name}", "--var", "AGENT_FIX_MODEL=anthropic/any"]
+        words += ["--var", "AGENT_FIX_LOGIN=fixer"]
         words += ["--local-repository", f"{self._action}={self.place / 'action'}"]
         words += ["--secret", "ANTHROPIC_API_KEY", "--secret", "GITHUB_TOKEN"]
         own = {

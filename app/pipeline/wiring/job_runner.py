@@ -20,6 +20,7 @@ from app.core.patch import Patch
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.text import one_line
+from app.core.tracing import job_trace
 from app.core.verification import BaselineResult, Settlement, Specification, SpecificationResult, VerifiedPatch
 from app.jobs.store import JobBlobs
 from app.llm.budgeted_model import JobModels
@@ -164,6 +165,10 @@ class JobRunner(ABC):
             return ""
         return self.blobs.put(diff) if diff else ""
 
+    def show(self, result: JobResult) -> None:
+        """Store what people are asked about, or what is there at a limit, while the job waits for them."""
+        self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
+
     def commit_history(self) -> bytes:
         """The log of the commits up to the base, if this machine has it."""
         return self.inputs.mirror.log(self.inputs.job.task.base, MAX_COMMITS)
@@ -178,8 +183,14 @@ class JobRunner(ABC):
 
     async def work(self, journal: Journal) -> JobResult:
         """Run the whole job; its final state is stored before the workflow ends."""
+        job, environment = self.inputs.job, self.inputs.settings.environment
+        about = {"agent_fix__repository": job.task.repository, "agent_fix__kind": job.kind}
         try:
-            return await self._work(journal)
+            with job_trace(job.id, environment, gen_ai__request__model=job.main_model, **about) as trace:
+                result = await self._work(journal)
+                verdict = result.verification.verdict if result.verification else ""
+                trace.add(agent_fix__exit_status=result.exit_status, agent_fix__verdict=verdict)
+                return result
         finally:
             if self.external_agent is not None:
                 self.external_agent.close()
@@ -278,6 +289,7 @@ class JobRunner(ABC):
             answer=self.answer,
             learn=self._learn,
             keep_diff=self.keep_diff,
+            show=self.show,
             changed_lines=partial(changed_lines, self.inputs.tree),
             set_up=self._set_up,
             notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),

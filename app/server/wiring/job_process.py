@@ -86,14 +86,14 @@ class ServerJobRunner(JobRunner):
         """The approved plan with its edits. Raises WaitingForUser if nobody has approved it."""
         messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, 0, "approve")
         if not messages:
-            await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=plan))
+            await asyncio.to_thread(self.show, JobResult(exit_status="awaiting_approval", plan=plan))
             raise WaitingForUser(
                 "awaiting_approval", "The plan is waiting for approval.", code=ExitCode.AWAITING_APPROVAL
             )
         if not messages[-1].text:
             return plan
         edited = parse_plan_file(messages[-1].text)
-        await asyncio.to_thread(self._show, JobResult(exit_status="awaiting_approval", plan=edited))
+        await asyncio.to_thread(self.show, JobResult(exit_status="awaiting_approval", plan=edited))
         return edited
 
     async def answer(self, questions: tuple[str, ...], after: int) -> QuestionAnswers:
@@ -101,14 +101,10 @@ class ServerJobRunner(JobRunner):
         messages = await asyncio.to_thread(self._server_context.messages.since, self.inputs.job.id, after, "answer")
         if not messages:
             plan = (self.plan or Plan(summary="")).model_copy(update={"questions": questions})
-            await asyncio.to_thread(self._show, JobResult(exit_status="needs_input", plan=plan))
+            await asyncio.to_thread(self.show, JobResult(exit_status="needs_input", plan=plan))
             raise questions_wait(questions)
         answers = tuple(UserMessage(seq=each.seq, author=each.who, text=each.text) for each in messages)
         return QuestionAnswers(questions=questions, messages=answers)
-
-    def _show(self, result: JobResult) -> None:
-        """Store what people are asked about, for the status comment."""
-        self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
 
     def before(self) -> Patch:
         """The branch without the merge, if this machine has its commit."""

@@ -23,7 +23,9 @@ from app.jobs.store import JobBlobs, prune_streamed
 from app.jobs.triggers import PollCursors
 from app.llm.sql_ledger import SqlLedger
 from app.publish.drafts import EarlyDrafts
+from app.publish.effects import Channel
 from app.publish.job_finalizer import JobFinalizer
+from app.publish.notifications import Notifier
 from app.publish.policy import PublishPolicy
 from app.publish.publisher import Publisher
 from app.publish.secret_scan import SecretScan
@@ -107,10 +109,21 @@ def build_publisher(
         mirror = server_context.mirror(place.repository)
         return await open_forge(connection, place.installation, repository, mirror, place.number)
 
+    secret_scan = SecretScan(Redactor(settings.secrets))
+    channels: tuple[Channel, ...] = ()
+    notifier = None
+    if not page:  # a workflow's own notifications are GitHub's
+        wanted: tuple[tuple[Channel, bool], ...] = (
+            ("webhook", bool(settings.webhook_url)),
+            ("apprise", bool(settings.notify)),
+        )
+        channels = tuple(channel for channel, is_set in wanted if is_set)
+        key, urls = settings.webhook_signing_key, settings.notify
+        notifier = Notifier(secret_scan, clock, webhook_url=settings.webhook_url, key=key, urls=urls)
     policy = PublishPolicy(
         server_context.job_queries,
         partial(JobBlobs, server_context.engine),
-        SecretScan(Redactor(settings.secrets)),
+        secret_scan,
         clock,
         EarlyDrafts(server_context.job_queries, server_context.outbox),
         allowed_apps=settings.allowed_apps,
@@ -126,7 +139,7 @@ def build_publisher(
             server_context.mirror,
             replace(defaults_of(settings), waits=not page),
         ),
-        publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process()),
+        publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process(), notifier),
         finalizer=JobFinalizer(
             server_context.store(),
             server_context.job_queries,
@@ -144,6 +157,7 @@ def build_publisher(
             page=page,
             early=not page,
             kept=kept,
+            channels=channels,
         ),
     )
 

@@ -82,13 +82,19 @@ def _since(ask: Ask, found: list[tuple[Issue, Comment]]) -> list[tuple[Issue, Co
 
 def _event_view(ask: Ask, event: WorldEvent) -> dict[str, object]:
     label = {"label": {"name": event.label, "color": "ededed"}} if event.label else {}
-    shapes = {"labeled": models.LabeledIssueEvent, "unlabeled": models.UnlabeledIssueEvent}
+    if event.assignee:  # the actor of an assignment is who was assigned, the assigner who did it
+        label = {"assignee": user_view(event.assignee), "assigner": user_view(event.user)}
+    shapes = {
+        "labeled": models.LabeledIssueEvent,
+        "unlabeled": models.UnlabeledIssueEvent,
+        "assigned": models.AssignedIssueEvent,
+    }
     shape = shapes.get(event.event, models.StateChangeIssueEvent)
     made: dict[str, object] = shaped(
         shape,
         id=ask.world.number(),
         event=event.event,
-        actor=user_view(event.user),
+        actor=user_view(event.assignee or event.user),
         created_at=when(event.at),
         url=f"{SITE}/api/events",
         **label,

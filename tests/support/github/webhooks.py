@@ -72,6 +72,13 @@ class Hooks:
         content = {**self._subject(repo, issue), "label": {"name": label}}
         return await self.send(_kind(issue), "labeled", repo, installation, sender, **content)
 
+    async def assigned(
+        self, repo: Repo, installation: Installation, sender: User, issue: Issue, assignee: User
+    ) -> Delivery:
+        self._world.assign(issue, sender, assignee)
+        content = {**self._subject(repo, issue), "assignee": user_view(assignee)}
+        return await self.send(_kind(issue), "assigned", repo, installation, sender, **content)
+
     async def unlabeled(
         self, repo: Repo, installation: Installation, sender: User, issue: Issue, label: str
     ) -> Delivery:

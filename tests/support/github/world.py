@@ -112,6 +112,7 @@ class WorldEvent:
     user: User
     at: datetime
     label: str = ""
+    assignee: User | None = None
 
 
 @dataclass
@@ -376,6 +377,11 @@ class World:
             issue.labels.append(label)
         issue.updated_at = self.now
         issue.events.append(WorldEvent("unlabeled" if off else "labeled", user, self.now, label))
+
+    def assign(self, issue: Issue, user: User, assignee: User) -> None:
+        issue.assignees.append(assignee)
+        issue.updated_at = self.now
+        issue.events.append(WorldEvent("assigned", user, self.now, assignee=assignee))
 
     def turn(self, issue: Issue, user: User, state: str) -> None:
         """Close or reopen it."""

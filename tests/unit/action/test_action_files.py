@@ -99,7 +99,7 @@ def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
     steps = {step["id"]: step.get("env", {}) for step in ACTION["runs"]["steps"] if "id" in step}
     with_token = {name for name, env in steps.items() if "inputs.token" in str(env) or "github.token" in str(env)}
     with_keys = {name for name, env in steps.items() if "inputs.model-keys" in str(env)}
-    assert with_token == {"sweep", "receive", "publish"}
+    assert with_token == {"sweep", "receive", "progress", "publish"}
     assert with_keys == {"solve"}
 
 

@@ -163,6 +163,11 @@ def label(name: str, *, by: Mapping[str, str] = PERSON) -> dict[str, Any]:
     return {**about, "sender": by, "repository": REPOSITORY}
 
 
+def assigned(to: str) -> dict[str, Any]:
+    about = {"action": "assigned", "issue": {"number": 12}, "assignee": {"login": to, "type": "User"}}
+    return {**about, "sender": PERSON, "repository": REPOSITORY}
+
+
 def on_pull(event: Mapping[str, Any], head: Mapping[str, Any] = MINE, ref: str = "x") -> dict[str, Any]:
     rest = {key: value for key, value in event.items() if key != "issue"}
     return {**rest, "pull_request": {"number": 13, "head": {"repo": head, "ref": ref}, "base": {"repo": MINE}}}
@@ -184,6 +189,7 @@ def requested(
 
 ASKING = {
     "label": ("issues", label("agent-fix")),
+    "assigned": ("issues", assigned("fixer")),
     "comment": ("issue_comment", comment("/agent fix it")),
     "later line": ("issue_comment", comment("I saw it too.\r\n\r\n/Agent plan")),
     "by name": ("issue_comment", comment("@agent-fix please")),
@@ -197,6 +203,7 @@ ASKING = {
 }
 QUIET = {
     "other label": ("issues", label("bug")),
+    "assigned to a person": ("issues", assigned("ada")),
     "bot's label": ("issues", label("agent-fix", by=BOT)),
     "chatter": ("issue_comment", comment("Any news?")),
     "own comment": ("issue_comment", comment("Write `/agent continue`.", by=BOT)),

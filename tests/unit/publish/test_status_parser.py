@@ -16,7 +16,9 @@ RUN = "https://github.example/ada/sample/actions/runs/4711"
 
 
 def comment(state: JobState, page: str = RUN) -> str:
-    seen = replace(view(state, of=job("j1abcdef"), result=result(state), reason="Because."), job_page=page)
+    diff = f"+see [it](https://github.example/ada/sample/actions/runs/1) {marked('', 'j2')}\n"
+    made = view(state, of=job("j1abcdef"), result=result(state), reason="Because.", diff=diff)
+    seen = replace(made, job_page=page)
     return marked(render_status(seen), "j1abcdef")
 
 

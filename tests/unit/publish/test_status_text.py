@@ -18,9 +18,11 @@ from app.core.plan_text import parse_plan_file, render_plan
 from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow
-from app.publish.effects import MAX_COMMENT
+from app.publish.attempt_diff import attempt_diff
+from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import (
+    ATTEMPT_SHOWN,
     HEADLINES,
     KEPT_IN_RECORD,
     KEPT_ON_SERVER,
@@ -289,6 +291,7 @@ def hostile(case: str, state: JobState) -> StatusView:
         result=result(state, plan=plan, summary=case, hint=case, url=""),
         lately=tuple(row(kind, case) for kind in kinds),
         planned=case,
+        diff=f"@@ -1 +1 @@\n+{case}\n",
     )
 
 
@@ -303,9 +306,9 @@ def assert_no_more_than_ours(made: str) -> None:
     assert sum(token.type == "heading_open" for token in tokens) == 1
     shown = " \n".join(token.content for token in tokens if token.type == "text")
     assert not re.search(r"(?i)(?<!\w)@\w|#\d|\bgh-\d|://|\bwww\.\w|\w@\w+\.\w|\b[0-9a-f]{7,64}\b", shown)
-    outside = re.sub(r"(?ms)^(`{3,})(?:text|yaml)\n.*?^\1$", "", made)
+    outside = re.sub(r"(?ms)^(`{3,})(?:text|yaml|diff)\n.*?^\1$", "", made)
     assert not re.search(r"(?m)^[\s>]*(/\w|::)", outside)
-    assert {token.info for token in tokens if token.type == "fence"} <= {"text", "yaml"}
+    assert {token.info for token in tokens if token.type == "fence"} <= {"text", "yaml", "diff"}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -318,7 +321,7 @@ def test_untrusted_text_in_the_comment_is_escaped(state: JobState) -> None:
 @given(words=st.text(max_size=60), state=st.sampled_from(STATES), times=st.integers(1, 400))
 def test_any_text_is_escaped_and_fits(words: str, state: JobState, times: int) -> None:
     made = render_status(hostile(words.encode("utf-8", "replace").decode() * times, state))
-    assert len(made) <= MAX_COMMENT
+    assert len(made) <= (MAX_BODY if state in ATTEMPT_SHOWN else MAX_COMMENT)
     assert made.endswith("</sub>\n"), "nothing was cut off"
 
 
@@ -326,7 +329,7 @@ def test_any_text_is_escaped_and_fits(words: str, state: JobState, times: int) -
 def test_a_comment_is_never_too_long(state: JobState) -> None:
     for filling in ("&<>", "x", "`", "@a ", "\n- y", "字", "$", "|"):
         made = render_status(hostile(filling * 3_000, state))
-        assert len(made) <= MAX_COMMENT
+        assert len(made) <= (MAX_BODY if state in ATTEMPT_SHOWN else MAX_COMMENT)
         assert made.endswith("</sub>\n"), "nothing was cut off"
 
 
@@ -351,3 +354,36 @@ def test_the_runner_and_every_model_are_shown() -> None:
     assert "`openai/code (plan: openai/plan)` · runner `codex`" in shown
     assert "cheap" not in shown
     assert "runner" not in text("working"), "our own needs no mention"
+
+
+DIFF = "diff --git a/money.py b/money.py\n--- a/money.py\n+++ b/money.py\n@@ -1 +1 @@\n-half = 0.5\n+half = 0.25\n"
+
+
+@pytest.mark.parametrize("state", sorted(ATTEMPT_SHOWN))
+def test_change_that_was_not_published_is_shown_folded(state: JobState) -> None:
+    made = text(state, result=result(state, diff="d" * 64), diff=DIFF)
+    folded = "<summary>The change of this attempt, which was not published</summary>\n\n```diff\ndiff --git a/money.py"
+    assert folded in made
+    assert "-half = 0.5\n+half = 0.25\n```\n\n</details>" in made
+    assert KEPT_ON_SERVER.format(job="j1") in made
+    assert "not published</summary>" not in text("pr_opened", result=result("pr_opened", diff="d" * 64), diff=DIFF)
+
+
+def test_long_diff_is_cut_at_a_line_and_says_how_many_are_left_out() -> None:
+    diff = "".join(f"+line {number} {'x' * 50}\n" for number in range(3_000))
+    made = text("limit_reached", result=result("limit_reached"), diff=diff)
+    assert MAX_BODY - 1_000 - MAX_COMMENT < len(made) <= MAX_BODY
+    shown = len(re.findall(r"(?m)^\+line", made))
+    assert f"{3_000 - shown:,} more lines of this diff are left out." in made
+    assert made.endswith("</sub>\n")
+
+
+def test_lines_of_a_diff_with_a_secret_are_masked() -> None:
+    token = "ghp_" + "a1B2c3D4e5F6" * 3
+    shown = attempt_diff(f"+a = 1\n+token = {token!r}\n+b = 2\n", 5_000)
+    assert token not in shown
+    assert "+a = 1\n+[redacted]\n+b = 2\n" in shown
+
+
+def test_a_diff_without_room_or_lines_is_not_shown() -> None:
+    assert attempt_diff("", 5_000) == attempt_diff("\n", 5_000) == attempt_diff(DIFF, 100) == ""

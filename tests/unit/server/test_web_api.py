@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from app.jobs.outcomes import Outcome, Outcomes
 from app.jobs.queries import JobOverview
 from app.server.web.log_stream import MAX_FOLLOWERS, LogStreams
-from app.server.web.metrics import render
+from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
 from tests.support.web_client import WebClient, web_client
 
 
@@ -83,26 +85,57 @@ async def test_not_everybody_can_listen_at_once(here: WebClient) -> None:
     assert (await following.events(asking("seed22", last_event_id="x"))).status_code == 422
 
 
-LINE = re.compile(r'agent_fix_[a-z_]+(\{[a-z]+="[^"\n]*"\})? -?[0-9.e+-]+')
+def samples(text: str) -> dict[str, float]:
+    """As Prometheus' own parser reads them."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
 
 
 async def test_metrics_are_what_prometheus_reads(here: WebClient) -> None:
+    Outcomes(here.engine, here.clock).record_ended()
     answer = await here.client.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    lines = answer.text.splitlines()
-    samples = [line for line in lines if not line.startswith("#")]
-    assert all(LINE.fullmatch(line) for line in samples), samples
-    named = {line.split(" ")[2] for line in lines if line.startswith("# TYPE ")}
-    assert {re.split(r"[{ ]", line)[0] for line in samples} <= named
-    assert len(named) == sum(line.startswith("# HELP ") for line in lines)
-    values = dict(line.rsplit(" ", 1) for line in samples)
-    assert values['agent_fix_jobs{state="pr_opened"}'] == "5"
-    assert values['agent_fix_jobs{state="queued"}'] == "2"
-    assert float(values["agent_fix_queue_oldest_seconds"]) == 11 * 60
-    assert float(values["agent_fix_model_cost_dollars_total"]) > 10
-    assert values["agent_fix_deliveries_dead"] == "0"
-    assert float(values['agent_fix_effects{state="done"}']) > 20
-    assert "octo-org" not in answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    values = samples(answer.text)
+    assert values['agent_fix_jobs{state="pr_opened"}'] == 5
+    assert values['agent_fix_jobs{state="queued"}'] == 2
+    assert values["agent_fix_queue_oldest_seconds"] == 11 * 60
+    assert values["agent_fix_model_cost_dollars_total"] > 10
+    assert values["agent_fix_deliveries_dead"] == 0
+    assert values['agent_fix_effects{state="done"}'] > 20
+    labels = 'kind="bug",model="anthropic/claude-sonnet-4-5",repository="octo-org/invoices",state="pr_opened"'
+    assert values[f'agent_fix_jobs_ended_total{{{labels},verdict="proved"}}'] >= 1
+    assert values[f'agent_fix_jobs_cost_dollars_total{{{labels},verdict="proved"}}'] > 0
+    assert values['agent_fix_pull_requests{state="open"}'] == 3
+    for name in HISTOGRAMS:
+        counted = values.get(f'agent_fix_{name}_bucket{{kind="bug",le="+Inf"}}')
+        assert counted == values.get(f'agent_fix_{name}_count{{kind="bug"}}')
+    assert values['agent_fix_job_tokens_count{kind="bug"}'] == 15
+    assert values['agent_fix_first_reaction_seconds_count{kind="bug"}'] == 15
+
+
+def outcome(number: int) -> Outcome:
+    return Outcome(
+        f"j{number}", f"octo/r{number}", "bug", f"acme/m{number}", "proved", "pr_opened", 1.0, 2.0, 1.0, 20.0, 9, 9, 1,
+        "open", None,
+    )  # fmt: skip
+
+
+def test_number_of_series_is_bounded(here: WebClient) -> None:
+    ended = [outcome(number) for number in range(400)]
+    values = samples(render(here.receiving.health.figures(), {}, ended))
+    series = [name for name in values if name.startswith("agent_fix_jobs_ended_total")]
+    assert len(series) <= MAX_REPOSITORIES + MAX_MODELS + 1
+    rest = f'kind="bug",model="{OTHER}",repository="{OTHER}",state="pr_opened",verdict="proved"'
+    assert values[f"agent_fix_jobs_ended_total{{{rest}}}"] == 400 - MAX_REPOSITORIES
+    assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="15"}'] == 0
+    assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="30"}'] == 400
+    more = samples(render(here.receiving.health.figures(), {}, [*ended, outcome(7), outcome(399)]))
+    assert all(more[name] >= values[name] for name in series), "no counter decreases"
 
 
 async def test_webhook_answers_are_counted(here: WebClient) -> None:

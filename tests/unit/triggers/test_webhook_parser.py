@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.triggers.events import (
     Actor,
+    Assigned,
     BranchHead,
     ChecksFailed,
     DiffThread,
@@ -42,6 +43,12 @@ def test_a_labelled_issue_knows_who_labelled_and_what_was_signed() -> None:
     assert (event.subject.number, event.subject.title, event.subject.author) == (7, "It breaks", 2)
     assert event.subject.body == SignedText.of("Badly.")
     assert not event.subject.is_pull_request
+
+
+def test_an_assigned_issue_knows_who_was_assigned_and_by_whom() -> None:
+    event = read("issues", made.payload("assigned", issue=made.issue(), assignee=made.OURSELVES)).event
+    assert isinstance(event, Assigned)
+    assert (event.actor.login, event.assignee) == ("octocat", made.BOT)
 
 
 def test_a_labelled_pull_request_tells_its_head() -> None:
@@ -234,8 +241,8 @@ def test_the_published_payloads_as_they_are() -> None:
     reasons = Counter(reading.ignored for reading in readings if reading.ignored)
     assert reasons == {
         "unknown_event": 200,
-        "unknown_action": 64,
-        "no_installation": 30,
+        "unknown_action": 61,
+        "no_installation": 32,
         "edited": 5,
         "no_branch": 1,
     }
@@ -257,6 +264,7 @@ def test_the_published_payloads_as_an_app_would_get_them() -> None:
         "IssueCommented": 5,
         "PullRequestChanged": 5,
         "LabelAdded": 4,
+        "Assigned": 3,
         "RepositoryChanged": 4,
         "LabelRemoved": 4,
         "ReviewCommented": 3,

@@ -33,6 +33,33 @@ async def test_a_label_starts_a_job(harness: EventHarness) -> None:
     assert (harness.job.row.state, harness.job.ready) == ("queued", False)
 
 
+async def test_assigning_the_issue_to_the_bot_begins_a_job(harness: EventHarness) -> None:
+    await harness.assigns(harness.world.bot)
+    job_context = harness.job.job_context
+    assert (job_context.aim, job_context.publish_target, job_context.trigger) == ("fix", "new_branch", "issue")
+    assert job_context.login == "ada", "who assigned, not who was assigned"
+    assert harness.reactions() == [("issue", 1, "eyes")]
+
+
+async def test_assigning_somebody_else_begins_nothing(harness: EventHarness) -> None:
+    await harness.assigns(harness.person("grace", "write"))
+    assert not harness.jobs()
+
+
+async def test_who_may_not_write_cannot_begin_a_job_by_assigning(harness: EventHarness) -> None:
+    await harness.assigns(harness.world.bot, by=harness.person("mallory", "read"))
+    assert not harness.jobs()
+
+
+async def test_an_assignment_that_was_taken_back_begins_nothing(harness: EventHarness) -> None:
+    harness.hooks.held = True
+    await harness.assigns(harness.world.bot)
+    harness.issue.assignees.clear()
+    await harness.hooks.attempt(harness.world.deliveries[-1])
+    await harness.wait_until_handled()
+    assert not harness.jobs()
+
+
 async def test_a_comment_starts_a_job_with_its_text(harness: EventHarness) -> None:
     comment = await harness.says("/agent fix use decimals --model other/two --budget 2")
     job = harness.job.job

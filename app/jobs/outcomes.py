@@ -1,0 +1,200 @@
+"""How jobs ended and what became of their pull requests: one narrow row for each ended job, for metrics and reports."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from app.core.issue_ref import IssueRef
+from app.core.job import FINAL
+from app.core.money import MicroUSD
+from app.jobs.context import JobContext
+from app.jobs.outbox_tables import effects, receipts
+from app.jobs.store import job_row
+from app.jobs.tables import job_contexts, jobs, triggers, writing
+from app.llm.sql_ledger import calls
+
+PullState = Literal["", "open", "merged", "closed"]
+AT_ONCE: Final = 500
+OVERLAP: Final = timedelta(minutes=20)
+"""Clocks of several machines differ by less."""
+LOOK_AGAIN: Final = timedelta(hours=6)
+
+metadata = sa.MetaData()
+outcomes = sa.Table(
+    "outcomes",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
+    sa.Column("repository_id", sa.BigInteger, nullable=False, default=0),
+    sa.Column("repository", sa.String(200), nullable=False, default=""),
+    sa.Column("kind", sa.String(20), nullable=False, default=""),
+    sa.Column("model", sa.String(200), nullable=False, default=""),
+    sa.Column("verdict", sa.String(16), nullable=False, default=""),
+    sa.Column("state", sa.String(32), nullable=False, default=""),
+    sa.Column("created_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("ended_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("reaction_seconds", sa.Double),
+    sa.Column("pull_request_seconds", sa.Double),
+    sa.Column("tokens", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cost", sa.BigInteger, nullable=False, default=0),
+    sa.Column("pull", sa.BigInteger, nullable=False, default=0),
+    sa.Column("pull_state", sa.String(8), nullable=False, default=""),
+    sa.Column("changed", sa.Boolean),
+    sa.Column("commit_id", sa.String(64), nullable=False, default=""),
+    sa.Column("looked_at", sa.Double, nullable=False, default=0.0),
+    sa.Index("ix_outcomes_pull", "repository_id", "pull"),
+    sa.Index("ix_outcomes_created_at", "created_at"),
+)
+"""`pull`: the pull request that the job opened or followed up, 0 for none. `changed`: whether its last commit was
+another than ours when it was merged; null until then. `commit_id`: the commit that the job pushed. Seconds count from
+the request by GitHub's clock. Times in seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One row, as reports use it."""
+
+    job: str
+    repository: str
+    kind: str
+    model: str
+    verdict: str
+    state: str
+    created_at: float
+    ended_at: float
+    reaction_seconds: float | None
+    pull_request_seconds: float | None
+    tokens: int
+    cost: MicroUSD
+    pull: int
+    pull_state: PullState
+    changed: bool | None
+
+
+_FIELDS: Final = tuple(outcomes.c[name] for name in Outcome.__slots__)
+
+
+class Outcomes:
+    """Writes and reads the outcomes."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._recorded_until: datetime | None = None
+
+    def record_ended(self) -> int:
+        """Add a row for each job that ended since; returns how many. Idempotent."""
+        now = self._clock()
+        missing = sa.select(jobs.c.id).outerjoin(outcomes, outcomes.c.job == jobs.c.id)
+        missing = missing.where(jobs.c.state.in_(FINAL), outcomes.c.job.is_(None))
+        if self._recorded_until is not None:  # so that its cost depends on what is new
+            missing = missing.where(jobs.c.updated_at >= self._recorded_until - OVERLAP)
+        with self._engine.connect() as db:
+            found = db.scalars(missing.order_by(jobs.c.id).limit(AT_ONCE)).all()
+        for job in found:
+            with writing(self._engine) as db:
+                if db.execute(sa.select(outcomes.c.job).where(outcomes.c.job == job)).first() is None:
+                    db.execute(outcomes.insert().values(_values(db, job)))
+        if len(found) < AT_ONCE:
+            self._recorded_until = now
+        return len(found)
+
+    def pull_closed(self, repository: int, pull: int, *, merged: bool, head: str) -> int:
+        """Record what became of a pull request; returns the number of its jobs. The first answer stays."""
+        here = (outcomes.c.repository_id == repository, outcomes.c.pull == pull)
+        with writing(self._engine) as db:
+            ours = set(db.scalars(sa.select(outcomes.c.commit_id).where(*here)))
+            values: dict[str, object] = {"pull_state": "merged" if merged else "closed"}
+            if merged and head:
+                values["changed"] = head not in ours
+            return db.execute(outcomes.update().where(*here, outcomes.c.pull_state != "merged").values(values)).rowcount
+
+    def pull_reopened(self, repository: int, pull: int) -> None:
+        here = (outcomes.c.repository_id == repository, outcomes.c.pull == pull, outcomes.c.pull_state == "closed")
+        with writing(self._engine) as db:
+            db.execute(outcomes.update().where(*here).values(pull_state="open"))
+
+    def to_look_up(self, most: int) -> tuple[IssueRef, ...]:
+        """Open pull requests that were not looked at for some hours; each is due again later."""
+        now = self._clock().timestamp()
+        due = (outcomes.c.pull_state == "open", outcomes.c.looked_at < now - LOOK_AGAIN.total_seconds())
+        place = (outcomes.c.installation, outcomes.c.repository_id, outcomes.c.repository, outcomes.c.pull)
+        query = sa.select(*place).where(*due, outcomes.c.repository_id > 0).distinct().limit(most)
+        with writing(self._engine) as db:
+            found = db.execute(query).all()
+            for row in found:
+                here = (outcomes.c.repository_id == row.repository_id, outcomes.c.pull == row.pull)
+                db.execute(outcomes.update().where(*here).values(looked_at=now))
+        return tuple(_place(row) for row in found)
+
+    def all(self) -> Sequence[Outcome]:
+        return self.since(0.0, self._clock().timestamp() + OVERLAP.total_seconds())
+
+    def since(self, moment: float, until: float) -> Sequence[Outcome]:
+        """The outcomes of jobs that were requested in that time, oldest first."""
+        query = sa.select(*_FIELDS).where(outcomes.c.created_at >= moment, outcomes.c.created_at < until)
+        with self._engine.connect() as db:
+            return [Outcome(*row) for row in db.execute(query.order_by(outcomes.c.created_at))]
+
+
+def _place(row: sa.Row[Any]) -> IssueRef:
+    owner, _, name = row.repository.partition("/")
+    return IssueRef(
+        installation=row.installation, repository=row.repository_id, owner=owner, name=name, number=row.pull
+    )
+
+
+def _values(db: Connection, job_id: str) -> dict[str, object]:
+    both = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
+    found = db.execute(sa.select(jobs, job_contexts.c.context).select_from(both).where(jobs.c.id == job_id))
+    raw = found.mappings().one()
+    row, result = job_row(raw), raw["result"] or {}
+    job_context = JobContext.model_validate(raw["context"]) if raw["context"] else None
+    place = job_context.issue_ref if job_context else None
+    requested_at = db.scalar(sa.select(sa.func.min(triggers.c.at)).where(triggers.c.job == job_id))
+    requested_at = requested_at if requested_at is not None else row.job.created_at.timestamp()
+    reacted, opened = _receipt_times(db, job_id)
+    spent = sa.select(
+        sa.func.coalesce(sa.func.sum(calls.c.prompt_tokens + calls.c.completion_tokens), 0),
+        sa.func.coalesce(sa.func.sum(calls.c.cost), 0),
+    ).where(calls.c.job_id == job_id, calls.c.state != "reserved")
+    tokens, cost = db.execute(spent).one()
+    pull = pull_number(str(result.get("url", ""))) or (job_context.pull if job_context and job_context.pull else 0)
+    return {
+        "job": job_id,
+        "installation": place.installation if place else 0,
+        "repository_id": place.repository if place else 0,
+        "repository": f"{place.owner}/{place.name}" if place else row.job.task.repository,
+        "kind": row.job.kind,
+        "model": "recorded" if row.job.main_model.startswith("recorded/") else row.job.main_model,
+        "verdict": raw["verdict"],
+        "state": row.state,
+        "created_at": row.job.created_at.timestamp(),
+        "ended_at": row.updated_at.timestamp(),
+        "reaction_seconds": max(reacted - requested_at, 0.0) if reacted is not None else None,
+        "pull_request_seconds": max(opened - requested_at, 0.0) if opened is not None else None,
+        "tokens": int(tokens),
+        "cost": int(cost),
+        "pull": pull,
+        "pull_state": "open" if pull and place else "",
+        "commit_id": str(result.get("commit", "")),
+    }
+
+
+def _receipt_times(db: Connection, job_id: str) -> tuple[float | None, float | None]:
+    """When something was first shown on GitHub, and when the pull request was opened."""
+    first = db.scalar(sa.select(sa.func.min(receipts.c.at)).where(receipts.c.job == job_id))
+    opening = effects.c.effect["kind"].as_string() == "open_draft_pr"
+    both = receipts.join(effects, effects.c.key == receipts.c.key)
+    query = sa.select(sa.func.min(receipts.c.at)).select_from(both).where(receipts.c.job == job_id, opening)
+    return first, db.scalar(query)
+
+
+def pull_number(address: str) -> int:
+    """The number at the end of a pull request's address; 0 for anything else."""
+    before, _, last = address.rstrip("/").rpartition("/")
+    return int(last) if before.endswith("/pull") and last.isascii() and last.isdigit() else 0

@@ -1,0 +1,58 @@
+"""The Action's comment while its solve step works: edited beside it, until the job waits or is published."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from app.action.progress import follow, is_over, post_once
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.publisher_harness import PublisherHarness, publisher_harness
+
+
+@pytest.fixture
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path)
+
+
+@pytest.fixture
+async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
+    async with publisher_harness(fake_github, tmp_path) as harness:
+        yield harness
+
+
+async def test_comment_is_edited_while_the_job_works_and_no_more_once_it_waits(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    made = await harness.admit()
+    await harness.everything()
+    shown: list[str] = []
+    states = iter(("planning", "working", "paused"))
+
+    async def post() -> None:
+        fake_github.world.tick(60)
+        await post_once(harness.status_updater, harness.publisher)
+        shown.extend(text.splitlines()[0] for text in harness.comments())
+        harness.store.enter(made.id, next(states))  # type: ignore[arg-type]
+
+    await follow(post, lambda: is_over(harness.job_queries.get(made.id)), every=0.0, look=0.0)
+    assert shown == ["### ⏳ Queued", "### 🧭 Making a plan", "### 🔧 Working on it"]
+    assert is_over(harness.job_queries.get("nobody"))
+
+
+async def test_nothing_is_posted_after_the_publish_step_began(harness: PublisherHarness) -> None:
+    await harness.admit()
+    await follow(partial(post_once, harness.status_updater, harness.publisher), lambda: True, every=0.0, look=0.0)
+    assert harness.comments() == []
+
+
+def test_environment_of_the_process_is_private() -> None:
+    code = (
+        "import ctypes; from app.action.progress import keep_environment_private as f; f();"
+        "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0\n"

@@ -1,0 +1,177 @@
+"""Ends and waits of jobs are told outside GitHub, at least once, whatever the receiver does; others' parts judge it."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from app.config.environment_values import VariableReader
+from app.core.redaction import Redactor
+from app.jobs.job_queries import JobQueries
+from app.llm.sql_ledger import SqlLedger
+from app.publish.effects import Channel
+from app.publish.notifications import Notifier
+from app.publish.publisher import Publisher
+from app.publish.secret_scan import HELD_BACK, SecretScan
+from app.publish.status_updater import StatusUpdater
+from tests.support.github.fake import FakeGitHubSetup, make_fake_github
+from tests.support.publisher_harness import PublisherHarness, publisher_harness
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+"""The example of the Standard Webhooks specification."""
+
+
+@pytest.fixture
+def fake_github(tmp_path: Path) -> FakeGitHubSetup:
+    return make_fake_github(tmp_path)
+
+
+@pytest.fixture
+async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
+    async with publisher_harness(fake_github, tmp_path) as harness:
+        yield harness
+
+
+class Receiver:
+    """Answers with these status codes, then with 204."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        return httpx.Response(self.codes.pop(0) if self.codes else 204)
+
+
+def notifier(harness: PublisherHarness, answer: Callable[[httpx.Request], httpx.Response], *secrets: str,
+             urls: tuple[str, ...] = ()) -> Notifier:  # fmt: skip
+    reading = VariableReader({"KEY": SECRET})
+    key = reading.signing_key("KEY", needed_by="URL")
+    assert not reading.problems
+    scan, transport = SecretScan(Redactor(secrets)), httpx.MockTransport(answer)
+    url = "https://hooks.example/agent-fix"
+    return Notifier(scan, harness.now, webhook_url=url, key=key, urls=urls, transport=transport)
+
+
+async def told(harness: PublisherHarness, by: Notifier, channel: Channel = "webhook") -> None:
+    """Post the states, and carry out everything that is due."""
+    queries = JobQueries(harness.engine, harness.now)
+    ledger = lambda job: SqlLedger(harness.engine, job, 0)  # noqa: E731
+    updater = StatusUpdater(
+        harness.store,
+        queries,
+        harness.outbox,
+        ledger,
+        harness.now,
+        public_url="https://bot.example",
+        channels=[channel],
+    )
+    await updater.post_due()
+    await attempts(harness, by)
+
+
+async def attempts(harness: PublisherHarness, by: Notifier) -> None:
+    publisher = Publisher(harness.outbox, harness.open, harness.policy.check, "p1", by)
+    while await publisher.publish_next() is not None:
+        pass
+
+
+def verified(request: httpx.Request) -> Any:
+    return Webhook(SECRET).verify(request.content, dict(request.headers))
+
+
+async def test_an_end_is_posted_and_signed_as_standard_webhooks(harness: PublisherHarness) -> None:
+    made, receiver = await harness.admit(), Receiver()
+    by = notifier(harness, receiver)
+    await told(harness, by)
+    assert receiver.requests == [], "being queued is no news"
+    harness.store.finish(made.id, "no_change", "There was nothing to do.", {"exit_status": "no_change"})
+    # Its own clock decides whether a signature is too old.
+    harness.fake_github.world.now = harness.fake_github.world.now.__class__.now(harness.fake_github.world.now.tzinfo)
+    await told(harness, by)
+    (request,) = receiver.requests
+    found = verified(request)
+    assert found["type"] == "job.no_change"
+    assert found["data"]["job"] == made.id
+    assert found["data"]["repository"] == "ada/sample"
+    assert found["data"]["page"] == f"https://bot.example/jobs/{made.id}"
+    assert found["data"]["body"].endswith("There was nothing to do.")
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(request.content + b" ", dict(request.headers))
+
+
+async def test_it_is_tried_again_with_the_same_id_until_it_is_taken(harness: PublisherHarness) -> None:
+    made, receiver = await harness.admit(), Receiver(500, 301)
+    by = notifier(harness, receiver)
+    harness.store.finish(made.id, "no_change", "", {"exit_status": "no_change"})
+    await told(harness, by)
+    for _ in range(5):
+        harness.fake_github.world.tick(300)
+        await attempts(harness, by)
+    assert len(receiver.requests) == 3
+    assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
+
+
+async def test_a_receiver_that_is_gone_is_asked_no_more(harness: PublisherHarness) -> None:
+    made, receiver = await harness.admit(), Receiver(410)
+    harness.store.finish(made.id, "no_change", "", {"exit_status": "no_change"})
+    by = notifier(harness, receiver)
+    await told(harness, by)
+    harness.fake_github.world.tick(3_600)
+    await attempts(harness, by)
+    assert len(receiver.requests) == 1
+
+
+async def test_our_own_secrets_are_held_back(harness: PublisherHarness) -> None:
+    made, receiver = await harness.admit(), Receiver()
+    harness.store.finish(made.id, "no_change", "the key is k3y-0f-the-0perat0r", {"exit_status": "no_change"})
+    await told(harness, notifier(harness, receiver, "k3y-0f-the-0perat0r"))
+    (request,) = receiver.requests
+    assert b"k3y-0f" not in request.content
+    assert json.loads(request.content)["data"]["body"] == HELD_BACK
+
+
+@pytest.fixture
+def posted() -> Iterator[tuple[str, list[Any]]]:
+    """An address of Apprise's JSON plugin, and what it posted there."""
+    found: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            found.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield f"json://127.0.0.1:{server.server_port}/", found
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+async def test_apprise_delivers_in_plain_words(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
+    url, found = posted
+    made = await harness.admit()
+    harness.store.enter(made.id, "paused", "The budget of $5.00 is spent.", waiting_for="money")
+    await told(harness, notifier(harness, Receiver(), urls=(url,)), "apprise")
+    assert [each["title"] for each in found] == ["⏸️ Paused: ada/sample#1"]
+    assert "The budget of $5.00 is spent." in found[0]["message"]
+
+
+@pytest.mark.parametrize("value", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_!!"])
+def test_a_bad_signing_key_is_refused(value: str) -> None:
+    reading = VariableReader({"KEY": value, "URL": "https://x.example"})
+    assert reading.signing_key("KEY", needed_by="URL") == b""
+    assert [problem.name for problem in reading.problems] == ["KEY"]
