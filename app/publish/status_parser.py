@@ -43,5 +43,5 @@ def read_status(comment: str) -> StatusCommentState | None:
     state = _STATES.get(first.removeprefix("### ").strip())
     if mark is None or state is None or not JOB_ID.fullmatch(mark["key"]):
         return None
-    runs = _RUN.findall(rest)
+    runs = _RUN.findall(rest.rpartition("\n<sub>")[2])  # the footer; above it may be what others wrote
     return StatusCommentState(mark["key"], state, read_plan(text) or "", int(runs[-1]) if runs else 0)

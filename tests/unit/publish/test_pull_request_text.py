@@ -70,7 +70,7 @@ def test_body_is_well_formed_markdown() -> None:
     for name in ("details", "summary", "sub"):
         assert tags.count(("", name)) == tags.count(("/", name)) > 0
     assert sum(token.type == "table_open" for token in tokens) == 4
-    assert sum(token.type == "fence" for token in tokens) == 4
+    assert sum(token.type == "fence" for token in tokens) == 3
 
 
 def test_body_without_an_issue_number_closes_no_issue() -> None:
