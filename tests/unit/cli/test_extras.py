@@ -7,7 +7,7 @@ from pathlib import Path
 from app.cli.extras import EXTRAS, missing_extra
 
 ROOT = Path(__file__).parents[3]
-IMPORTED_AS = {"pyjwt": "jwt"}
+IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
@@ -22,7 +22,7 @@ def test_table_of_extras_matches_pyproject() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     listed = {
         (IMPORTED_AS.get(name, name), extra)
-        for extra in ("e2b", "github", "server")
+        for extra in ("e2b", "github", "notify", "server")
         for name in (re.split(r"[\[<>=;]", line)[0].lower() for line in extras[extra])
         if name != "agent-fix"
     }
