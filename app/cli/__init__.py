@@ -283,7 +283,7 @@ def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="receive and publish hold the token, solve holds the model's keys. All inputs come from the "
         "environment, as action.yml sets it.",
     )
-    action.add_argument("step", choices=("ready", "receive", "solve", "publish"))
+    action.add_argument("step", choices=("receive", "progress", "solve", "publish"))
 
 
 def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from app.cli import parser
+
 ROOT = Path(__file__).parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 
@@ -101,6 +103,13 @@ def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
     with_keys = {name for name, env in steps.items() if "inputs.model-keys" in str(env)}
     assert with_token == {"sweep", "receive", "progress", "publish"}
     assert with_keys == {"solve"}
+
+
+def test_every_step_of_ours_is_one_that_the_command_knows() -> None:
+    scripts = " ".join(step.get("run", "") for step in ACTION["runs"]["steps"])
+    started = re.findall(r"-m app action (\w+)", scripts)
+    assert started == ["receive", "progress", "solve", "publish"]
+    assert [parser().parse_args(["action", name]).step for name in started] == started
 
 
 def test_environment_is_stored_before_project_code_runs() -> None:

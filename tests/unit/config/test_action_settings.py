@@ -34,7 +34,7 @@ CARELESS = {
 def test_steps_get_only_their_own_keys_from_a_careless_workflow(step: Step) -> None:
     own = step_environment(step, {**CARELESS, "AGENT_FIX_GITHUB_TOKEN": TOKEN})
     values = " ".join(own.values())
-    assert (TOKEN in values) == (step in {"receive", "publish"})
+    assert (TOKEN in values) == (step != "solve")
     assert (KEY in values) == (step == "solve")
     assert "PYTHONPATH" not in own
     assert own["AGENT_FIX_STATE_DIR"] == "/home/runner/temp/agent-fix-state"
@@ -44,7 +44,7 @@ def test_steps_get_only_their_own_keys_from_a_careless_workflow(step: Step) -> N
 def test_app_key_reaches_only_the_publishing_steps(step: Step) -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nc2VjcmV0\n-----END RSA PRIVATE KEY-----\n"
     own = step_environment(step, {**CARELESS, "AGENT_FIX_PRIVATE_KEY": key, "AGENT_FIX_APP_ID": "7", "MY_KEY": key})
-    assert ("c2VjcmV0" in " ".join(own.values())) == (step in {"receive", "publish"})
+    assert ("c2VjcmV0" in " ".join(own.values())) == (step != "solve")
     assert "MY_KEY" not in own
 
 
