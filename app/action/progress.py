@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from app.action.context import open_workflow
-from app.action.drain import the_job
+from app.action.context import open_workflow, the_job
 from app.config.settings import Settings
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.core.issue_ref import IssueRef
 from app.core.job import FINAL
 from app.core.money import MicroUSD
+from app.core.task import IssueRef
 from app.jobs.context import JobContext
 from app.jobs.outbox_tables import effects, receipts
 from app.jobs.store import job_row
