@@ -35,6 +35,7 @@ PACKAGES = (
 # Who may import a library that is not Python's own. Where it is not listed, nobody may.
 HOMES = {
     "_pytest": {"app.verify.launcher.python_tests"},
+    "apprise": {"app.publish.notifications"},
     "_sha2": {"app.verify.launcher.python_replay"},
     "boto3": {"app.server.launch.ecs_tasks"},
     "botocore": {"app.server.launch.ecs_tasks"},
