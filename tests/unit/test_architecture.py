@@ -122,7 +122,13 @@ IMPLEMENTATIONS = {
     "app.sandbox.unsandboxed",
 }
 # Where implementations are chosen: everything else names the port.
-WIRING = {"app.pipeline.wiring", "app.server.wiring", "app.cli.local_context", "app.action.context"}
+WIRING = {
+    "app.pipeline.wiring",
+    "app.server.wiring",
+    "app.cli.init_pull_request",
+    "app.cli.local_context",
+    "app.action.context",
+}
 VAGUE_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "processor"}
 """Words that say nothing, in names of modules, classes and functions."""
 METAPHORS = {
