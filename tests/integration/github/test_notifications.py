@@ -107,7 +107,7 @@ async def test_an_end_is_posted_and_signed_as_standard_webhooks(harness: Publish
         Webhook(SECRET).verify(request.content + b" ", dict(request.headers))
 
 
-async def test_it_is_tried_again_with_the_same_id_until_it_is_taken(harness: PublisherHarness) -> None:
+async def test_delivery_is_repeated_with_the_same_id_until_it_is_taken(harness: PublisherHarness) -> None:
     made, receiver = await harness.admit(), Receiver(500, 301)
     by = notifier(harness, receiver)
     harness.store.finish(made.id, "no_change", "", {"exit_status": "no_change"})

@@ -46,7 +46,7 @@ async def test_assigning_somebody_else_begins_nothing(harness: EventHarness) -> 
     assert not harness.jobs()
 
 
-async def test_who_may_not_write_cannot_begin_a_job_by_assigning(harness: EventHarness) -> None:
+async def test_assigning_without_write_access_begins_nothing(harness: EventHarness) -> None:
     await harness.assigns(harness.world.bot, by=harness.person("mallory", "read"))
     assert not harness.jobs()
 
