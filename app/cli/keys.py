@@ -11,6 +11,8 @@ from app.jobs.audit import AuditLog
 from app.server.wiring.context import ServerContext
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_RESERVED = frozenset({"agent-fix", "dashboard", "operator"})
+"""Names of authors of plans and of entries in the audit log that are not keys."""
 
 
 def keys_command(arguments: argparse.Namespace) -> int:
@@ -24,6 +26,8 @@ def keys_command(arguments: argparse.Namespace) -> int:
         case "create":
             if not _NAME.fullmatch(arguments.name):
                 raise AgentFixError("A key's name has letters, digits, and . _ - in it.", code=ExitCode.USAGE)
+            if arguments.name.casefold() in _RESERVED:
+                raise AgentFixError(f"{arguments.name} stands for agent-fix itself.", code=ExitCode.USAGE)
             scopes = sorted(arguments.scope or ["read"])
             print(keys.create(arguments.name, scopes))
             audit.record(who, "terminal", "create key", detail=f"{arguments.name} ({' '.join(scopes)})")

@@ -111,16 +111,18 @@ class AccessGuard:
     async def _program(self, scope: Scope) -> ApiCaller | Response:
         """Whoever has the password or, for the API, one of the keys."""
         client, headers = address(scope), Headers(scope=scope)
+        authorization = headers.get("authorization", "")
+        # A key cannot be guessed, so it is accepted even where somebody behind the same proxy tries passwords.
+        key = BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
+        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
+            return found
+        # Nothing is awaited from here on: requests at once must not all pass before the first of them counts.
         left = self.password.refuses(client)
         if left is not None:
             seconds = str(int(left.total_seconds()) + 1)
             refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
             refusal.headers["retry-after"] = seconds
             return refusal
-        authorization = headers.get("authorization", "")
-        key = BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
-        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
-            return found
         if self.password.admits(client, authorization):
             return OPERATOR
         refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)

@@ -28,6 +28,7 @@ OPERATOR: Final = ApiCaller("web token", frozenset(SCOPES))
 """Whoever has the password."""
 MAX_BYTES: Final = 512 * 1024
 """Of the body of a request to the API."""
+_LENGTH = re.compile(r"[0-9]{1,20}")
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
 BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
 
@@ -86,7 +87,7 @@ def is_api(path: str) -> bool:
 def is_small(headers: Headers) -> bool:
     """True for a body of a known, small length, or none."""
     length = headers.get("content-length", "0")
-    return "transfer-encoding" not in headers and length.isdecimal() and int(length[:20]) <= MAX_BYTES
+    return "transfer-encoding" not in headers and bool(_LENGTH.fullmatch(length)) and int(length) <= MAX_BYTES
 
 
 def with_headers(send: Send) -> Send:

@@ -1,5 +1,6 @@
 """Who may see the pages: the password in every form, how often it may be wrong, and what other sites may not do."""
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
+from app.jobs.api_keys import PREFIX, ApiKeys
 from app.server.web.password import (
     FORGET_AFTER,
     MAX_FAILURES,
@@ -15,6 +17,7 @@ from app.server.web.password import (
     DashboardPassword,
     address,
     from_our_pages,
+    is_small,
 )
 from tests.support.clock import SettableClock
 from tests.support.web_client import HOST, NOW, TOKEN, WebClient, web_client
@@ -100,6 +103,25 @@ async def test_too_many_failed_sign_ins_are_blocked_for_a_while(here: WebClient)
     assert 0 < int(refused.headers["retry-after"]) <= FORGET_AFTER.total_seconds() + 1
     here.clock.now += FORGET_AFTER
     assert (await here.stranger.get("/", headers=basic(TOKEN))).status_code == 200
+
+
+async def test_many_wrong_passwords_at_once_are_refused_too(here: WebClient) -> None:
+    guess = {"authorization": f"Bearer {PREFIX}guess"}
+    answers = await asyncio.gather(*(here.stranger.get("/api/jobs", headers=guess) for _ in range(60)))
+    assert [answer.status_code for answer in answers].count(401) == MAX_FAILURES
+
+
+async def test_a_key_works_while_its_address_is_locked_out(here: WebClient) -> None:
+    key = ApiKeys(here.engine, here.clock).create("ci", ["read"])
+    for _ in range(MAX_FAILURES + 1):
+        refused = await here.stranger.get("/api/jobs", headers={"authorization": "Bearer guess"})
+    assert refused.status_code == 429
+    assert (await here.stranger.get("/api/jobs", headers={"authorization": f"Bearer {key}"})).status_code == 200
+
+
+@pytest.mark.parametrize("length", ["00000000000000000000314572800", "314572800", "-1", "+5", "1_0", "٣"])
+def test_a_content_length_that_is_large_or_odd_is_not_small(length: str) -> None:
+    assert not is_small(Headers(raw=[(b"content-length", length.encode())]))
 
 
 async def test_a_browser_that_was_not_asked_yet_has_not_failed(here: WebClient) -> None:
