@@ -128,6 +128,24 @@ def test_tox_with_groups_and_factors() -> None:
     assert (found.requirements, found.test) == (("pytest", "six", "-e ."), "python3 -m pytest")
 
 
+def test_the_newest_plain_environment_comes_before_one_with_the_oldest_packages() -> None:
+    tox = """
+env_list = ["py3.14", "py3.14t", "py3.9", "pypy3.11", "tests-min", "style"]
+[env_run_base]
+dependency_groups = ["tests"]
+commands = [["pytest", "-v"]]
+[env.tests-min]
+commands = [["uv", "pip", "install", "click==8.1.3"], ["pytest"]]
+[env."py3.9"]
+deps = ["older"]
+"""
+    groups = PROJECT + "[dependency-groups]\ntests = ['pytest']\n"
+    found = declared({"pyproject.toml": groups, "tox.toml": tox, "tests/test_a.py": ""})
+    assert "click==8.1.3" not in found.requirements
+    assert "older" not in found.requirements
+    assert "pytest" in found.requirements
+
+
 def test_tox_in_its_native_form() -> None:
     native = (
         '[tool.tox.env_run_base]\ndeps = ["pytest"]\nextras = ["all"]\n'
