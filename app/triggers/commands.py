@@ -8,6 +8,7 @@ end of its line.
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 
 from app.config import value_rules
@@ -119,6 +120,7 @@ class _CommandWord(NamedTuple):
     end: int
 
 
+@lru_cache(maxsize=32)  # a delivery asks for its command at each decision, and a long comment takes 20 ms to read
 def parse(text: str) -> AgentCommand | None:
     """The one command in a comment; `help` if it cannot be understood or if there are several."""
     shown = visible(text).text

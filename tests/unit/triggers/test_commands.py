@@ -241,6 +241,12 @@ def test_help_is_given_when_asked_for(text: str) -> None:
     assert understood(text) == AgentCommand(verb="help")
 
 
+def test_a_comment_is_read_once() -> None:
+    """Each decision about a delivery asks for its command again."""
+    comment = "/agent fix the rounding\n\n" + "Prose with `code`. " * 20
+    assert parse(comment) is parse("".join(comment))
+
+
 def test_two_commands_are_one_too_many() -> None:
     command = understood("/agent stop\n\nand then\n\n/agent fix")
     assert command.verb == "help"
