@@ -78,9 +78,10 @@ unit: install
 # A real Kubernetes API for tests/e2e/test_jobs_in_clusters.py: built from its own source, which takes Go and half an hour.
 # etcd comes from the distribution (`apt-get install etcd-server`), kubectl from wherever you have it.
 KUBERNETES := 1.36.3
+KEDA := 2.18.0
 .PHONY: kubernetes-tools kubernetes simulate
 kubernetes-tools:
-	tests/support/kubernetes/build.sh $(KUBERNETES) .cache/kubernetes
+	tests/support/kubernetes/build.sh $(KUBERNETES) $(KEDA) .cache/kubernetes
 
 kubernetes: install kubernetes-tools
 	$(BIN)/pytest tests/e2e/test_jobs_in_clusters.py

@@ -1,9 +1,16 @@
 #!/bin/sh
-# build.sh VERSION DIRECTORY: kube-apiserver and kube-controller-manager from Kubernetes' own module.
+# build.sh VERSION KEDA DIRECTORY: kube-apiserver and kube-controller-manager from Kubernetes' own module, and KEDA's schemas.
 set -eu
-version=$1 directory=$2
+version=$1 keda=$2 directory=$3
 mkdir -p "$directory"
 directory=$(cd "$directory" && pwd)
+# Where Go keeps the sources of a module.
+sources() { (cd / && go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p'); }
+if [ ! -d "$directory/keda" ] && command -v go >/dev/null; then
+  schemas=$(sources "github.com/kedacore/keda/v2@v$keda")
+  mkdir "$directory/keda"
+  cp "$schemas"/config/crd/bases/keda.sh_*.yaml "$directory/keda/"
+fi
 if [ -x "$directory/kube-apiserver" ] && [ -x "$directory/kube-controller-manager" ]; then
   exit 0
 fi
@@ -12,7 +19,7 @@ source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
 cd "$source"
 minor=${version#*.}
-module=$(go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p')
+module=$(sources "k8s.io/kubernetes@v$version")
 {
   echo "module build"
   grep '^go ' "$module/go.mod"

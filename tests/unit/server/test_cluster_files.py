@@ -3,10 +3,12 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 import yaml
+from jsonschema import Draft202012Validator
 
 from app.config.roles import ALLOWED_VARIABLES
 from app.config.settings import Settings
@@ -18,6 +20,7 @@ from tests.support.server_jobs import issue_ref, job, job_context, trigger
 
 JOBS = ROOT / "deploy" / "kubernetes-jobs"
 KEDA = ROOT / "deploy" / "keda" / "scaled-object.yaml"
+PUBLISHED = ROOT / ".cache" / "kubernetes" / "keda"
 MANIFESTS = sorted(path for path in JOBS.glob("*.yaml") if path.name not in {"kustomization.yaml", "worker.yaml"})
 
 
@@ -66,6 +69,36 @@ def test_the_task_definition_holds_what_a_worker_may_hold() -> None:
     }
     request = json.loads((ROOT / "deploy" / "ecs" / "run-task.json").read_text("utf-8"))
     assert request["taskDefinition"] == definition["family"]
+
+
+def _strict(schema: Any) -> Any:
+    """The schema with every object closed that lists its properties, as the API server's strict validation has it."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _strict(value) for key, value in schema.items()}
+    listed = isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema
+    return {**inner, "additionalProperties": False} if listed else inner
+
+
+def _keda_problems(document: Any) -> list[str]:
+    path = PUBLISHED / f"keda.sh_{document['kind'].lower()}s.yaml"
+    if not path.exists():
+        pytest.skip("KEDA's schemas were NOT CHECKED: they are missing (`make kubernetes-tools`)")
+    (version,) = yaml.safe_load(path.read_text("utf-8"))["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    schema["properties"].pop("metadata")
+    checked = {key: value for key, value in document.items() if key != "metadata"}
+    return [error.message for error in Draft202012Validator(_strict(schema)).iter_errors(checked)]
+
+
+def test_keda_manifests_match_kedas_published_schemas() -> None:
+    documents = list(yaml.safe_load_all(KEDA.read_text("utf-8")))
+    assert [each["kind"] for each in documents] == ["ScaledObject", "TriggerAuthentication"]
+    assert [_keda_problems(each) for each in documents] == [[], []]
+    documents[0]["spec"]["scaleTargetReference"] = documents[0]["spec"].pop("scaleTargetRef")
+    assert len(_keda_problems(documents[0])) == 2, "one that is missing and one that is unknown"
 
 
 def test_keda_counts_the_jobs_that_want_a_worker_or_have_one(tmp_path: Path) -> None:
