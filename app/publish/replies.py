@@ -29,6 +29,7 @@ OPTIONS: Final = (
     "Options for all commands: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
 )
 NO_LESSONS: Final = "Lessons are not available here. Write them into `AGENTS.md`, which every job reads."
+MAX_PROMPTS: Final = 30
 MAX_LISTED: Final = 6_000
 """Characters of a list of lessons."""
 
@@ -59,9 +60,12 @@ def reply(text: str, suggestion: str = "") -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def unclear_command(problem: str, suggestion: str = "") -> str:
-    """The problem with a command, and the list of commands."""
+def unclear_command(problem: str, suggestion: str = "", prompts: Sequence[str] = ()) -> str:
+    """The problem with a command, the list of commands, and the repository's prompts by name."""
     parts = [reply(problem, suggestion).strip() if problem or suggestion else "", help_text()]
+    if prompts:
+        more = f" and {len(prompts) - MAX_PROMPTS} more" if len(prompts) > MAX_PROMPTS else ""
+        parts.append(f"Prompts of this repository: {', '.join(map(code_span, prompts[:MAX_PROMPTS]))}{more}.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -6,6 +6,7 @@ point, the same event leads to the same single effect.
 
 import asyncio
 
+from app.config.prompt_overrides import DIRECTORY, own_names
 from app.config.repository import SOURCE, RepoConfig
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.github.errors import NeedsHumanAction, NoAccess
@@ -227,6 +228,11 @@ class EventHandler:
         match decision:
             case JobRequest():
                 return await self._or_reply_error(decision, trigger_context)
+            case Reply(rule="unclear_command"):
+                paths = await trigger_context.repo_context.readers.facts.files_in(DIRECTORY)
+                words = replies.unclear_command(decision.text, decision.suggestion, own_names(paths))
+                outcome = f"reply {decision.rule}"
+                return await asyncio.to_thread(self._reply_poster.answer, trigger_context, outcome, words)
             case Reply():
                 return await asyncio.to_thread(self._reply, decision, trigger_context)
             case Ignored():
@@ -274,8 +280,6 @@ class EventHandler:
     def _reply(self, decision: Reply, trigger_context: TriggerContext) -> str:
         outcome = f"reply {decision.rule}"
         match decision.rule:
-            case "unclear_command":
-                words = replies.unclear_command(decision.text, decision.suggestion)
             case "broken_config":
                 words = replies.broken_config(decision.text, SOURCE)
                 return self._reply_poster.answer(trigger_context, outcome, words, once_for=decision.text)

@@ -230,6 +230,15 @@ async def test_a_word_that_is_no_prompt_is_refused_with_the_nearest_one(harness:
     assert "write it in the line below the command" in harness.answer
 
 
+async def test_help_names_the_repositorys_prompts(harness: EventHarness) -> None:
+    await harness.says("/agent help")
+    assert "Prompts of this repository" not in harness.answer
+    files = {f"{DIRECTORY}/{name}.md": "Use decimals.\n" for name in ("speed", "decimals", "tests", "Not a name")}
+    harness.world.push_as_human(harness.repo, "main", files)
+    await harness.says("/agent help")
+    assert harness.answers()[-1].endswith("Prompts of this repository: `decimals`, `speed`.\n")
+
+
 async def test_refusal_without_prompts_says_how_to_tell_the_agent(harness: EventHarness) -> None:
     await harness.says("/agent fix with decimals")
     assert "write it in the line below the command" in harness.answer
