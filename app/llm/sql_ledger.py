@@ -60,7 +60,7 @@ calls = Table(
     Column("estimated", Boolean, nullable=False),
     Column("answer", Text, nullable=False, default=""),
     Column("at", Double, nullable=False, default=0.0),
-    Index("ix_calls_at", "at"),
+    Index("ix_calls_days", "at", "state", "cost", "job_id"),  # the same for sums of days
     Index("ix_calls_money", "job_id", "state", "cost"),  # totals without reading the pages that hold the answers
 )
 """Until a call is booked its usage columns hold what counts if it is lost. `at`: seconds since 1970; 0 is unknown."""

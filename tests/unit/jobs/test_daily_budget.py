@@ -291,7 +291,7 @@ def test_older_database_keeps_its_daily_budgets(tmp_path: Path) -> None:
     store = open_store(settings)
     SqlLedger(store.engine, "old", DOLLAR).reserve("turn.1", 5)
     with store.engine.begin() as db:
-        db.execute(sa.text("DROP INDEX ix_calls_at"))
+        db.execute(sa.text("DROP INDEX ix_calls_days"))
         db.execute(sa.text("ALTER TABLE calls DROP COLUMN at"))
     store.engine.dispose()
     again = open_store(settings)
