@@ -44,10 +44,10 @@ async def run_selected(
     shown = narrow(suite, selection.ids)
     trial = _Trial(launcher, selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret
     run, passed, contents = await trial.run(shown, sorted(watch or ()))
-    if run.untrusted or run.execution.timed_out or not passed or not negative_controls:
+    if run.untrusted or run.execution.timed_out or not negative_controls:
         return run
-    problem = await trial.contradiction(passed, contents)
-    unchecked = tuple(one for one in passed if one not in trial.checked)
+    problem = await trial.contradiction(passed, contents) if passed else ""
+    unchecked = tuple(one for one, status in run.results if status == "passed" and one not in trial.checked)
     return run.model_copy(update={"untrusted": problem, "unchecked": unchecked})
 
 

@@ -302,10 +302,10 @@ HONEST = {
             assert not counter.leave("left-behind.txt")
 
 
-        def test_a_repositorys_own_trigger_name(request):
-            assert request.node.name == "test_a_repositorys_own_trigger_name"
+        def test_own_name(request):
+            assert request.node.name == "test_own_name"
             assert __name__ == "tests.test_counter"
-            assert "own_name" in inspect.getsource(test_a_repositorys_own_trigger_name)
+            assert "own_name" in inspect.getsource(test_own_name)
 
 
         def test_matchers():
@@ -373,6 +373,15 @@ async def test_honest_tests_are_believed_whatever_they_depend_on(provider: Bubbl
     for some in (ids[:1], ids[1:]):
         run = await project.run(*some, seed=seed)
         assert (run.untrusted, dict(run.results)) == ("", dict.fromkeys(some, "passed")), run.execution.excerpt
+
+
+async def test_an_expected_failure_is_no_checked_pass(provider: BubblewrapProvider) -> None:
+    text = (
+        "import unittest\n\n\nclass A(unittest.TestCase):\n    @unittest.expectedFailure\n"
+        "    def test_known(self):\n        self.assertEqual(1, 2)\n"
+    )
+    run = await Project(provider, {"a.py": "x = 1\n", "test_a.py": text}).run("test_a.A.test_known")
+    assert (dict(run.results), run.unchecked) == ({"test_a.A.test_known": "passed"}, ("test_a.A.test_known",))
 
 
 async def test_lines_of_other_programs_are_not_measured(provider: BubblewrapProvider) -> None:
