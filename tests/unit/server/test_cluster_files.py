@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from app.config.roles import ALLOWED_VARIABLES
 from app.config.settings import Settings
