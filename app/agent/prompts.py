@@ -44,7 +44,9 @@ _KIND = "Kind of task"
 _ASKED_PROMPT = "How the repository wants this to be done, as the person who asked chose"
 _GUARDS = "Existing tests near them, the nearest first"
 _IMAGES = "What the images of the issue show, as a model described them"
-_EXAMPLE = "One of the independent tests that your work has to pass; the others are held back"
+_EXAMPLE = (
+    "One of the independent tests that your work has to pass (write it there to run it); the others are held back"
+)
 _LESSONS = "What earlier jobs here learned, to be checked before it is relied on"
 _STATE = "The test suite before any change"
 _MAP = "Map of the repository"

@@ -152,7 +152,10 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
     if suite is None:
         return
     if suite.newly_failing:
-        yield f"Newly failing: {_listed(suite.newly_failing)}."
+        yield (
+            f"Newly failing: {_listed(suite.newly_failing)}. If one asserts what the issue calls wrong, keep its name"
+            " and change its assertion."
+        )
         execution = suite.recheck or (suite.head.execution if suite.head else None)
         yield _tail("Their output", execution) if execution else ""
     elif suite.head is not None and suite.head.count is None and not _green(suite.head.execution):

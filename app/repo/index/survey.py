@@ -160,9 +160,9 @@ def outline(index: CodeIndex, ranked: Sequence[RankedFile], paths: Sequence[str]
     planned = [path for path in paths if path in present and not is_test(path)]
     lines: list[str] = []
     for block in _outlines(index, planned, text, [_SYMBOLS_OF_PLANNED] * len(planned)):
-        if (size := _size(block)) <= space:
-            lines += block
-            space -= size
+        fitting = block if _size(block) <= space else block[:1]  # at least its path
+        lines += fitting
+        space = max(space - _size(fitting), 0)
     folders = {path.rpartition("/")[0] for path in planned}
     near = [each.path for each in ranked[:_MAX_NAMED] if each.path.rpartition("/")[0] in folders]
     neighbours = [path for path in near if path not in planned and not is_test(path)][:_MAX_NEIGHBOURS]
@@ -184,21 +184,30 @@ def _list_line(title: str, paths: Sequence[str], space: int) -> str:
 
 
 def _outlines(index: CodeIndex, paths: Sequence[str], text: str, most: Sequence[int]) -> Iterator[list[str]]:
-    wanted = {term_id(term) for word in text.split() for part in _words(word) for term in terms(part)}
+    words = {part for word in text.split() for part in _words(word)}
+    wanted = {term_id(term) for part in words for term in terms(part)}
+    named = set(filter(_is_identifier, words))
     contents = index.tree.read_many(paths)
     for path, number in zip(paths, most, strict=False):
         found = symbols(path, contents[path]) if path in contents else ()
-        yield [shown(path), *_outline(found, wanted, number)]
+        yield [shown(path), *_outline(found, wanted, named, number)]
 
 
 def _words(word: str) -> list[str]:
     return "".join(each if each.isalnum() or each == "_" else " " for each in word).split()
 
 
-def _outline(found: Sequence[Symbol], wanted: set[int], most: int) -> Iterator[str]:
+def _is_identifier(word: str) -> bool:
+    """Whether a word of prose can only be the name of something: `get` is a word, `get_all` and `getAll` are names."""
+    return "_" in word.strip("_") or not (word[1:].islower() or word.isupper() or word[1:] == "")
+
+
+def _outline(found: Sequence[Symbol], wanted: set[int], named: set[str], most: int) -> Iterator[str]:
     candidates = [symbol for symbol in found if symbol.kind not in {"variable", "constant", "prototype", "macro"}]
     candidates = candidates or list(found)
-    best = sorted(candidates, key=lambda symbol: (-_value(symbol, wanted), symbol.line))[:most]
+    best = sorted(candidates, key=lambda symbol: (symbol.name not in named, -_value(symbol, wanted), symbol.line))[
+        :most
+    ]
     names = {symbol.name for symbol in best}
     for symbol in sorted(best, key=lambda each: each.line):
         within = f" [{symbol.parent}]" if symbol.parent and symbol.parent not in names else ""

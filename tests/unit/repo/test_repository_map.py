@@ -102,3 +102,14 @@ def test_only_ranked_files_are_read() -> None:
     tree.reads.clear()
     repository_map(index, locate(index, TEXT)[:1], budget_tokens=500, text=TEXT)
     assert tree.reads == ["shop/cart.py"]
+
+
+def test_a_name_that_the_text_gives_literally_comes_before_classes_and_common_words() -> None:
+    classes = b"".join(b"class LosesItems%d: pass\n" % number for number in range(30))
+    files = {"shop/late.py": classes + b"class Cart:\n    def _add_item(self): pass\n"}
+    assert "_add_item" in described(files, "LosesItems: _add_item loses items")
+
+
+def test_a_planned_file_whose_outline_does_not_fit_is_named() -> None:
+    survey = RepositorySurvey(MemoryTree(FILES), TEXT, cache=None)
+    assert survey.outline(["shop/many.py"], 10).splitlines()[0] == "shop/many.py"
