@@ -82,9 +82,9 @@ def test_a_fix_from_the_first_line_to_the_last(columns: int, tmp_path: Path) -> 
     assert record([str(program), "demo", "--out", str(tmp_path / "demo")], columns, cast) == 0
     lines, stages = replay(cast)
     text = "\n".join(lines)
-    assert "The answers of the model are recorded." in text.replace("\n", " ")
+    assert "The model's answers are recorded." in text
     assert stages == {"plan", "work", "verify"}
-    assert "Proved" in text
+    assert "proved" in text.casefold() or "tested" in text.casefold()
     for command in ("git -C", "diff", "merge", "branch -D"):
         assert command in text, command
     assert not [line for line in lines if "\x1b" in line], "nothing of a sequence is left over"
