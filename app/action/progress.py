@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from app.action.context import open_workflow, the_job
 from app.config.settings import Settings
@@ -50,7 +50,7 @@ async def follow(
         await asyncio.sleep(look)
 
 
-async def post_once(status_updater: StatusUpdater, publisher: Publisher) -> None:
+async def post_once(status_updater: StatusUpdater, publisher: Publisher[Any]) -> None:
     """Edit the comment if there is news. Nothing else is published, because the job is not handed over yet."""
     if await status_updater.post_due():
         while await publisher.publish_next() is not None:

@@ -65,9 +65,13 @@ class AgentTools:
         }
 
     async def execute(self, action: Action, allowance: ToolLimits) -> ToolResult:
-        about = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": action.tool}
         try:
-            with span(f"execute_tool {action.tool}", gen_ai__tool__type="function", **about) as traced:
+            with span(
+                f"execute_tool {action.tool}",
+                gen_ai__operation__name="execute_tool",
+                gen_ai__tool__name=action.tool,
+                gen_ai__tool__type="function",
+            ) as traced:
                 result = await self._tools[type(action)](action, allowance)
                 traced.add(agent_fix__outcome=result.outcome)
                 return result

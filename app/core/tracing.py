@@ -40,8 +40,8 @@ class OpenSpan:
         """Set attributes, whose names have a double underscore for each dot. None and "" are left out."""
         if self._span is not None:
             for name, value in attributes.items():
-                if value not in {None, ""}:
-                    self._span.set_attribute(name.replace("__", "."), value)  # type: ignore[arg-type]  # not None
+                if value is not None and value != "":
+                    self._span.set_attribute(name.replace("__", "."), value)
 
     def failed(self, kind: str) -> None:
         if self._span is not None:
@@ -80,8 +80,9 @@ def job_trace(job: str, environment: Mapping[str, str], **attributes: Value | No
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.sdk.trace.id_generator import RandomIdGenerator  # noqa: PLC0415
     except ModuleNotFoundError as error:
         logger.warning("no trace is recorded: install agent-fix[otel] (%s is missing)", error.name)
         yield OpenSpan(None)
@@ -103,7 +104,7 @@ def job_trace(job: str, environment: Mapping[str, str], **attributes: Value | No
         "gen_ai__conversation__id": job,
     }
     try:
-        with span("invoke_agent agent-fix", **{**agent, **attributes}) as opened:
+        with span("invoke_agent agent-fix", "internal", **{**agent, **attributes}) as opened:
             yield opened
     finally:
         _tracer.reset(before)

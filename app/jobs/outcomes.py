@@ -129,7 +129,7 @@ class Outcomes:
             for row in found:
                 here = (outcomes.c.repository_id == row.repository_id, outcomes.c.pull == row.pull)
                 db.execute(outcomes.update().where(*here).values(looked_at=now))
-        return tuple(_place(row) for row in found)
+        return tuple(map(_place, found))
 
     def all(self) -> Sequence[Outcome]:
         return self.since(0.0, self._clock().timestamp() + OVERLAP.total_seconds())
@@ -141,7 +141,7 @@ class Outcomes:
             return [Outcome(*row) for row in db.execute(query.order_by(outcomes.c.created_at))]
 
 
-def _place(row: sa.Row[Any]) -> IssueRef:
+def _place(row: Any) -> IssueRef:
     owner, _, name = row.repository.partition("/")
     return IssueRef(
         installation=row.installation, repository=row.repository_id, owner=owner, name=name, number=row.pull

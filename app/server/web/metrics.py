@@ -82,9 +82,9 @@ class ServerMetrics(Collector):
         for each in self._ended:
             repository = each.repository if each.repository in repositories else OTHER
             model = each.model if each.model in models else OTHER
-            key = (repository, each.kind, model, each.verdict or "none", each.state)
-            count[key] += 1
-            spent[key] += each.cost
+            values = (repository, each.kind, model, each.verdict or "none", each.state)
+            count[values] += 1
+            spent[values] += each.cost
         for key in sorted(count):
             ended.add_metric(key, count[key])
             cost.add_metric(key, spent[key] / 1_000_000)

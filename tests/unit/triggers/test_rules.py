@@ -469,7 +469,7 @@ def test_githubs_published_payloads_start_nothing() -> None:
         if event is not None:
             requester = RequesterStatus(user=event.actor.id, login=event.actor.login, permission="admin")
             decided.append(decide(event, CONFIG, requester, state(installation=1), US, now=NOW))
-    assert len(decided) == 46
+    assert len(decided) == 49
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
 
 
