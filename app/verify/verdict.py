@@ -38,6 +38,9 @@ CAPPING: frozenset[ControlName] = frozenset(
 )
 """Controls that leave it standing that the tests pass: where one fails, the verdict is `tested` at best."""
 
+_ELSEWHERE: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
+"""Where one fails for independent tests, the change works only where it is tested; no other test makes up for it."""
+
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
 """Rules whose objection no other change could have avoided."""
 
@@ -170,7 +173,8 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         why = found.absent if found is not None else "none were asked for."
         yield Refusal("no_specification", "tested", f"There are no independent tests: {why}")
     else:
-        yield from (refusal for control in found.controls for refusal in _unless_held(control, "tested"))
+        for control in found.controls:
+            yield from _unless_held(control, "unproved" if control.name in _ELSEWHERE else "tested")
         yield from _unless_run(_PROVING, found.controls, "tested")
         if not found.held_back:
             reason = "None of the hidden independent tests fails on the base."

@@ -146,7 +146,7 @@ class PythonLauncher:
             return None
         finder = PythonCopies(self.framework == "pytest", self.modules, contents, Random(0))  # noqa: S311 - no secret
         places = {name: place for name in ids if (place := finder.place(name))}
-        found = replayed(places, contents, self.modules)
+        found = replayed(places, contents, self.modules, self.directory)
         if not found.ids:
             return None
         around_tests = (

@@ -2,7 +2,7 @@
 
 Stand-alone and standard library only; it is executed behind `python_stand_ins`, whose names it uses. Where the text of
 the tests was executed as a plain program before, `first` has the results. Its input is a line with the channel
-(`supervise`), then one Python literal: `files` (`package`, `text`, `tests` as `id`, `owner`, `name`), `paths`,
+(`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `tests` as `id`, `owner`, `name`), `paths`,
 `shifted` (under other conditions than a test has), `seconds` (how long the calls are repeated), `pause`.
 
 Messages are Python literals: ("result", id, phase, kind, text), where an empty kind means that the test passed there;
@@ -142,6 +142,8 @@ class Replay:
                 _replay_pytest=Pytest,
                 _replay_unittest=Unittest,
             )
+            if file["file"]:
+                names["__file__"] = file["file"]
             try:
                 exec(compile(file["text"], "<string>", "exec", dont_inherit=True), names)  # noqa: S102 - that is its use
                 self._tests += [ReplayedFunction(one, names, self._compare) for one in file["tests"]]
@@ -268,6 +270,8 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     send = channel(route["fd"], route["key"])
     leave, sleep = os._exit, time.sleep
+    for file in job["files"]:
+        file["file"] = os.path.abspath(file["file"]) if file["file"] else ""
     if job["shifted"]:
         sys.path[:] = [*installed(job["paths"]), *(path for path in sys.path if path)]
         shift()

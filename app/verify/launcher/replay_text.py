@@ -1,6 +1,7 @@
 """Rewrites Python tests so that they run without their framework: assertions and literals become calls of our own."""
 
 import ast
+import os
 import re
 import textwrap
 from collections import Counter
@@ -19,12 +20,10 @@ _OF_UNITTEST = frozenset({"TestCase", "main"})
 _OF_CASE = frozenset(name for name in dir(TestCase) if not name.startswith("_"))
 _BOUND_TO_FUNCTION = (ast.Return, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Await)
 _UNITTEST = re.compile(r"assert[A-Z]\w*$|skip\w*$|id$|shortDescription$|enter\w*Context$|doCleanups$|_test\w+$")
-# What only a framework has, or what a test needs of the file that it stands in.
-_BOUND = re.compile(
-    rb"__file__|__name__|__main__\.|\b(?:skip\w*|xfail|fixture|importorskip|usefixtures|caplog|capsys)\b"
-)
-
-
+_MARKS = frozenset({"skip", "skipif", "xfail", "usefixtures"})
+_OF_ALL = frozenset({"pytestmark", "setUpModule", "setup_module", "setup_function", "pytest_plugins"})
+"""Names by which a test file says something of all its tests."""
+_AROUND_CASE = re.compile(r"(?:set_?[uU]p|tear_?[dD]own)\w*$|setup_method$|teardown_method$|__init__$")
 _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 
 
@@ -40,30 +39,33 @@ class ReplayedTests(NamedTuple):
     plain: str
 
 
-def replayed(places: Mapping[str, FunctionLocation], contents: Mapping[str, bytes], modules: str) -> ReplayedTests:
-    """The tests that can be called so; others need their framework."""
+def replayed(
+    places: Mapping[str, FunctionLocation], contents: Mapping[str, bytes], modules: str, directory: str
+) -> ReplayedTests:
+    """The tests that can be called so, in a process that begins in `directory`; others need their framework."""
     by_path: dict[str, dict[str, FunctionLocation]] = {}
     for name, place in places.items():
         by_path.setdefault(place.path, {})[name] = place
     files, ids, paths, plain = list[Mapping[str, Any]](), list[str](), list[str](), list[str]()
     for path, mine in by_path.items():
         source = PythonSource.of(contents[path])
-        if source is None or _BOUND.search(_without_main(source.content)):
-            continue
+        callable_ones = {} if source is None else {n: p for n, p in mine.items() if _is_callable(source.tree, p)}
+        tree = _rewritten(source.tree) if source is not None and callable_ones else None
         tests = [
             {"id": name, "owner": ".".join(place.classes), "name": place.name}
-            for name, place in mine.items()
-            if len(place.classes) < 2 and _callable(source.tree, place)
+            for name, place in callable_ones.items()
+            if tree is not None and function_at(tree, place) is not None
         ]
-        tree = _rewritten(source.tree) if tests else None
-        if tree is not None:
+        if tree is not None and tests:
             text = ast.unparse(tree)
             package = ".".join(PurePosixPath(path.removeprefix(f"{modules}/") if modules else path).parts[:-1])
-            files.append({"module": "examples", "package": package, "text": text, "tests": tests})
+            file = os.path.relpath(path, directory or ".") if "__file__" in text else ""
+            files.append({"module": "examples", "package": package, "file": file, "text": text, "tests": tests})
             ids += [test["id"] for test in tests]
             paths.append(path)
-            plain.append(f"__package__ = {package!r}\n{text}")
-            plain += [_at_top_level(tree, name, place) for name, place in mine.items()]
+            located = f"__file__ = _replay['os'].path.abspath({file!r})\n" if file else ""
+            plain.append(f"__package__ = {package!r}\n{located}{text}")
+            plain += [_at_top_level(tree, test["id"], mine[test["id"]]) for test in tests]
     return ReplayedTests(tuple(files), tuple(ids), tuple(paths), "\n".join(plain))
 
 
@@ -81,14 +83,10 @@ def program_text(paths: Sequence[str], plain: str) -> str:
     return f"{text}{plain if len(plain) < MAX_PLAIN else ''}{end}"
 
 
-def _without_main(content: bytes) -> bytes:
-    return re.sub(rb"if __name__ == ['\"]__main__['\"]", b"", content)
-
-
-def _callable(tree: ast.Module, place: FunctionLocation) -> bool:
+def _is_callable(tree: ast.Module, place: FunctionLocation) -> bool:
     """True if everything that the function is given is written beside it."""
     function = function_at(tree, place)
-    if function is None or any(isinstance(node, ast.Nonlocal) for node in ast.walk(function)):
+    if len(place.classes) > 1 or function is None or any(isinstance(node, ast.Nonlocal) for node in ast.walk(function)):
         return False
     needed = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     return needed - {"self"} <= set(_parameters(function)) and function.args.vararg is None
@@ -107,12 +105,66 @@ class _NeedsFrameworkError(Exception):
 
 
 def _rewritten(tree: ast.Module) -> ast.Module | None:
-    """The module; None where it needs its framework."""
-    try:
-        rewritten: ast.Module = ast.fix_missing_locations(_Rewriter().visit(tree))
-    except (_NeedsFrameworkError, RecursionError):
-        return None
-    return rewritten
+    """The module without what needs its framework; None where that concerns all of its tests."""
+    kept, missing = list[ast.stmt](), set[str]()
+    for statement in _apart(tree.body):
+        try:
+            found = _Rewriter().visit(statement)
+        except (_NeedsFrameworkError, RecursionError):
+            if _OF_ALL & _defined(statement) or _is_automatic(statement):
+                return None
+            missing |= _defined(statement)
+        else:
+            kept += found if isinstance(found, list) else [found]
+    return ast.fix_missing_locations(ast.Module(_without(missing, kept), []))
+
+
+def _apart(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Each imported name on its own, and no docstring."""
+    for statement in _without_docstring(body):
+        if isinstance(statement, ast.ImportFrom):
+            yield from (ast.ImportFrom(statement.module, [alias], statement.level) for alias in statement.names)
+        else:
+            yield statement
+
+
+def _is_automatic(statement: ast.stmt) -> bool:
+    """True for a fixture that each test gets."""
+    decorators = statement.decorator_list if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    return any("autouse" in ast.unparse(decorator) for decorator in decorators)
+
+
+def _is_around(statement: ast.stmt) -> bool:
+    """True for what all tests of a class need."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _AROUND_CASE.match(statement.name) is not None
+    return True
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    aliases = (node for node in nodes if isinstance(node, ast.alias))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored.union((alias.asname or alias.name.partition(".")[0]) for alias in aliases)
+
+
+def _used(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+
+
+def _without(missing: set[str], body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements that do not need what is missing, nor each other for that."""
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            methods = [one for one in statement.body if _is_around(one) or missing.isdisjoint(_used(one))]
+            statement.body = methods or [ast.Pass()]
+    left = [statement for statement in body if missing.isdisjoint(_used(statement))]
+    if len(left) == len(body):
+        return left
+    gone = set[str]().union(*(_defined(statement) for statement in body if statement not in left))
+    return _without(missing | gone, left)
 
 
 def _at_top_level(tree: ast.Module, name: str, place: FunctionLocation) -> str:
@@ -158,6 +210,13 @@ def _only_given(function: ast.AST) -> set[str]:
     return {name for name, others in used.items() if not others}
 
 
+def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+    """It is no value."""
+    first = body[0] if body else None
+    text = first.value if isinstance(first, ast.Expr) else None
+    return body[1:] if isinstance(text, ast.Constant) and isinstance(text.value, str) else body
+
+
 class _Rewriter(ast.NodeTransformer):
     given: frozenset[str] | set[str] = frozenset()
 
@@ -199,6 +258,8 @@ class _Rewriter(ast.NodeTransformer):
         return made
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if node.attr in _MARKS and ast.unparse(node.value).endswith("mark"):
+            raise _NeedsFrameworkError
         if isinstance(node.value, ast.Name):
             of = {"pytest": _OF_PYTEST, "unittest": _OF_UNITTEST}.get(node.value.id)
             if of is not None and node.attr not in of:
@@ -213,7 +274,16 @@ class _Rewriter(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         if any(ast.unparse(base).endswith(("AsyncioTestCase", "TransactionTestCase")) for base in node.bases):
             raise _NeedsFrameworkError
-        node.body = self._body(node.body)
+        body = list[ast.stmt]()
+        for statement in _without_docstring(node.body):
+            try:
+                found = self.visit(statement)
+            except _NeedsFrameworkError:
+                if _is_around(statement) or _is_automatic(statement):
+                    raise
+            else:
+                body += found if isinstance(found, list) else [found]
+        node.body = body or [ast.Pass()]
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
         return node
 
@@ -223,10 +293,6 @@ class _Rewriter(ast.NodeTransformer):
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
         return self._function(node)
 
-    def visit_Module(self, node: ast.Module) -> Any:
-        node.body = self._body(node.body)
-        return node
-
     def _function(self, node: Any) -> Any:
         self.given = _only_given(node)
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
@@ -234,12 +300,8 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _body(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        """The statements without the docstring, which is no value."""
-        first = body[0] if body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            body = body[1:]
         made: list[ast.stmt] = []
-        for statement in body:
+        for statement in _without_docstring(body):
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
         return made or [ast.Pass()]

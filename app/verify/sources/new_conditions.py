@@ -110,7 +110,9 @@ def _found(root: Node, content: bytes) -> Iterator[_Place]:
         node, inside = waiting.pop()
         if node.type in _ASSERTIONS:
             continue
-        yield from (_place("outcome", leaf, content, branches=branches) for leaf, branches in _conditions(node))
+        yield from (
+            _place("outcome", leaf, content, branches=branches) for leaf, branches in _conditions(node, content)
+        )
         if inside and node.type in _STATEMENTS and not _is_docstring(node):
             yield _place("statement", node, content)
         inside = inside or _FUNCTION.search(node.type) is not None
@@ -140,7 +142,7 @@ def _is_docstring(statement: Node) -> bool:
     return statement.named_child_count == 1 and statement.named_children[0].type in STRINGS
 
 
-def _conditions(node: Node) -> Iterator[tuple[Node, bool]]:
+def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
     """What decides at this node, without `and`, `or` and `not`, and whether a branch depends on it."""
     condition = node.child_by_field_name("condition")
     if node.type == "if_clause":
@@ -154,6 +156,10 @@ def _conditions(node: Node) -> Iterator[tuple[Node, bool]]:
             yield from ((leaf, True) for leaf in _leaves(node.named_children[0]))
         elif _operator(node) in _COMPARING or node.type == "comparison_operator":
             yield node, False
+    elif node.type in _NOT and node.children[0].type in ("not", "!"):
+        yield from ((leaf, False) for leaf in _leaves(node))
+    elif node.type == "call" and content[node.start_byte : node.start_byte + 5] == b"bool(":
+        yield node, False
 
 
 def _leaves(node: Node) -> Iterator[Node]:

@@ -89,8 +89,19 @@ async def test_honest_code_passes_in_every_way(provider: BubblewrapProvider) -> 
 
 
 async def test_tests_that_need_their_framework_are_left_to_it(provider: BubblewrapProvider) -> None:
-    found = await replayed(provider, PYTHON, "test_more.py", TESTS, (NUMBERS,))
+    skipped = "test_more.Added.test_with_its_file"
+    found = await replayed(provider, PYTHON, "test_more.py", TESTS, (skipped,))
     assert (found.ids, "cannot be called without" in found.why_not) == ((), True)
+    found = await replayed(provider, PYTHON, "test_more.py", TESTS, (NUMBERS, skipped))
+    assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS,), [], "")
+
+
+async def test_words_of_a_framework_are_no_need_of_it(provider: BubblewrapProvider) -> None:
+    words = '"""Nothing is skipped, no fixture needed."""\nimport os\n\nMINE = __name__, os.path.isabs(__file__)\n'
+    text = words + TESTS
+    text = text.replace("    def test_numbers(self):\n", "    def test_numbers(self):\n        assert MINE[1]\n")
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,))
+    assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS,), [], "")
 
 
 @pytest.mark.parametrize(
