@@ -132,9 +132,9 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         sides = [_ran(suite.base, known), _ran(suite.head, known)]
         rows.append(["Test suite", *sides, code_cell(clip(suite.command, caps.text))])
         if suite.own_tests is not None:
-            own = suite.own_tests
+            own, before = suite.own_tests, (suite.base.failing if suite.base else None) or ()
             rows.append(
-                ["The change's own tests", "", _ran(own, ()), code_cell(clip(own.execution.command, caps.text))]
+                ["The change's own tests", "", _ran(own, before), code_cell(clip(own.execution.command, caps.text))]
             )
     if not rows:
         return ""

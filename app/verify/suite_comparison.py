@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
 
 from app.core.verification import SuiteComparison, SuiteResult
 
@@ -35,6 +36,17 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
     )
 
 
+def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> SuiteComparison:
+    """The comparison without tests that the issue contradicts, by their author, and that the patch removes or renames.
+
+    They still stand in the base's version of their files, and fail there.
+    """
+    removed = [(PurePosixPath(one.path).stem, name) for one in suite.changed_tests for name in one.removed]
+    gone = {name for name in outdated if any(file in name and _last(name) == one for file, one in removed)}
+    left = tuple(name for name in suite.newly_failing if _function(name) not in gone)
+    return suite.model_copy(update={"newly_failing": left})
+
+
 def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[str, ...]:
     """Changes and removals of existing tests that the patch needed without being asked for.
 
@@ -43,7 +55,7 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
     found = []
     for one in suite.changed_tests:
         failing = [name for name in one.failing if name not in outdated]
-        removed = [name for name in one.removed if not any(re.split(r"::|\.", each)[-1] == name for each in outdated)]
+        removed = [name for name in one.removed if not any(_last(each) == name for each in outdated)]
         if failing:
             found.append(f"{one.path}: without this change {_listed(failing)} would fail")
         if removed:
@@ -51,6 +63,10 @@ def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[s
         if not one.failing and not one.removed:
             found.append(f"{one.path}: without this change the suite would fail")
     return tuple(found)
+
+
+def _last(name: str) -> str:
+    return re.split(r"::|\.", name)[-1]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ from app.verify.repeated_runs import RunsSelected
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
 from app.verify.selected_tests import run_selected
 from app.verify.sources import analysis
-from app.verify.suite_comparison import changes_beyond
+from app.verify.suite_comparison import changes_beyond, without_outdated
 from app.verify.suite_runner import Guards, SuiteRunner, no_guards
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
@@ -238,6 +238,7 @@ class Verifier:
         )
         caps = await self.prover.caps(patch, known.specification)
         outdated = known.specification.outdated if known.specification else ()
+        suite = without_outdated(suite, outdated)
         if changed := changes_beyond(suite, outdated):
             caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
         if reproduction is not None:

@@ -159,10 +159,12 @@ def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _reached(statement.body)
 
 
-def _inside(statement: ast.stmt) -> Iterator[ast.AST]:
+def _inside(statement: ast.AST) -> Iterator[ast.AST]:
     yield statement
     for child in ast.iter_child_nodes(statement):
-        if isinstance(child, ast.stmt) and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from _inside(child)
 
 
