@@ -96,5 +96,5 @@ def test_only_the_tests_that_need_their_framework_are_left_to_it() -> None:
 @pytest.mark.parametrize(
     "line", ["pytestmark = pytest.mark.skipif(False, reason='never')", "@pytest.fixture(autouse=True)\ndef all(): 1"]
 )
-def test_what_concerns_all_tests_of_a_file_leaves_them_to_their_framework(line: str) -> None:
+def test_marks_of_all_tests_of_a_file_leave_them_to_their_framework(line: str) -> None:
     assert replay(f"import pytest\n\n{line}\n\ndef test_a():\n    assert 1\n", "test_a").ids == ()
