@@ -152,6 +152,8 @@ class Specification(Record):
     digest: str = ""
     example: str = ""
     """The path of the file in which the example stands alone; empty where it does not."""
+    reported_passes: bool = False
+    """Whether the reporter's own example passes on the base; another test is shown to the fixer then."""
     dropped: tuple[str, ...] = ()
     """What was written and not kept, each with the reason."""
     outdated: tuple[str, ...] = ()
@@ -287,6 +289,7 @@ CapRule = Literal[
     "keeps_state",
     "shared_names",
     "existing_tests_changed",
+    "left_to_framework",
 ]
 
 

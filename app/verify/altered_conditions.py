@@ -102,7 +102,10 @@ class Alterations:
     async def _left_by_suite(
         self, wrong: Sequence[Altered], unexecuted: Sequence[Altered], limit: int
     ) -> tuple[list[Altered], list[Altered]]:
-        """What the suite's tests do not decide, either."""
+        """What the suite's tests do not decide, either.
+
+        One of them has to fail: they pass on the base, so a branch that they take may do what the base does.
+        """
         existing = await asyncio.to_thread(self.existing)
         if not existing or not limit:
             return [*wrong], [*unexecuted]
@@ -111,7 +114,7 @@ class Alterations:
         if first.untrusted or not ids:
             return [*wrong], [*unexecuted]
         gone = [one for one in unexecuted if not first.measured or not _is_executed(one, first)]
-        return await self._unnoticed(ids, wrong[:limit], first) + [*wrong[limit:]], gone
+        return await self._passing(ids, wrong[:limit], first) + [*wrong[limit:]], gone
 
     def _some(self, altered: Sequence[Altered], limit: int) -> list[Altered]:
         chosen = self.random.sample(altered, min(limit, len(altered)))

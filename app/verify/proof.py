@@ -21,7 +21,7 @@ from app.verify.controls import Examination, Sides, Twins
 from app.verify.detect import find_suite
 from app.verify.existing_names import ExistingNames
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.of_suite import launcher_of
+from app.verify.launcher.of_suite import launcher_of, left_to_framework
 from app.verify.nearest_tests import matching, nearest, nearest_first
 from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
@@ -184,8 +184,16 @@ class Prover:
             ("literal_branches", self.twins.literal_branches(self.tree, patch, texts)),
             ("keeps_state", self.twins.keeps_state(self.tree, patch, self.text)),
             ("shared_names", self.twins.shared_names(self.tree, patch, tests, self.text)),
+            ("left_to_framework", self._left_to_framework(patch, frozen)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
+
+    def _left_to_framework(self, patch: Patch, frozen: Specification | None) -> tuple[str, ...]:
+        suite = self.narrowable(patch)
+        if frozen is None or not frozen.tests or suite is None or not suite.narrowed or not can_run(suite):
+            return ()
+        ids = [test.id for test in frozen.tests if test.role == "shows"]
+        return left_to_framework(suite, ids, {file.path: file.text.encode() for file in frozen.files})
 
     async def _runs(self, patch: Patch) -> Runs | None:
         """How chosen tests are executed; None if the harness cannot do that."""

@@ -72,10 +72,12 @@ class Freezer:
         if not found.absent:
             kept.sort(key=lambda test: test.role == "guards")
             ids = [test.id for test in kept]
-            update = {"files": files, "digest": digest(files, ids), "outdated": draft.outdated}
+            update: dict[str, object] = {"files": files, "digest": digest(files, ids), "outdated": draft.outdated}
             example = _alone(kept, files)
             tests = await asyncio.to_thread(self._compared, kept, files, example)
-            found = found.model_copy(update={**update, "tests": tests, "example": example})
+            passes = any(test.id == draft.tests[0].id and test.role == "guards" for test in kept)
+            update |= {"tests": tests, "example": example, "reported_passes": passes}
+            found = found.model_copy(update=update)
         return found, freeze_feedback(found)
 
     def _compared(
@@ -171,6 +173,11 @@ def freeze_feedback(found: Specification) -> str:
     """Feedback for the author: each test on the base, and how it failed."""
     lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
     lines += [f"Dropped: {reason}" for reason in found.dropped]
+    if found.reported_passes:
+        lines.append(
+            "The first test passes on the base. If it is the reporter's own input, taken literally, leave it; else"
+            " correct it."
+        )
     if sum(test.role == "shows" for test in found.tests) < 2:
         lines.append("At least one test besides the example must fail on the base.")
     elif not any(test.varies for test in found.held_back):

@@ -27,6 +27,7 @@ from app.core.verification import (
 )
 
 MAX_NAMED = 5
+MAX_SLOWER = 10
 _RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
 """Controls that must be run: without them the results cannot be trusted."""
@@ -153,6 +154,7 @@ _CAPS = {
     "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
     "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
     "existing_tests_changed": "The patch changes existing tests, and the independent author did not call them wrong: ",
+    "left_to_framework": "By their own files, the independent tests cannot be called without their framework: ",
 }
 
 
@@ -176,6 +178,7 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         for control in found.controls:
             yield from _unless_held(control, "unproved" if control.name in _ELSEWHERE else "tested")
         yield from _unless_run(_PROVING, found.controls, "tested")
+        yield from _unless_slow(found)
         if not found.held_back:
             reason = "None of the hidden independent tests fails on the base."
             yield Refusal("nothing_held_back", "tested", reason)
@@ -224,6 +227,16 @@ def _unless_run(names: Sequence[ControlName], controls: Sequence[Control], at_mo
         if name not in ran:
             why = next((control.detail for control in controls if control.name == name), "")
             yield Refusal(name, at_most, f"A control could not be checked, {CONTROLS[name]}{_colon(why)}")
+
+
+def _unless_slow(found: SpecificationResult) -> Iterator[Refusal]:
+    """If the patch makes the tests so slow that controls are left out."""
+    base, head = found.base, found.head_run
+    if base is None or head is None or head.seconds < MAX_SLOWER * max(base.seconds, 1):
+        return
+    if left := [control for control in found.controls if control.outcome == "not_run" and "one run" in control.detail]:
+        reason = f"The independent tests take {base.seconds:.0f} s on the base and {head.seconds:.0f} s on the head, so"
+        yield Refusal("head_slower", "tested", f"{reason} {len(left)} controls were not run.")
 
 
 def _colon(detail: str) -> str:
@@ -311,6 +324,8 @@ def _shown(facts: Facts) -> Iterator[str]:
             f"{_tests(prompts)} that an independent author wrote from the issue before the work began"
             f" {_verb(prompts, 'fails', 'fail')} on the base and {_verb(prompts, 'passes', 'pass')} on the head."
         )
+        if found.reported_passes:
+            yield "The reporter's own example passes on the base as well: other tests show the issue."
         if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
             yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
         if guarding:

@@ -249,4 +249,7 @@ class PromptBuilder:
 def _example(found: Specification | None) -> str:
     """The only independent test that the fixer is shown."""
     file = next((file for file in found.files if file.path == found.example), None) if found else None
-    return f"{file.path}:\n\n{file.text}" if file else ""
+    if found is None or file is None:
+        return ""
+    passes = "The reporter's own example passes on the base; this is another test of the issue.\n\n"
+    return f"{passes if found.reported_passes else ''}{file.path}:\n\n{file.text}"

@@ -6,6 +6,7 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import Launcher, ReplayProgram
 from app.verify.launcher.compiled import CargoLauncher, GoLauncher
 from app.verify.launcher.python import PythonLauncher
+from app.verify.launcher.replay_text import needs_own_file
 from app.verify.launcher.script import ScriptLauncher
 
 
@@ -28,3 +29,12 @@ def replay_of(
     """Programs that call those of these tests which do not need their framework; None where all do."""
     launcher = launcher_of(suite)
     return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher | ScriptLauncher) else None
+
+
+def left_to_framework(suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes]) -> tuple[str, ...]:
+    """If none of these Python tests can be called without their framework: those for which their own file says so."""
+    launcher = launcher_of(suite)
+    if not isinstance(launcher, PythonLauncher) or launcher.replay(ids, contents, 0) is not None:
+        return ()
+    places = launcher.places(ids, contents)
+    return tuple(name for name, place in places.items() if needs_own_file(place, contents[place.path]))

@@ -14,7 +14,7 @@ from typing import Any
 from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
-from app.verify.launcher.python_copies import PythonCopies
+from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
 from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
 from app.verify.reports import test_id
@@ -144,8 +144,7 @@ class PythonLauncher:
         """
         if self.framework not in ("pytest", "unittest"):
             return None
-        finder = PythonCopies(self.framework == "pytest", self.modules, contents, Random(0))  # noqa: S311 - no secret
-        places = {name: place for name in ids if (place := finder.place(name))}
+        places = self.places(ids, contents)
         found = replayed(places, contents, self.modules, self.directory)
         if not found.ids:
             return None
@@ -171,6 +170,11 @@ class PythonLauncher:
             )
         )
         return ReplayProgram(ids=found.ids, paths=found.paths, steps=steps)
+
+    def places(self, ids: Sequence[str], contents: Mapping[str, bytes]) -> dict[str, FunctionLocation]:
+        """Where those of these tests are written whose files `contents` has."""
+        finder = PythonCopies(self.framework == "pytest", self.modules, contents, Random(0))  # noqa: S311 - no secret
+        return {name: place for name in ids if (place := finder.place(name))}
 
     def _files_of(self, name: str) -> tuple[str, ...]:
         """Where the test of an id may be written."""

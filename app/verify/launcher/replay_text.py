@@ -92,6 +92,17 @@ def _is_callable(tree: ast.Module, place: FunctionLocation) -> bool:
     return needed - {"self"} <= set(_parameters(function)) and function.args.vararg is None
 
 
+def needs_own_file(place: FunctionLocation, content: bytes) -> bool:
+    """False for a test that needs fixtures from elsewhere, if it needs its framework at all."""
+    source = PythonSource.of(content)
+    function = function_at(source.tree, place) if source is not None else None
+    if source is None or function is None or _is_callable(source.tree, place):
+        return True
+    own = {node.name for node in ast.walk(source.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    needed = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
+    return not needed - own - {"self", *_parameters(function)}
+
+
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("mark.parametrize"):

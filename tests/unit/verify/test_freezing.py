@@ -61,8 +61,11 @@ async def test_an_example_beside_others_is_shown_to_nobody() -> None:
 
 
 async def test_the_example_is_the_first_that_fails() -> None:
-    found, _ = await freeze({IDS[0]: "passed", IDS[1]: "failed", IDS[2]: "failed"})
+    found, told = await freeze({IDS[0]: "passed", IDS[1]: "failed", IDS[2]: "failed"})
     assert found.tests[0].id == IDS[1]
+    assert found.reported_passes
+    assert "The first test passes on the base." in told
+    assert not (await freeze())[0].reported_passes
     assert found.tests[-1].role == "guards"
 
 

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
-from app.verify.launcher.replay_text import ReplayedTests, replayed
+from app.verify.launcher.replay_text import ReplayedTests, needs_own_file, replayed
 
 EITHER = """\
 def test_either():
@@ -98,3 +98,11 @@ def test_only_the_tests_that_need_their_framework_are_left_to_it() -> None:
 )
 def test_marks_of_all_tests_of_a_file_leave_them_to_their_framework(line: str) -> None:
     assert replay(f"import pytest\n\n{line}\n\ndef test_a():\n    assert 1\n", "test_a").ids == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("test_given", True), ("test_marked", True), ("test_client", False), ("test_missing", True)]
+)
+def test_whether_a_test_needs_what_stands_in_its_own_file(name: str, own: bool) -> None:
+    text = f"{MIXED}\n\ndef test_client(client):\n    assert client\n"
+    assert needs_own_file(FunctionLocation("tests/test_x.py", (), name), text.encode()) == own

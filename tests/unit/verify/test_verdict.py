@@ -488,3 +488,22 @@ def test_one_more_failure_never_makes_it_better(
     for change in changes:
         after = judged(facts.model_copy(update=change)).verdict
         assert RANK[after] <= RANK[before], (before, after, change)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left", "expected"), [(90, True, "tested"), (5, True, "proved"), (90, False, "proved")]
+)
+def test_slow_independent_tests_prove_nothing_where_the_patch_slows_them(
+    seconds: float, left: bool, expected: Verdict
+) -> None:
+    not_run = Control(name="replay_agrees", outcome="not_run", detail=f"one run takes {seconds} s.")
+    controls = tuple(not_run if left and control.name == "replay_agrees" else control for control in HELD)
+    runs = {"base": execution(1), "head_run": execution().model_copy(update={"seconds": seconds})}
+    found = verdict(specified=specification(controls=controls).model_copy(update=runs))
+    assert (found.verdict, "head_slower" in found.rules) == (expected, expected == "tested")
+
+
+def test_the_verdict_says_that_the_reporters_example_passes_on_the_base() -> None:
+    found = verdict(specified=specification().model_copy(update={"reported_passes": True}))
+    assert found.verdict == "proved"
+    assert any("own example passes on the base" in reason for reason in found.reasons)
