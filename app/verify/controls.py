@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from random import Random
 from secrets import randbits
 from typing import Protocol
@@ -114,9 +114,9 @@ class Examination:
     """The failures of `red` on the base."""
     base: Repeats | None = None
     """The runs on the base, if they are not known yet."""
-    existing: Callable[[], Sequence[str]] | None = None
-    """Tests of the suite that pass on the base, which the patch does not change; the nearest first. None: conditions
-    are not altered."""
+    existing: Callable[[], TestSelection] | None = None
+    """Tests of the suite that pass on the base, as they are there; the nearest first. None: conditions are not
+    altered."""
 
     async def examine(self) -> Examined:
         """Run them on the head and, if they pass, on the variants."""
@@ -150,15 +150,16 @@ class Examination:
         )
         return [*found, *replay]
 
-    async def _altered(self, first: TestRun, existing: Callable[[], Sequence[str]]) -> Control:
+    async def _altered(self, first: TestRun, existing: Callable[[], TestSelection]) -> Control:
         """The head with each new condition altered: some test has to fail."""
         found = await asyncio.to_thread(lambda: self.sides.conditions)
         lines = await asyncio.to_thread(lambda: self.sides.lines)
+        of_suite = cache(existing)
 
         async def run(ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun:
             name, selection, patch = self.name, self.selection, self.sides.head
             if tuple(ids) != selection.ids:
-                name, selection = f"{name}-existing", TestSelection(ids=tuple(ids))
+                name, selection = f"{name}-existing", of_suite().model_copy(update={"ids": tuple(ids)})
             if altered is not None:
                 made = await asyncio.to_thread(self.sides.twin, lambda _tree, patch, _seed: altered.applied(patch))
                 name, patch = f"{name}-altered", made or patch
@@ -167,7 +168,8 @@ class Examination:
 
         altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
         random = Random(randbits(64))  # noqa: S311 - nobody can see it before
-        return await Alterations(altered, self.selection.ids, run, existing, random).control(first)
+        ids = self.selection.ids
+        return await Alterations(altered, ids, run, lambda: of_suite().ids, random).control(first)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""

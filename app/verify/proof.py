@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.core.job import Progress, waiting_for
-from app.core.patch import Patch
+from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
 from app.core.verification import (
     Cap,
@@ -28,6 +28,7 @@ from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
 from app.verify.sources.harness_detection import EQUALITY
 from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
+from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest
 
 MAX_EXISTING = 20
@@ -158,13 +159,20 @@ class Prover:
         green = tuple(name for name in selection.ids if done.results[name] == "passed")
         return shown.model_copy(update={"ids": green, "controls": done.controls, "on_base": "red"})
 
-    def _existing(self, runs: Runs, patch: Patch, suite: SuiteResult | None) -> list[str]:
-        """Tests that passed on the base and stand in files that the patch leaves as they are."""
+    def _existing(self, runs: Runs, patch: Patch, suite: SuiteResult | None) -> TestSelection:
+        """Tests that passed on the base, in the files in which they stand there."""
         if suite is None or not suite.launched:
-            return []
+            return TestSelection(ids=())
         sources = launcher_of(runs.suite).sources
-        names = [name for name in suite.passing or () if not matching(sources((name,)), patch.paths())]
-        return nearest_first(names, nearest(self.tree, patch), sources)[:MAX_EXISTING]
+        own = [path for path in patch.paths() if not is_test_path(path)]  # tests may stand beside what they test
+        names = [name for name in suite.passing or () if not matching(sources((name,)), own)]
+        ids = tuple(nearest_first(names, nearest(self.tree, patch), sources)[:MAX_EXISTING])
+        entries = self.tree.entries()
+        there = [path for path in patch.paths() if path in entries and is_test_path(path)]
+        contents = self.tree.read_many(matching(sources(ids), there))
+        values = ({"path": path, "mode": entries[path].mode, "content": contents[path]} for path in contents)
+        files = map(FileChange.model_validate, values)
+        return TestSelection(ids=ids, files=tuple(files))
 
     async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
         """Limits that the patch's own text puts on the verdict."""

@@ -120,7 +120,7 @@ async def examine(
         name="s",
         isolated=lambda: isolated,
         base=base,
-        existing=lambda: existing,
+        existing=lambda: TestSelection(ids=existing),
     ).examine()
 
 
