@@ -4,7 +4,7 @@ import asyncio
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -48,10 +48,14 @@ def serving(app: Any, listener: socket.socket, *, lifespan: Literal["on", "off"]
         thread.join(30)
 
 
-async def git_over_http(request: Request, repository: Path, rest: str) -> Response:
-    """What `git http-backend` answers over one bare repository; whoever asks was let in by the caller."""
+async def git_over_http(request: Request, repository: Path, rest: str, hooks: Mapping[str, str] = {}) -> Response:
+    """What `git http-backend` answers over one bare repository; whoever asks was let in by the caller.
+
+    `hooks` are variables for the hooks.
+    """
     environment = {
         **ENVIRONMENT,
+        **hooks,
         "GIT_PROJECT_ROOT": str(repository),
         "GIT_HTTP_EXPORT_ALL": "1",
         "GIT_PROTOCOL": request.headers.get("git-protocol", ""),

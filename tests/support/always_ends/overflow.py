@@ -99,7 +99,7 @@ def _endless() -> Play:
 
 
 def _by_our_count() -> Iterator[Case]:
-    for window, ends, says in ((2_000, "error", "does not fit"), (4_000, "submitted", "")):
+    for window, ends, says in ((1_800, "error", "does not fit"), (4_000, "submitted", "")):
         work = first(GOOD, always(SUBMIT))
         yield Case(f"a window of {window:,} tokens", work, ends, 6, says, price=price(window))
     for window in (500, 1_000):

@@ -31,7 +31,10 @@ async def _served(fake: FakeGitHub, request: Request) -> Response:
         raise AccessDenied(404, "Repository not found.")
     rest = request.path_params["rest"]
     writes = "receive-pack" in rest or "receive-pack" in request.url.query
-    fake.gate.enter(request.headers.get("authorization", ""), repo, GIT_PUSH if writes else GIT_FETCH)
+    token = fake.gate.enter(request.headers.get("authorization", ""), repo, GIT_PUSH if writes else GIT_FETCH)
     if repo.moved:
         return Response(status_code=301, headers={"location": f"/moved/{rest}"})
-    return await git_over_http(request, repo.path, rest)
+    scopes = (token.scopes or "").replace(",", " ").split()
+    changes_workflows = token.permissions.get("workflows") == "write" or "workflow" in scopes
+    hooks = {"MAY_CHANGE_WORKFLOWS": "yes"} if changes_workflows else {}
+    return await git_over_http(request, repo.path, rest, hooks)

@@ -33,7 +33,7 @@ PRE_RECEIVE = f"""#!/bin/sh
 {WORKFLOWS_ARE_ELSEWHERE}
 while read old new ref; do
     echo "$old $new $ref" >> pushes
-    case "$new" in *[!0]*) workflows_are_elsewhere "$new" "$ref" || exit 1 ;; esac
+    case "$MAY_CHANGE_WORKFLOWS$new" in yes*) ;; *[!0]*) workflows_are_elsewhere "$new" "$ref" || exit 1 ;; esac
     if grep -qxF "$ref" protected 2>/dev/null; then
         echo "error: GH006: Protected branch update failed for $ref." >&2
         exit 1
