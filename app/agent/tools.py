@@ -66,14 +66,10 @@ class AgentTools:
 
     async def execute(self, action: Action, allowance: ToolLimits) -> ToolResult:
         try:
-            with span(
-                f"execute_tool {action.tool}",
-                gen_ai__operation__name="execute_tool",
-                gen_ai__tool__name=action.tool,
-                gen_ai__tool__type="function",
-            ) as traced:
+            about = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.type": "function"}
+            with span(f"execute_tool {action.tool}", {**about, "gen_ai.tool.name": action.tool}) as traced:
                 result = await self._tools[type(action)](action, allowance)
-                traced.add(agent_fix__outcome=result.outcome)
+                traced.add({"agent_fix.outcome": result.outcome})
                 return result
         except (EditError, FileError, search.SearchError) as error:
             reason = str(error)

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from app import __version__
 from app.core.errors import AgentFixError
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 SpanKind = Literal["internal", "client"]
 Value = str | int | float | bool | tuple[str, ...]
+Attributes = Mapping[str, Value | None]
+"""By OpenTelemetry's names. None and "" are left out."""
+NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 FLUSH_MILLISECONDS: Final = 5_000
@@ -36,12 +40,11 @@ class OpenSpan:
     def __init__(self, span: "Span | None") -> None:
         self._span = span
 
-    def add(self, **attributes: Value | None) -> None:
-        """Set attributes, whose names have a double underscore for each dot. None and "" are left out."""
+    def add(self, attributes: "Attributes") -> None:
         if self._span is not None:
             for name, value in attributes.items():
                 if value is not None and value != "":
-                    self._span.set_attribute(name.replace("__", "."), value)
+                    self._span.set_attribute(name, value)
 
     def failed(self, kind: str) -> None:
         if self._span is not None:
@@ -50,9 +53,16 @@ class OpenSpan:
             self._span.set_attribute("error.type", kind)
             self._span.set_status(Status(StatusCode.ERROR, kind))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.failed(_kind_of(error))
+
 
 @contextmanager
-def span(name: str, kind: SpanKind = "internal", **attributes: Value | None) -> Iterator[OpenSpan]:
+def span(name: str, attributes: Attributes = NO_ATTRIBUTES, kind: SpanKind = "internal") -> Iterator[OpenSpan]:
     """Record what happens until the block ends, below the span that is open here."""
     tracer = _tracer.get()
     if tracer is None:
@@ -61,18 +71,14 @@ def span(name: str, kind: SpanKind = "internal", **attributes: Value | None) -> 
     from opentelemetry.trace import SpanKind as OtelKind  # noqa: PLC0415
 
     chosen = OtelKind.CLIENT if kind == "client" else OtelKind.INTERNAL
-    with tracer.start_as_current_span(name, kind=chosen, record_exception=False, set_status_on_exception=False) as own:
-        opened = OpenSpan(own)
-        opened.add(**attributes)
-        try:
-            yield opened
-        except BaseException as error:
-            opened.failed(_kind_of(error))
-            raise
+    started = tracer.start_as_current_span(name, kind=chosen, record_exception=False, set_status_on_exception=False)
+    with started as own, OpenSpan(own) as opened:
+        opened.add(attributes)
+        yield opened
 
 
 @contextmanager
-def job_trace(job: str, environment: Mapping[str, str], **attributes: Value | None) -> Iterator[OpenSpan]:
+def job_trace(job: str, environment: Mapping[str, str], attributes: Attributes = NO_ATTRIBUTES) -> Iterator[OpenSpan]:
     """Record a job's trace, if it is asked for. All processes that work on one job add to the same trace."""
     if not is_asked_for(environment):
         yield OpenSpan(None)
@@ -98,13 +104,13 @@ def job_trace(job: str, environment: Mapping[str, str], **attributes: Value | No
     provider = TracerProvider(resource=Resource.create(named), id_generator=JobIds(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     before = _tracer.set(provider.get_tracer("agent-fix", __version__))
-    agent: dict[str, Value | None] = {
-        "gen_ai__operation__name": "invoke_agent",
-        "gen_ai__agent__name": "agent-fix",
-        "gen_ai__conversation__id": job,
+    agent: Attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "agent-fix",
+        "gen_ai.conversation.id": job,
     }
     try:
-        with span("invoke_agent agent-fix", "internal", **{**agent, **attributes}) as opened:
+        with span("invoke_agent agent-fix", {**agent, **attributes}) as opened:
             yield opened
     finally:
         _tracer.reset(before)

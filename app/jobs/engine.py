@@ -70,7 +70,7 @@ class DurableJournal:
 
         async def once() -> dict[str, Any]:
             failpoint(f"{name}.before")
-            with span(f"step {name}", agent_fix__step=name) as traced:
+            with span(f"step {name}", {"agent_fix.step": name}) as traced:
                 value, error = await _outcome_of(self._restored(registered, work))
                 if error is not None:
                     traced.failed(type(error).__name__)

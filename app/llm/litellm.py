@@ -179,13 +179,14 @@ class LiteLLMModel:
 
     async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
         library = await asyncio.wrap_future(_importing())
-        about = {"gen_ai__operation__name": "chat", "gen_ai__provider__name": self._route.provider}
         name = self._route.model
+        about = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self._route.provider}
+        about["gen_ai.request.model"] = name
         while True:
             try:
-                with span(f"chat {name}", "client", gen_ai__request__model=name, **about) as traced:
+                with span(f"chat {name}", about, "client") as traced:
                     answer = await self._ask(library, request, StreamAssembly(on_text))
-                    traced.add(**_traced(answer))
+                    traced.add(_traced(answer))
                     return answer
             except _ParameterRefusedError as refused:
                 self._dialect = refused.dialect
@@ -334,12 +335,12 @@ class LiteLLMModules(NamedTuple):
 def _traced(answer: ModelAnswer) -> dict[str, Value | None]:
     usage = answer.usage
     return {
-        "gen_ai__response__model": answer.model,
-        "gen_ai__response__finish_reasons": (answer.finish_reason,) if answer.finish_reason else None,
-        "gen_ai__usage__input_tokens": usage.prompt_tokens,
-        "gen_ai__usage__cache_read__input_tokens": usage.cached_tokens,
-        "gen_ai__usage__output_tokens": usage.completion_tokens,
-        "agent_fix__cost_usd": usage.cost / 1_000_000,
+        "gen_ai.response.model": answer.model,
+        "gen_ai.response.finish_reasons": (answer.finish_reason,) if answer.finish_reason else None,
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "agent_fix.cost_usd": usage.cost / 1_000_000,
     }
 
 

@@ -36,7 +36,7 @@ async def run(sandbox: Sandbox, command: str, *, timeout: float, env: Mapping[st
     argv = ["bash", "-c", _KINDLY, "bash", f"{GRACE:g}", f"{timeout:g}", failing_pipe(command)]
     with span("run") as traced:
         completed = await sandbox.exec(argv, timeout=timeout + 2 * GRACE, env=env)
-        traced.add(process__exit__code=completed.exit_code, agent_fix__timed_out=completed.timed_out)
+        traced.add({"process.exit.code": completed.exit_code, "agent_fix.timed_out": completed.timed_out})
     completed = replace(completed, output=await as_inside(sandbox, completed.output))
     timed_out = completed.timed_out or (completed.exit_code in _INTERRUPTED and completed.seconds >= timeout)
     return CommandResult(execution_of(command, completed, timed_out=timed_out), completed.output, completed.dropped)

@@ -184,12 +184,13 @@ class JobRunner(ABC):
     async def work(self, journal: Journal) -> JobResult:
         """Run the whole job; its final state is stored before the workflow ends."""
         job, environment = self.inputs.job, self.inputs.settings.environment
-        about = {"agent_fix__repository": job.task.repository, "agent_fix__kind": job.kind}
+        about = {"agent_fix.repository": job.task.repository, "agent_fix.kind": job.kind}
+        about["gen_ai.request.model"] = job.main_model
         try:
-            with job_trace(job.id, environment, gen_ai__request__model=job.main_model, **about) as trace:
+            with job_trace(job.id, environment, about) as trace:
                 result = await self._work(journal)
                 verdict = result.verification.verdict if result.verification else ""
-                trace.add(agent_fix__exit_status=result.exit_status, agent_fix__verdict=verdict)
+                trace.add({"agent_fix.exit_status": result.exit_status, "agent_fix.verdict": verdict})
                 return result
         finally:
             if self.external_agent is not None:

@@ -67,14 +67,16 @@ def attributes(found: Span) -> dict[str, object]:
 
 async def test_a_job_is_one_tree_of_spans(receiver: OtlpReceiver) -> None:
     async def call(number: int) -> None:
-        with span("chat m", "client", gen_ai__operation__name="chat", gen_ai__request__model="m") as traced:
+        with span("chat m", {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}, "client") as traced:
             await asyncio.sleep(0)
-            traced.add(gen_ai__usage__input_tokens=number, gen_ai__response__finish_reasons=("stop",), nothing=None)
+            traced.add(
+                {"gen_ai.usage.input_tokens": number, "gen_ai.response.finish_reasons": ("stop",), "nothing": None}
+            )
 
-    with job_trace("j1", {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}, agent_fix__kind="bug") as root:
+    with job_trace("j1", {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint}, {"agent_fix.kind": "bug"}) as root:
         with span("step plan"):
             await asyncio.gather(call(1), asyncio.create_task(call(2)))
-        root.add(agent_fix__exit_status="pr_opened")
+        root.add({"agent_fix.exit_status": "pr_opened"})
     by_name = {each.name: each for each in receiver.spans}
     job, step, chat = by_name["invoke_agent agent-fix"], by_name["step plan"], by_name["chat m"]
     assert len({each.trace_id for each in receiver.spans}) == 1
@@ -131,7 +133,7 @@ def test_traces_are_asked_for_by_the_standard_variables(environment: dict[str, s
 def test_nothing_is_imported_where_no_trace_is_asked_for() -> None:
     code = (
         "import sys\nfrom app.core.tracing import job_trace, span\n"
-        "with job_trace('j1', {}) as root, span('x', gen_ai__tool__name='bash') as inner:\n    inner.add(a=1)\n"
+        "with job_trace('j1', {}) as root, span('x', {'gen_ai.tool.name': 'bash'}) as inner:\n    inner.add({'a': 1})\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
