@@ -22,6 +22,7 @@ def demo_command(arguments: argparse.Namespace) -> int:
     say = partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
     _introduce(arguments.model, say)
     from app.cli.fix import FixOptions, fix  # noqa: PLC0415  # takes seconds on a cold start, after the first lines
+    from app.cli.result_screen import own_command  # noqa: PLC0415
     from app.config.settings import read_settings  # noqa: PLC0415
 
     out: Path = arguments.out.expanduser().resolve()
@@ -40,12 +41,12 @@ def demo_command(arguments: argparse.Namespace) -> int:
         restart=True,
         json=arguments.json,
     )
-    return fix(options, read_settings(out / "state"), afterwards=lambda: say(_NEXT))
+    return fix(options, read_settings(out / "state"), afterwards=lambda: say(_NEXT.format(command=own_command())))
 
 
 _NEXT = """
 On your own repository, with a model and its key in the environment:
-  agent-fix fix --repo PATH --issue FILE --model PROVIDER/MODEL"""
+  {command} fix --repo PATH --issue FILE --model PROVIDER/MODEL"""
 
 
 def _introduce(model: str | None, say: Callable[[str], None]) -> None:

@@ -1,7 +1,9 @@
 """The last screen of `fix`: verdict, red and green, changed files, branch, and the commands for what comes next."""
 
+import os
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
@@ -18,6 +20,7 @@ from app.publish.attempts_text import describe_attempts
 from app.publish.plaintext import count, duration
 from app.verify.verdict import CONTROLS
 
+COMMAND = "agent-fix"
 _WORDS: dict[FailureReason, str] = {
     "green": "passes",
     "red": "fails",
@@ -179,6 +182,14 @@ def _where(order: LocalJob, result: JobResult, width: int) -> Iterator[Line]:
     yield Line(f"results  {order.out}/")
 
 
+def own_command(called: str | None = None) -> str:
+    """What to type to start this program again: `agent-fix` if the shell finds that, else the path it was called by."""
+    program = called or sys.argv[0]
+    if shutil.which(COMMAND) or Path(program).name != COMMAND:
+        return COMMAND
+    return shlex.quote(os.path.relpath(program))
+
+
 def _commands(order: LocalJob, result: JobResult) -> Iterator[Line]:
     """What to type next, ready to be copied."""
     git = "git" if _is_here(order.job.task.repository) else f"git -C {shlex.quote(order.job.task.repository)}"
@@ -190,12 +201,12 @@ def _commands(order: LocalJob, result: JobResult) -> Iterator[Line]:
         yield Line(f"  merge  {git} merge {branch}")
         yield Line(f"  drop   {git} branch -D {branch}")
     elif result.diff:
-        yield Line(f"  see    agent-fix jobs show {order.job.id} --patch")
+        yield Line(f"  see    {own_command()} jobs show {order.job.id} --patch")
         yield Line(f"  try    {git} apply {shlex.quote(str(order.out / CHANGE))}")
     if result.exit_status == "answered" and result.plan is not None:
         yield Line(f"  edit   {order.out / 'plan.md'}, and pass it with --plan")
     if result.trajectory:
-        yield Line(f"  steps  agent-fix view {order.out / 'job.json'}")
+        yield Line(f"  steps  {own_command()} view {order.out / 'job.json'}")
 
 
 def _base(order: LocalJob) -> str:
