@@ -1,6 +1,6 @@
 """The command line: parses arguments and calls the command. Imports nothing heavy, so that `--help` is instant."""
 
-import argparse
+import argparse  # click and typer take eight times as long to import: docs/explanation/architecture.md
 import gc
 import sys
 from collections.abc import Sequence
