@@ -93,7 +93,7 @@ class JobServices:
     decide_objection: DecideObjection = keep_all_tests
     answer: Answerer = refuse_questions
     learn: LearnStep = no_lessons
-    changed_lines: Callable[[Patch], int] = lambda _: 0
+    count_changed_lines: Callable[[Patch], int] = lambda _: 0
     keep_diff: Callable[[Patch], str] = lambda _: ""
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
     show: Callable[[JobResult], None] = lambda _: None
@@ -275,7 +275,7 @@ async def _attempt(
         verified=tuple(reviews.verified),
         submission=ending.submission,
         spent=spent_in(runner.trajectory()),
-        changed_lines=services.changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
+        changed_lines=services.count_changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
     )
 
 

@@ -20,7 +20,7 @@ from app.core.verification import (
     VerifiedPatch,
 )
 from app.verify.feedback import feedback
-from app.verify.verdict import facts_of, judged
+from app.verify.verdict import facts_of, with_verdict
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
@@ -158,7 +158,7 @@ def _with_number(found: VerifiedPatch, number: int) -> VerifiedPatch:
 
 def _with_new_verdict(found: VerifiedPatch, update: Mapping[str, object]) -> VerifiedPatch:
     """The facts with an update, and the verdict that follows."""
-    verification = judged(Facts(**{**facts_of(found.verification), **update}))
+    verification = with_verdict(Facts(**{**facts_of(found.verification), **update}))
     return found.model_copy(update={"verification": verification, "feedback": feedback(verification)})
 
 

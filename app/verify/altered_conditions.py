@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.core.patch import Patch
 from app.core.verification import Control, ControlOutcome, TestRun
-from app.verify.concurrency import side_by_side
+from app.verify.concurrency import gather_all
 from app.verify.sources.new_conditions import NewCondition
 
 TIMES = ((1.0, 10), (5.0, 5), (30.0, 2))
@@ -96,7 +96,7 @@ class Alterations:
 
     async def _passing(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
         timeout = SECONDS + FACTOR * first.execution.seconds
-        runs = await side_by_side(*(self.run(ids, one, timeout) for one in altered))
+        runs = await gather_all(*(self.run(ids, one, timeout) for one in altered))
         return [one for one, run in zip(altered, runs, strict=True) if not run.untrusted and _passed(run) == [*ids]]
 
     async def _left_by_suite(

@@ -63,13 +63,13 @@ class JudgedPatch:
         return cls(base, patch, under_base_rules(base, patch))
 
     @cached_property
-    def kept_back(self) -> tuple[FileChange, ...]:
+    def overridden_changes(self) -> tuple[FileChange, ...]:
         """What the patch changes and the base has differently."""
         ruled = {change.path: change for change in self.ruled.changes}
         return tuple(change for change in self.patch.changes if ruled.get(change.path) != change)
 
     @cached_property
-    def nothing_else(self) -> bool:
+    def changes_only_tests(self) -> bool:
         """True if the patch changes only tests and their settings."""
         entries = self.base.entries()
         return all(
@@ -84,18 +84,20 @@ class JudgedPatch:
         entries = self.base.entries()
         return any(
             not is_test_file(change.path) and (change.path in entries or configures_tests(change.path))
-            for change in self.kept_back
+            for change in self.overridden_changes
         )
 
     @cached_property
     def test_files(self) -> tuple[str, ...]:
-        return tuple(change.path for change in self.kept_back if is_test_file(change.path) and not change.deleted)
+        return tuple(
+            change.path for change in self.overridden_changes if is_test_file(change.path) and not change.deleted
+        )
 
     def removed(self) -> tuple[ExistingTestChange, ...]:
         """Files from which tests were removed. Blocking."""
         entries = self.base.entries()
         found = []
-        for change in self.kept_back:
+        for change in self.overridden_changes:
             if is_test_file(change.path) and change.path in entries:
                 before = as_text(self.base.read(change.path)) or ""
                 gone = removed_tests(before, as_text(change.content or b"") or "")
@@ -112,7 +114,9 @@ class JudgedPatch:
         """
         entries = self.base.entries()
         changes = {
-            change.path: change for change in self.kept_back if change.path in entries or configures_tests(change.path)
+            change.path: change
+            for change in self.overridden_changes
+            if change.path in entries or configures_tests(change.path)
         }
         failing: dict[str, list[str]] = {} if tests else {path: [] for path in changes}
         for name in tests:

@@ -8,7 +8,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-async def side_by_side(*works: Coroutine[Any, Any, T]) -> list[T]:
+async def gather_all(*works: Coroutine[Any, Any, T]) -> list[T]:
     """The results in order. If one fails, the others are cancelled and awaited before its error is raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -19,7 +19,7 @@ async def side_by_side(*works: Coroutine[Any, Any, T]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def both(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+async def gather_pair(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
     """The results of two tasks of different types."""
     first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
     try:

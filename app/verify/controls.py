@@ -13,7 +13,7 @@ from app.core.tree import Tree
 from app.core.verification import Control, ControlName, Execution, Outcome, SourceText, TestRun, TestSelection
 from app.repo.grammars import language_of
 from app.verify.altered_conditions import Alterations, Altered
-from app.verify.concurrency import both, side_by_side
+from app.verify.concurrency import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
 from app.verify.replay import MAX_SECONDS, Replayed, odd_results, replay_controls, unexcused
@@ -24,20 +24,20 @@ from app.verify.test_paths import is_test_path
 MAX_NAMED = 3
 
 
-class Twins(Protocol):
+class SourceVariants(Protocol):
     """Variants of base and head, made from the sources alone (`app.verify.sources.analysis`)."""
 
     def sources_changed(self, base: Tree, patch: Patch) -> str: ...
 
-    def noise_on_base(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
+    def base_with_comments(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
 
     def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None: ...
 
     def additions_only(self, base: Tree, patch: Patch) -> Patch | None: ...
 
-    def hollow_additions(self, base: Tree, patch: Patch) -> Patch | None: ...
+    def stubbed_additions(self, base: Tree, patch: Patch) -> Patch | None: ...
 
-    def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
+    def changed_executable_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
 
     def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]: ...
 
@@ -51,42 +51,42 @@ class Twins(Protocol):
 
 
 @dataclass(frozen=True)
-class Sides:
-    """The two sides of a comparison: the base is called `reference`, and `patch` makes it the head.
+class ComparisonTrees:
+    """The two trees of a comparison: the base is called `reference`, and `patch` makes it the head.
 
-    If the reference is not a commit, sandboxes start from another tree: `beneath` makes that into the reference, and
-    `head` makes it the head.
+    If the reference is not a commit, sandboxes start from another tree: `reference_patch` makes that into the
+    reference, and `head` makes it the head.
     """
 
     reference: Tree
     patch: Patch
-    twins: Twins
+    variants: SourceVariants
     head: Patch
-    beneath: Patch | None = None
+    reference_patch: Patch | None = None
 
     @cached_property
     def unchanged(self) -> str:
         """Why the patch changes nothing that is executed; empty if it does, or if data may decide that."""
         if any(map(_is_data, self.patch.paths())):
             return ""
-        return self.twins.sources_changed(self.reference, self.patch)
+        return self.variants.sources_changed(self.reference, self.patch)
 
     @cached_property
     def lines(self) -> Mapping[str, Set[int]]:
-        return self.twins.changed_lines(self.reference, self.patch)
+        return self.variants.changed_executable_lines(self.reference, self.patch)
 
     @cached_property
     def conditions(self) -> Mapping[str, Sequence[NewCondition]]:
-        return self.twins.new_conditions(self.reference, self.patch)
+        return self.variants.new_conditions(self.reference, self.patch)
 
-    def twin(self, make: Callable[[Tree, Patch, int], Patch | None]) -> Patch | None:
+    def variant(self, make: Callable[[Tree, Patch, int], Patch | None]) -> Patch | None:
         """A variant, as a patch of the tree that sandboxes start from."""
         made = make(self.reference, self.patch, randbits(32))
-        return None if made is None else apply_patch(self.beneath, made)
+        return None if made is None else apply_patch(self.reference_patch, made)
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ControlResults:
     """The results of a selection on the head, and the controls of base and head together."""
 
     results: Mapping[str, Outcome]
@@ -96,14 +96,14 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class ControlRunner:
     """One selection of tests: `red` must fail on the base and pass on the head, all others pass on both.
 
     `new` are those of `red` that need an interface that the issue names and the base lacks.
     """
 
     runs: Runs
-    sides: Sides
+    trees: ComparisonTrees
     selection: TestSelection
     _: KW_ONLY
     red: frozenset[str]
@@ -118,32 +118,32 @@ class Examination:
     """Tests of the suite that pass on the base, as they are there; the nearest first. None: conditions are not
     altered."""
 
-    async def examine(self) -> Examined:
+    async def run(self) -> ControlResults:
         """Run them on the head and, if they pass, on the variants."""
-        lines = await asyncio.to_thread(lambda: self.sides.lines)
-        first = await self.runs.once(f"{self.name}-head", self.selection, self.sides.head, watch=lines)
+        lines = await asyncio.to_thread(lambda: self.trees.lines)
+        first = await self.runs.once(f"{self.name}-head", self.selection, self.trees.head, watch=lines)
         green = not first.untrusted and all(result == "passed" for _, result in first.results)
-        again = self.runs.again(f"{self.name}-head", self.selection, self.sides.head, first)
-        head, twins = await both(again, self._twins(first) if green else side_by_side())
+        again = self.runs.again(f"{self.name}-head", self.selection, self.trees.head, first)
+        head, variants = await gather_pair(again, self._variants(first) if green else gather_all())
         controls = [
             self._conditions(),
             self._sources(),
-            *twins,
+            *variants,
             self._executed(first, lines),
             self._copies(first, head),
             self._codes(head),
             self._repeats(head),
         ]
         results = {name: head.outcome(name) for name in self.selection.ids}
-        return Examined(results, dict(first.texts), first.execution, tuple(controls))
+        return ControlResults(results, dict(first.texts), first.execution, tuple(controls))
 
-    async def _twins(self, first: TestRun) -> list[Control]:
-        twins = self.sides.twins
-        replay, found = await both(
+    async def _variants(self, first: TestRun) -> list[Control]:
+        variants = self.trees.variants
+        replay, found = await gather_pair(
             self._replay(first),
-            side_by_side(
-                self._twin("noise_stays_red", "noise", twins.noise_on_base, red=True),
-                self._twin("reprint_stays_green", "reprint", twins.reprint_head, red=False),
+            gather_all(
+                self._variant("noise_stays_red", "noise", variants.base_with_comments, red=True),
+                self._variant("reprint_stays_green", "reprint", variants.reprint_head, red=False),
                 self._additions(),
                 *([self._altered(first, self.existing)] if self.existing else []),
             ),
@@ -152,16 +152,16 @@ class Examination:
 
     async def _altered(self, first: TestRun, existing: Callable[[], TestSelection]) -> Control:
         """The head with each new condition altered: some test has to fail."""
-        found = await asyncio.to_thread(lambda: self.sides.conditions)
-        lines = await asyncio.to_thread(lambda: self.sides.lines)
-        of_suite = cache(existing)
+        found = await asyncio.to_thread(lambda: self.trees.conditions)
+        lines = await asyncio.to_thread(lambda: self.trees.lines)
+        existing_tests = cache(existing)
 
         async def run(ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun:
-            name, selection, patch = self.name, self.selection, self.sides.head
+            name, selection, patch = self.name, self.selection, self.trees.head
             if tuple(ids) != selection.ids:
-                name, selection = f"{name}-existing", of_suite().model_copy(update={"ids": tuple(ids)})
+                name, selection = f"{name}-existing", existing_tests().model_copy(update={"ids": tuple(ids)})
             if altered is not None:
-                made = await asyncio.to_thread(self.sides.twin, lambda _tree, patch, _seed: altered.applied(patch))
+                made = await asyncio.to_thread(self.trees.variant, lambda _tree, patch, _seed: altered.applied(patch))
                 name, patch = f"{name}-altered", made or patch
             watch = None if altered else lines
             return await self.runs.once(name, selection, patch, repeated=True, timeout=timeout, watch=watch)
@@ -169,38 +169,38 @@ class Examination:
         altered = [Altered(path, condition) for path, conditions in found.items() for condition in conditions]
         random = Random(randbits(64))  # noqa: S311 - nobody can see it before
         ids = self.selection.ids
-        return await Alterations(altered, ids, run, lambda: of_suite().ids, random).control(first)
+        return await Alterations(altered, ids, run, lambda: existing_tests().ids, random).control(first)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""
         if first.execution.seconds > MAX_SECONDS:
             why = f"one run takes {first.execution.seconds:.0f} s."
             return replay_controls(Replayed(why_not=why), [], [])
-        head = await self.runs.replayed(f"{self.name}-replay", self.selection, self.sides.head)
+        head = await self.runs.replayed(f"{self.name}-replay", self.selection, self.trees.head)
         failures = list(head.failures())
         if failures:
-            base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.sides.beneath)
+            base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.trees.reference_patch)
             failures = unexcused(head, base, self.texts)
-        odd = await asyncio.to_thread(odd_results, head, self.sides.reference, self.sides.patch)
+        odd = await asyncio.to_thread(odd_results, head, self.trees.reference, self.trees.patch)
         return replay_controls(head, failures, odd)
 
     async def _additions(self) -> Control:
         """Without the changed bodies the red ones have to fail, and of the new ones some with what is new but empty."""
         name: ControlName = "additions_stay_red"
-        twins, old = self.sides.twins, self.red - self.new
+        variants, old = self.trees.variants, self.red - self.new
         found = Control(name=name, outcome="not_applicable", detail="this is new behaviour.")
         if old:
-            make = twins.additions_only
-            found = await self._twin(name, "additions", lambda tree, patch, _: make(tree, patch), red=True, of=old)
+            make = variants.additions_only
+            found = await self._variant(name, "additions", lambda tree, patch, _: make(tree, patch), red=True, of=old)
         if not self.new or found.outcome == "failed":
             return found
-        make = twins.hollow_additions
-        new = await self._twin(
+        make = variants.stubbed_additions
+        new = await self._variant(
             name, "hollow", lambda tree, patch, _: make(tree, patch), red=True, of=self.new, some=True
         )
         return found if new.outcome == "not_applicable" else new
 
-    async def _twin(
+    async def _variant(
         self,
         name: ControlName,
         label: str,
@@ -211,7 +211,7 @@ class Examination:
         some: bool = False,
     ) -> Control:
         """Run the tests on a variant; `red` ones (those of `of`, all or `some`) must fail there, or all must pass."""
-        patch = await asyncio.to_thread(self.sides.twin, make)
+        patch = await asyncio.to_thread(self.trees.variant, make)
         if patch is None:
             return Control(name=name, outcome="not_applicable", detail="no such variant of these sources can be made.")
         expected = of or (self.red if red else frozenset(self.selection.ids))
@@ -233,7 +233,7 @@ class Examination:
         return Control(name="same_conditions", outcome="not_run", detail=detail)
 
     def _sources(self) -> Control:
-        why = self.sides.unchanged
+        why = self.trees.unchanged
         return Control(name="sources_changed", outcome="failed" if why else "held", detail=why)
 
     def _executed(self, run: TestRun, lines: Mapping[str, Set[int]]) -> Control:

@@ -7,7 +7,7 @@ from app.core.tree import Tree
 from app.verify.gates.candidate import CandidatePatch, as_text
 
 
-def changed_lines(base: Tree, patch: Patch) -> int:
+def count_changed_lines(base: Tree, patch: Patch) -> int:
     """Added and removed lines; one for each file that is not text."""
     return sum(_lines(delta.old, delta.new) for delta in CandidatePatch(base, patch).deltas)
 

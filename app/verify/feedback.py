@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from app.core.verification import Execution, Facts, Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.advice import ADVICE
 from app.verify.suite import could_not_start
-from app.verify.verdict import facts_of, holds, judged
+from app.verify.verdict import facts_of, specification_supports_change, with_verdict
 
 MAX_FEEDBACK = 4_000
 MAX_IDS = 20
@@ -101,7 +101,7 @@ def _reasons(verification: Verification) -> tuple[str, ...]:
     if found is None:
         return verification.reasons
     bare = tuple(control.model_copy(update={"detail": ""}) for control in found.controls)
-    bare_verdict = judged(
+    bare_verdict = with_verdict(
         Facts(**{**facts_of(verification), "specification": found.model_copy(update={"controls": bare})})
     )
     sentences = [test.sentence for test in found.failing]
@@ -109,7 +109,7 @@ def _reasons(verification: Verification) -> tuple[str, ...]:
 
 
 def _shown(verification: Verification) -> bool:
-    return verification.specification is not None and holds(verification.specification)
+    return verification.specification is not None and specification_supports_change(verification.specification)
 
 
 def _gates(verification: Verification) -> Iterable[str]:

@@ -17,17 +17,17 @@ from app.core.verification import (
     SuiteResult,
     TestSelection,
 )
-from app.verify.controls import Examination, Sides, Twins
+from app.verify.controls import ComparisonTrees, ControlRunner, SourceVariants
 from app.verify.detect import find_suite
 from app.verify.existing_names import ExistingNames
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.of_suite import launcher_of, left_to_framework
+from app.verify.launcher.launcher_selection import launcher_of, left_to_framework
 from app.verify.nearest_tests import matching, nearest, nearest_first
 from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
 from app.verify.sources.harness_detection import EQUALITY
-from app.verify.specification import MAX_TEXT, Freezer, digest, reasons_on_base
+from app.verify.specification import MAX_TEXT, SpecificationBuilder, digest, reasons_on_base
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest
 
@@ -45,7 +45,7 @@ class Prover:
     progress: Progress
     timeout: float
     run: RunsSelected
-    twins: Twins
+    variants: SourceVariants
     text: str
     isolated: Callable[[], bool]
     before: Callable[[], Patch | None]
@@ -62,7 +62,7 @@ class Prover:
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         """True if two patches of the base have the same sources, ignoring comments and the like. Blocking."""
         after = Overlay(self.tree, patch)
-        return bool(self.twins.sources_changed(after, difference(after, Overlay(self.tree, other))))
+        return bool(self.variants.sources_changed(after, difference(after, Overlay(self.tree, other))))
 
     async def specifiable(self) -> SuiteCommand | None:
         """The command in whose framework specification tests can be written; None if there is none."""
@@ -76,9 +76,9 @@ class Prover:
         runs = await self._runs(Patch(base=self.tree.commit))
         if runs is None:
             return Specification(absent=NO_RUNNER), NO_RUNNER
-        freezer = Freezer(self.tree, runs, self.text, self.progress, self.protected)
+        builder = SpecificationBuilder(self.tree, runs, self.text, self.progress, self.protected)
         try:
-            return await freezer.freeze(files, ids, outdated)
+            return await builder.build(files, ids, outdated)
         except ValueError as error:
             return Specification(absent=f"single tests cannot be run here: {error}."), str(error)
 
@@ -87,17 +87,17 @@ class Prover:
     ) -> SpecificationResult:
         """The results of the frozen tests on the head, with their controls; `suite` is the suite's on the base."""
         result = SpecificationResult(**dict(frozen))
-        runs, sides = await self._runs(patch), await self._sides(patch)
-        if not frozen.tests or runs is None or sides is None:
+        runs, trees = await self._runs(patch), await self._trees(patch)
+        if not frozen.tests or runs is None or trees is None:
             return result
         if digest(frozen.files, [test.id for test in frozen.tests]) != frozen.digest:
             return SpecificationResult(absent="they differ from the frozen ones.")
         self.progress.report("verification", f"specification: {len(frozen.tests)} independent tests on the head")
         red = frozenset(test.id for test in frozen.tests if test.role == "shows")
         new = frozenset(test.id for test in frozen.tests if test.missing)
-        examination = Examination(
+        control_runner = ControlRunner(
             runs,
-            sides,
+            trees,
             frozen.selection,
             red=red,
             new=new,
@@ -108,7 +108,7 @@ class Prover:
         )
         try:
             with waiting_for(self.progress, "the independent tests on the head"):
-                done = await examination.examine()
+                done = await control_runner.run()
         except ValueError:  # with the patch, the framework is another
             return result
         tests = tuple(
@@ -121,29 +121,29 @@ class Prover:
 
     async def own(self, patch: Patch, shown: Reproduction) -> Reproduction:
         """The fixer's own tests, run by ids under the same controls; without these they count for nothing."""
-        runs, sides = await self._runs(patch), await self._sides(patch)
-        if not shown.ids or shown.on_head != "green" or runs is None or sides is None:
-            return unexamined(shown)
-        along = with_tests_only(patch, shown.command, sides.reference)
+        runs, trees = await self._runs(patch), await self._trees(patch)
+        if not shown.ids or shown.on_head != "green" or runs is None or trees is None:
+            return without_test_ids(shown)
+        along = with_tests_only(patch, shown.command, trees.reference)
         selection = TestSelection(files=along.changes if along else (), ids=shown.ids)
         self.progress.report("verification", f"the fixer's tests by their ids: {len(shown.ids)}")
         try:
             with waiting_for(self.progress, "the fixer's tests on the base"):
-                base = await runs.repeated("own-base", selection, sides.beneath)
+                base = await runs.repeated("own-base", selection, trees.reference_patch)
         except ValueError as error:
             return _hint(shown, str(error))
         if base.untrusted:
             return _hint(shown, base.untrusted)
-        reasons = await asyncio.to_thread(reasons_on_base, base, ExistingNames(sides.reference), self.text)
+        reasons = await asyncio.to_thread(reasons_on_base, base, ExistingNames(trees.reference), self.text)
         red = frozenset(name for name, each in reasons.items() if each.counts)
         if not red:
             why = next((each.reason for each in reasons.values() if each.reason), "none of its tests fails on the base")
             return _hint(shown, why)
         new = frozenset(name for name in red if reasons[name].missing)
         selection = selection.model_copy(update={"ids": tuple(name for name in selection.ids if name in red)})
-        examination = Examination(
+        control_runner = ControlRunner(
             runs,
-            sides,
+            trees,
             selection,
             red=red,
             new=new,
@@ -153,7 +153,7 @@ class Prover:
             base=base,
         )
         try:
-            done = await examination.examine()
+            done = await control_runner.run()
         except ValueError as error:
             return _hint(shown, str(error))
         green = tuple(name for name in selection.ids if done.results[name] == "passed")
@@ -176,22 +176,22 @@ class Prover:
 
     async def caps(self, patch: Patch, frozen: Specification | None) -> tuple[Cap, ...]:
         """Limits that the patch's own text puts on the verdict."""
-        sides = await self._sides(patch)
-        return await asyncio.to_thread(self._caps, patch, frozen, sides)
+        trees = await self._trees(patch)
+        return await asyncio.to_thread(self._caps, patch, frozen, trees)
 
-    def _caps(self, patch: Patch, frozen: Specification | None, sides: Sides | None) -> tuple[Cap, ...]:
-        unchanged = sides.unchanged if sides is not None else ""
+    def _caps(self, patch: Patch, frozen: Specification | None, trees: ComparisonTrees | None) -> tuple[Cap, ...]:
+        unchanged = trees.unchanged if trees is not None else ""
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
-        watching = self.twins.watches_tests(self.tree, patch)
+        watching = self.variants.watches_tests(self.tree, patch)
         equality = tuple(one for one in watching if one.endswith(EQUALITY))
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
             ("watches_tests", tuple(one for one in watching if one not in equality)),
             ("own_equality", equality),
-            ("literal_branches", self.twins.literal_branches(self.tree, patch, texts)),
-            ("keeps_state", self.twins.keeps_state(self.tree, patch, self.text)),
-            ("shared_names", self.twins.shared_names(self.tree, patch, tests, self.text)),
+            ("literal_branches", self.variants.literal_branches(self.tree, patch, texts)),
+            ("keeps_state", self.variants.keeps_state(self.tree, patch, self.text)),
+            ("shared_names", self.variants.shared_names(self.tree, patch, tests, self.text)),
             ("left_to_framework", self._left_to_framework(patch, frozen)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
@@ -210,20 +210,20 @@ class Prover:
             return None
         return Runs(suite, self.borrow, self.timeout, self.run)
 
-    async def _sides(self, patch: Patch) -> Sides | None:
-        """The two sides; None if tests are wanted for a fix that cannot be reverted."""
-        beneath = await asyncio.to_thread(self.before)
+    async def _trees(self, patch: Patch) -> ComparisonTrees | None:
+        """The two trees; None if tests are wanted for a fix that cannot be reverted."""
+        reference_patch = await asyncio.to_thread(self.before)
         if self.guarded is not None:
             guarded = self.guarded
             taken = await asyncio.to_thread(lambda: guarded.taken)
             if taken is None or taken.patch is None:
                 return None
-            beneath = taken.patch
-        if beneath is None:
-            return Sides(self.tree, patch, self.twins, patch)
-        reference = Overlay(self.tree, beneath)
+            reference_patch = taken.patch
+        if reference_patch is None:
+            return ComparisonTrees(self.tree, patch, self.variants, patch)
+        reference = Overlay(self.tree, reference_patch)
         change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
-        return Sides(reference, change, self.twins, patch, beneath)
+        return ComparisonTrees(reference, change, self.variants, patch, reference_patch)
 
 
 def can_run(suite: SuiteCommand) -> bool:
@@ -237,9 +237,9 @@ def can_run(suite: SuiteCommand) -> bool:
 
 def _hint(shown: Reproduction, why: str) -> Reproduction:
     note = f"{shown.note} When the harness ran its tests: {why.rstrip('.')}.".strip()
-    return unexamined(shown.model_copy(update={"note": note}))
+    return without_test_ids(shown.model_copy(update={"note": note}))
 
 
-def unexamined(shown: Reproduction) -> Reproduction:
+def without_test_ids(shown: Reproduction) -> Reproduction:
     """The reproduction without a run of its tests by ids."""
     return shown.model_copy(update={"ids": ()})

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from app.core.patch import Patch
 from app.core.verification import Outcome, TestRun, TestSelection
-from app.verify.concurrency import side_by_side
+from app.verify.concurrency import gather_all
 from app.verify.frameworks import SuiteCommand
 from app.verify.replay import Replayed, ReplaysTests, replay_tests
 from app.verify.reproduction import BorrowSandbox
 
-TIMES = ((1.0, 5), (5.0, 3), (30.0, 2))
+REPETITIONS = ((1.0, 5), (5.0, 3), (30.0, 2))
 """A run of up to so many seconds is repeated so often in all; a longer one is not repeated."""
 
 
@@ -74,9 +74,9 @@ def passed(run: TestRun, name: str) -> bool:
     return dict(run.results).get(name) == "passed"
 
 
-def times(seconds: float) -> int:
+def repetition_count(seconds: float) -> int:
     """How often a selection is run in all, by the duration of one run."""
-    return next((count for limit, count in TIMES if seconds < limit), 1)
+    return next((count for limit, count in REPETITIONS if seconds < limit), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,6 @@ class Runs:
 
     async def again(self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun) -> Repeats:
         """The runs that follow a first one."""
-        more = times(first.execution.seconds) - 1 if not first.untrusted else 0
+        more = repetition_count(first.execution.seconds) - 1 if not first.untrusted else 0
         others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
-        return Repeats((first, *await side_by_side(*others)))
+        return Repeats((first, *await gather_all(*others)))

@@ -11,7 +11,7 @@ from app.core.tree import Tree
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import ReplayReport
-from app.verify.launcher.of_suite import replay_of
+from app.verify.launcher.launcher_selection import replay_of
 from app.verify.launcher.replay_report import read_replay
 from app.verify.launcher.supervisor_client import supervise
 from app.verify.overlay import apply_patch

@@ -15,7 +15,7 @@ from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.repo.grammars import language_of
 from app.sandbox.base import Sandbox
-from app.verify.concurrency import both
+from app.verify.concurrency import gather_pair
 from app.verify.configured_command import recognise
 from app.verify.execution import run
 from app.verify.existing_names import ExistingNames
@@ -103,15 +103,15 @@ async def reproduce(
     *,
     timeout: float,
     failing_before: frozenset[str] = frozenset(),
-    beneath: Patch | None = None,
+    reference_patch: Patch | None = None,
 ) -> Reproduction:
     """Run on head and on base plus the changed tests, each in a fresh sandbox.
 
     `failing_before` are tests of the suite known to fail on base: among changed tests they do not make the head red.
-    `beneath` turns the tree that sandboxes start from into `base`, if it differs.
+    `reference_patch` turns the tree that sandboxes start from into `base`, if it differs.
     """
-    tests = apply_patch(beneath, with_tests_only(patch, subject.command, base))
-    head, before = await both(
+    tests = apply_patch(reference_patch, with_tests_only(patch, subject.command, base))
+    head, before = await gather_pair(
         _attempt(subject, borrow, "reproduction-head", patch, timeout),
         _attempt(subject, borrow, "reproduction-base", tests, timeout),
     )

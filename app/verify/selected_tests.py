@@ -12,7 +12,7 @@ from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
-from app.verify.launcher.of_suite import launcher_of
+from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reports import MAX_TEXT, test_id

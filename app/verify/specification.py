@@ -19,7 +19,7 @@ from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import missing_interface, missing_name
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.repeated_runs import Repeats, Runs
-from app.verify.sources.test_values import varies
+from app.verify.sources.test_values import uses_unseen_values
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
@@ -31,8 +31,8 @@ _HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|\w*(?:setup|config|rc)\b.*
 
 
 @dataclass(frozen=True, slots=True)
-class Freezer:
-    """Takes an author's tests for one base. `text` is the issue's, with the names of new interfaces."""
+class SpecificationBuilder:
+    """Makes the specification from an author's tests for one base. `text` is the issue's, with the names of new interfaces."""
 
     tree: Tree
     runs: Runs
@@ -40,7 +40,7 @@ class Freezer:
     progress: Progress
     protected: tuple[str, ...] = ()
 
-    async def freeze(
+    async def build(
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
     ) -> tuple[Specification, str]:
         """The specification, without tests if none fails on the base for the right reason, and a message for its
@@ -87,8 +87,8 @@ class Freezer:
         seen = next((file for file in files if file.path == example), None)
         found = []
         for test in tests:
-            home = home_of(test.id, files)
-            new = home is not None and varies(_name(test.id), home, self.text, seen, _name(tests[0].id))
+            file = file_of_test(test.id, files)
+            new = file is not None and uses_unseen_values(_name(test.id), file, self.text, seen, _name(tests[0].id))
             found.append(test.model_copy(update={"varies": new}))
         return tuple(found)
 
@@ -115,7 +115,7 @@ class Freezer:
         changes = tuple(FileChange(path=file.path, mode="100644", content=file.text.encode()) for file in files)
         gates = static_gates(CandidatePatch(self.tree, Patch(base=self.tree.commit, changes=changes)), self.protected)
         found += [f"{gate.name}: {detail}" for gate in gates if gate.outcome == "blocked" for detail in gate.details]
-        found += [f"{name}: is in none of these files." for name in ids if home_of(name, files) is None]
+        found += [f"{name}: is in none of these files." for name in ids if file_of_test(name, files) is None]
         return found
 
     def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
@@ -160,7 +160,7 @@ def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dic
         else:
             failure = texts.get(name, "") or execution.excerpt
             missing = missing_interface(failure, existing)
-            named = missing if missing and is_named(missing, text) else ""
+            named = missing if missing and issue_names_interface(missing, text) else ""
             reason = missing_name(failure, execution.command, existing)
             if reason and not named:
                 found[name] = OnBase(reason=f"fails only because {reason}, which the issue does not name")
@@ -202,7 +202,7 @@ _CODE = re.compile(r"(?P<mark>`{3,}|~{3,}|`+).*?(?P=mark)|^(?: {4}|\t)[^\n]*$", 
 _LIKE_CODE = re.compile(r"_|\d|[a-z][A-Z]")
 
 
-def is_named(name: str, text: str) -> bool:
+def issue_names_interface(name: str, text: str) -> bool:
     """True if the issue names this interface as code, not just as a word."""
     word = rf"(?<!\w){re.escape(name)}(?!\w)"
     if _LIKE_CODE.search(name):
@@ -212,7 +212,7 @@ def is_named(name: str, text: str) -> bool:
     return any(re.search(word, code[0]) for code in _CODE.finditer(text))
 
 
-def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
+def file_of_test(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
     """The file of a test's id, in any framework's form of ids."""
     start = test_id.split("::", maxsplit=1)[0]
     for file in files:
@@ -228,7 +228,7 @@ def home_of(test_id: str, files: Sequence[SourceText]) -> SourceText | None:
 
 def sentence(test_id: str, files: Sequence[SourceText]) -> str:
     """The author's text about the test: its docstring or the comment above it; else its name in words."""
-    file, name = home_of(test_id, files), _name(test_id)
+    file, name = file_of_test(test_id, files), _name(test_id)
     found = ""
     if file is not None and file.path.endswith(".py"):
         found = _docstring(file.text, name)
@@ -283,6 +283,6 @@ def _in_words(name: str) -> str:
 
 def _alone(tests: Sequence[SpecifiedTest], files: Sequence[SourceText]) -> str:
     """The example's file, if it contains no other test."""
-    home = home_of(tests[0].id, files)
-    others = [home_of(test.id, files) for test in tests[1:]]
-    return home.path if home is not None and home not in others else ""
+    file = file_of_test(tests[0].id, files)
+    others = [file_of_test(test.id, files) for test in tests[1:]]
+    return file.path if file is not None and file not in others else ""

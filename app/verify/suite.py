@@ -11,7 +11,7 @@ from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
 from app.verify.launcher.base import Launcher
-from app.verify.launcher.of_suite import launcher_of
+from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
 from app.verify.launcher.supervisor_client import supervise

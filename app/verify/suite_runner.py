@@ -12,7 +12,7 @@ from app.core.tree import Tree
 from app.core.verification import SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
-from app.verify.launcher.of_suite import launcher_of
+from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.nearest_tests import matching, nearest, nearest_first
 from app.verify.overlay import Overlay, apply_patch
 from app.verify.recheck import Recheck
@@ -103,7 +103,7 @@ class SuiteRunner:
         found = next((path for path in paths if pattern.search(contents[path])), "")
         return FailingTest.next_to(found, self.command) if found else None
 
-    async def both(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
+    async def compare(self, patch: Patch, tree: Tree, base: SuiteResult | None) -> SuiteComparison:
         """The suite's facts; a known result on the base is used again."""
         base = base or await self.base()
         if base.count is None and (reason := could_not_start(base.execution)):
@@ -113,7 +113,7 @@ class SuiteRunner:
         # A head that is a little slower than a base near the limit does not hang.
         limit = max(self.limit, 1.5 * base.execution.seconds + min(self.limit, SLACK))
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
-        head = base if judged.nothing_else else await self.head(judged.ruled, limit, base)
+        head = base if judged.changes_only_tests else await self.head(judged.ruled, limit, base)
         found = await self._rechecked(base, head, self._recheck(judged.ruled, limit, base))
         found = await self._believed(found, judged, limit)
         return await self._with_own_tests(found, judged, limit)
@@ -139,7 +139,7 @@ class SuiteRunner:
         base = _with_partial(await self.base(only=there), partial)
         head = (
             base
-            if judged.nothing_else
+            if judged.changes_only_tests
             else _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
         )
         found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
@@ -152,7 +152,7 @@ class SuiteRunner:
         A regression may be hidden by code that is loaded with some tests only: the nearest to the change are copied.
         """
         base, head = found.base, found.head
-        if found.newly_failing or judged.nothing_else or base is None or head is None or not head.launched:
+        if found.newly_failing or judged.changes_only_tests or base is None or head is None or not head.launched:
             return found
         ids = await asyncio.to_thread(self._near, judged, {*(base.passing or ())}.intersection(head.passing or ()))
         if not ids:
@@ -187,7 +187,7 @@ class SuiteRunner:
         self, found: SuiteComparison, judged: JudgedPatch, limit: float, *, all_of_it: tuple[str, ...] | None = None
     ) -> SuiteComparison:
         """The comparison plus the tests that the patch itself changes, run with all its changes."""
-        if not judged.kept_back:
+        if not judged.overridden_changes:
             return found
         own = await self._own_tests(found, judged, limit, all_of_it)
         removed = await asyncio.to_thread(judged.removed)

@@ -50,6 +50,6 @@ async def check_tests_for_fix(
         return found.model_copy(update={"note": f"{found.note} {note}".strip()})
     without = Overlay(tree, taken.patch)
     found = await reproduce(
-        subject, patch, without, borrow, timeout=timeout, failing_before=failing_before, beneath=taken.patch
+        subject, patch, without, borrow, timeout=timeout, failing_before=failing_before, reference_patch=taken.patch
     )
     return found.model_copy(update={"without": guarded.commit})

@@ -54,7 +54,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def judged(facts: Facts) -> Verification:
+def with_verdict(facts: Facts) -> Verification:
     """The facts with their verdict, its reasons, and the rules that kept it from being better."""
     found = sorted((refusal for rule in _RULES for refusal in rule(facts)), key=lambda each: _RANK[each.at_most])
     outcome: Verdict = found[0].at_most if found else "proved"
@@ -195,7 +195,7 @@ def _not_tested(facts: Facts) -> Iterator[Refusal]:
         if not _compared(facts.suite):
             yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
         return
-    if holds(facts.specification) or _turns(facts.reproduction):
+    if specification_supports_change(facts.specification) or _turns(facts.reproduction):
         return
     found = facts.reproduction
     if found is not None and found.ids:
@@ -272,7 +272,7 @@ def _sound(controls: Sequence[Control]) -> bool:
     return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
 
 
-def holds(found: SpecificationResult | None) -> bool:
+def specification_supports_change(found: SpecificationResult | None) -> bool:
     """True if frozen tests show the change, and nothing contradicts how that was established."""
     if found is None or found.failing or not _sound(found.controls):
         return False
@@ -317,7 +317,7 @@ def _compared(suite: SuiteComparison | None) -> bool:
 def _shown(facts: Facts) -> Iterator[str]:
     """Evidence for the patch: who wrote which test, and what was run."""
     found, own = facts.specification, facts.reproduction
-    if found is not None and holds(found):
+    if found is not None and specification_supports_change(found):
         prompts = tuple(test for test in found.tests if test.role == "shows" and not test.withdrawn)
         guarding = tuple(test for test in found.tests if test.role == "guards" and not test.withdrawn)
         yield (

@@ -27,8 +27,8 @@ from app.core.verification import (
     VerifiedPatch,
 )
 from app.sandbox.base import Sandbox
-from app.verify.concurrency import both
-from app.verify.controls import Twins
+from app.verify.concurrency import gather_pair
+from app.verify.controls import SourceVariants
 from app.verify.detect import find_suite
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
@@ -38,7 +38,7 @@ from app.verify.gates.lint import lint
 from app.verify.gates.security_scan import security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
-from app.verify.proof import Prover, unexamined
+from app.verify.proof import Prover, without_test_ids
 from app.verify.repeated_runs import RunsSelected
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
 from app.verify.selected_tests import run_selected
@@ -47,7 +47,7 @@ from app.verify.suite_comparison import changes_beyond, without_outdated
 from app.verify.suite_runner import Guards, SuiteRunner, no_guards
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
-from app.verify.verdict import holds, judged
+from app.verify.verdict import specification_supports_change, with_verdict
 
 
 class FreshSandboxes(Protocol):
@@ -120,7 +120,7 @@ class Verifier:
         guards: Guards = no_guards,
         text: str = "",
         run: RunsSelected = run_selected,
-        twins: Twins = analysis,
+        variants: SourceVariants = analysis,
         chosen: Callable[[], Awaitable[ChosenSuite]] | None = None,
     ) -> None:
         """`text` is the issue's: the names in it are those of interfaces that may be new."""
@@ -149,7 +149,7 @@ class Verifier:
             progress=progress,
             timeout=self._limits.reproduction,
             run=run,
-            twins=twins,
+            variants=variants,
             text=text,
             isolated=lambda: self._isolated,
             before=lambda: self._before,
@@ -211,7 +211,7 @@ class Verifier:
             gates = (*gates, *await self._configured.check(patch))
             facts = (await self._executed(patch, submission, known, earlier)).model_copy(update={"gates": gates})
         update = {"isolated": self._isolated, "sandbox": self._workspaces.provider, "expects_red": self._expects_red}
-        verification = judged(facts.model_copy(update=update))
+        verification = with_verdict(facts.model_copy(update=update))
         text = feedback(verification)
         return VerifiedPatch(
             patch=patch, reproduction=submission.reproduction, verification=verification, feedback=text
@@ -232,8 +232,8 @@ class Verifier:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
         """The specification, the fixer's own tests and the suite, in parallel as far as there are cores."""
-        (specification, reproduction), suite = await both(
-            both(self._specified(patch, known), self._reproduction(patch, submission, known, earlier)),
+        (specification, reproduction), suite = await gather_pair(
+            gather_pair(self._specified(patch, known), self._reproduction(patch, submission, known, earlier)),
             self._suite(patch, known.suite),
         )
         caps = await self.prover.caps(patch, known.specification)
@@ -242,8 +242,10 @@ class Verifier:
         if changed := changes_beyond(suite, outdated):
             caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
         if reproduction is not None:
-            counts = self._expects_red and not (specification is not None and holds(specification))
-            reproduction = await self.prover.own(patch, reproduction) if counts else unexamined(reproduction)
+            counts = self._expects_red and not (
+                specification is not None and specification_supports_change(specification)
+            )
+            reproduction = await self.prover.own(patch, reproduction) if counts else without_test_ids(reproduction)
         return Facts(specification=specification, reproduction=reproduction, suite=suite, caps=caps)
 
     async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
@@ -325,14 +327,14 @@ class Verifier:
             borrow,
             timeout=timeout,
             failing_before=failing,
-            beneath=self._before,
+            reference_patch=self._before,
         )
 
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:
         if self.suite is None:
             found = SuiteComparison(command="", not_run="No test command was found in the repository.")
         else:
-            found = await self._runner(self.suite).both(patch, self._reference, base)
+            found = await self._runner(self.suite).compare(patch, self._reference, base)
         return await asyncio.to_thread(self._with_guards, found, patch) if found.not_run else found
 
     def _with_guards(self, found: SuiteComparison, patch: Patch) -> SuiteComparison:

@@ -33,7 +33,7 @@ from app.pipeline.attempts import Attempt, ShareSpentError
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
 from app.pipeline.planner import questions_wait
 from app.sandbox.base import CompletedCommand, Sandbox
-from app.verify.verdict import judged
+from app.verify.verdict import with_verdict
 from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_progress import ListProgress
 
@@ -240,7 +240,7 @@ def specified(*heads: Outcome) -> SpecificationResult:
 
 
 def facts(*heads: Outcome) -> Verification:
-    return judged(Facts(specification=specified(*heads)))
+    return with_verdict(Facts(specification=specified(*heads)))
 
 
 FROZEN = Specification(tests=specified("not_run", "not_run").tests, digest="d", example="t/test_example.py")

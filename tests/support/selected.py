@@ -1,4 +1,4 @@
-"""Chosen tests whose results are scripted: by the sandbox's name, so that base, head and twins can differ."""
+"""Chosen tests whose results are scripted: by the sandbox's name, so that base, head and variants can differ."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field

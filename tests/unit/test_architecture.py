@@ -107,7 +107,7 @@ RUN_INSIDE = {
     "app.verify.launcher.supervise",
 }
 # Of these, the program that calls the project's code: it is given its text, and whatever is raised is a result.
-CALLS_THE_PROJECT = {"app.verify.launcher.python_replay", "app.verify.launcher.python_stand_ins"}
+CALLS_THE_PROJECT = {"app.verify.launcher.python_replay", "app.verify.launcher.python_test_doubles"}
 IMPLEMENTATIONS = {
     "app.github.effects",
     "app.publish.local_forge",

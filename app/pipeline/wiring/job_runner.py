@@ -41,7 +41,7 @@ from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.workspaces import AnotherAgent, Workspaces
-from app.verify.diff_size import changed_lines
+from app.verify.diff_size import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
 from app.verify.test_conventions import test_layout
 from app.verify.trials import TrialLimits
@@ -291,7 +291,7 @@ class JobRunner(ABC):
             learn=self._learn,
             keep_diff=self.keep_diff,
             show=self.show,
-            changed_lines=partial(changed_lines, self.inputs.tree),
+            count_changed_lines=partial(count_changed_lines, self.inputs.tree),
             set_up=self._set_up,
             notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),
             warnings=self._warnings,

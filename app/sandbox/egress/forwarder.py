@@ -50,7 +50,7 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
         sink.write_eof()
 
 
-async def both(up: Awaitable[None], down: Awaitable[None]) -> None:
+async def relay_until_closed(up: Awaitable[None], down: Awaitable[None]) -> None:
     """Continue until the far side ends; what the client still sends then is dropped."""
     sending = asyncio.ensure_future(up)
     try:
@@ -68,7 +68,7 @@ class Forwarder:
         try:
             far_reader, far_writer = await asyncio.open_unix_connection(self._path)
             try:
-                await both(pump(reader, far_writer), pump(far_reader, writer))
+                await relay_until_closed(pump(reader, far_writer), pump(far_reader, writer))
             finally:
                 far_writer.close()
         except (OSError, asyncio.CancelledError):

@@ -15,7 +15,7 @@ from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
 from app.verify.launcher.edits import Alteration, ByteEdit, chosen, edited, joined, other_number, other_text, written
 
-TWINS = 2
+ALTERED_COPIES = 2
 """Maximum number of altered copies of one test."""
 _ENDING = frozenset({"return_statement", "return_expression", "goto_statement", "break_statement", "break_expression"})
 _NUMBER = re.compile(rb"\d+")
@@ -125,12 +125,14 @@ class CompiledCopies(ABC):
         edits: list[ByteEdit] = []
         same, altered = dict[str, str](), dict[str, str]()
         for original, function in tests:
-            for change in self._changes(content, function)[:TWINS]:
-                twin = self.fresh_name()
-                text = edited(content, [*change, ByteEdit(*function.name, twin.encode())], function.start, function.end)
+            for change in self._changes(content, function)[:ALTERED_COPIES]:
+                altered_name = self.fresh_name()
+                text = edited(
+                    content, [*change, ByteEdit(*function.name, altered_name.encode())], function.start, function.end
+                )
                 at = self.random.choice((function.start, function.end))
                 edits.append(ByteEdit(at, at, text + b"\n\n" if at == function.start else b"\n\n" + text))
-                altered[self.renamed_id(original, fresh, twin)] = original
+                altered[self.renamed_id(original, fresh, altered_name)] = original
             copy = self.fresh_name()
             edits.append(ByteEdit(*function.name, copy.encode()))
             same[self.renamed_id(original, fresh, copy)] = original

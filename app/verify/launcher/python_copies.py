@@ -17,7 +17,7 @@ from app.verify.launcher.copy_names import CopyNames
 from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
-TWINS = 2
+ALTERED_COPIES = 2
 """Maximum number of altered copies of one test."""
 
 _MAIN = re.compile(rb"if __name__ == ['\"]__main__['\"]")
@@ -133,27 +133,27 @@ class PythonCopies:
         same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
         for name, place, function in file.tests:
             if function not in done:  # several ids may be one function with other parameters
-                done[function] = self._twins(file.source, function, edits)
-            copy, twins = done[function]
+                done[function] = self._add_copies(file.source, function, edits)
+            copy, altered_names = done[function]
             same[self._id(place._replace(path=path, name=copy))] = name
-            altered |= {self._id(place._replace(path=path, name=twin)): name for twin in twins}
+            altered |= {self._id(place._replace(path=path, name=altered_name)): name for altered_name in altered_names}
         return CopiedTests(files=(written(path, edited(file.source.content, edits)),), same=same, altered=altered)
 
-    def _twins(
+    def _add_copies(
         self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[ByteEdit]
     ) -> tuple[str, list[str]]:
         """Rename a test, and put altered ones before or after it; returns all their names."""
         renaming = source.name_of(function)
         start, end = source.whole(function)
-        copy, twins = self._fresh_name(function.name), list[str]()
-        for change in self._changes(source, function)[:TWINS]:
-            twin = self._fresh_name(function.name)
-            text = edited(source.content, [*change, ByteEdit(*renaming, twin.encode())], start, end)
+        copy, altered_names = self._fresh_name(function.name), list[str]()
+        for change in self._changes(source, function)[:ALTERED_COPIES]:
+            altered_name = self._fresh_name(function.name)
+            text = edited(source.content, [*change, ByteEdit(*renaming, altered_name.encode())], start, end)
             at = self.random.choice((start, end))
             edits.append(ByteEdit(at, at, text + b"\n" if at == start else b"\n" + text))
-            twins.append(twin)
+            altered_names.append(altered_name)
         edits.append(ByteEdit(*renaming, copy.encode()))
-        return copy, twins
+        return copy, altered_names
 
     def _in_place(self, file: _CopiedFile) -> CopiedTests:
         edits: list[ByteEdit] = []

@@ -1,7 +1,7 @@
 """Runs inside the sandbox: calls the functions of tests in a process that has no test framework.
 
-Stand-alone and standard library only; it is executed behind `python_stand_ins`, whose names it uses. Where the text of
-the tests was executed as a plain program before, `first` has the results. Its input is a line with the channel
+Stand-alone and standard library only; it is executed behind `python_test_doubles`, whose names it uses. Where the text
+of the tests was executed as a plain program before, `first` has the results. Its input is a line with the channel
 (`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `tests` as `id`, `owner`, `name`), `paths`,
 `shifted` (under other conditions than a test has), `seconds` (how long the calls are repeated), `pause`.
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     first: dict[str, tuple[str, str]]
-    from app.verify.launcher.python_stand_ins import (
+    from app.verify.launcher.python_test_doubles import (
         Pytest,
         TestCase,
         Unittest,
@@ -89,7 +89,7 @@ class ReplayedFunction:
 
     def _plain(self, function: Any) -> None:
         for row in getattr(function, "_rows", [{}]):
-            complete(function(**row))
+            run_coroutine(function(**row))
 
     def _in_class(self, owner: Any) -> None:
         before, after = getattr(owner, "setup_method", None), getattr(owner, "teardown_method", None)
@@ -107,7 +107,7 @@ class ReplayedFunction:
         try:
             case.setUp()
             try:
-                complete(getattr(case, self._name)())
+                run_coroutine(getattr(case, self._name)())
             finally:
                 case.tearDown()
         finally:
@@ -116,7 +116,7 @@ class ReplayedFunction:
             type(case).tearDownClass()
 
 
-def complete(result: Any) -> None:
+def run_coroutine(result: Any) -> None:
     """Coroutines are run to their end."""
     if hasattr(result, "cr_await"):
         import asyncio
@@ -190,7 +190,7 @@ class Replay:
             self._send("odd", test, kind, [list(method) for method in methods])
 
 
-def in_thread(call: Any) -> Any:
+def call_in_thread(call: Any) -> Any:
     import _thread
 
     lock, found = _thread.allocate_lock(), []
@@ -207,7 +207,7 @@ def in_thread(call: Any) -> Any:
     return found[0] if found else ("thread", "the thread did not come to its end")
 
 
-def in_loop(call: Any) -> Any:
+def call_in_event_loop(call: Any) -> Any:
     import asyncio
 
     async def work() -> Any:
@@ -217,11 +217,11 @@ def in_loop(call: Any) -> Any:
     return ("", "") if "event loop" in text else (kind, text)  # what starts a loop of its own says so, loudly
 
 
-def far_down(call: Any, depth: Any = DEPTH) -> Any:
-    return call() if depth == 0 else far_down(call, depth - 1)
+def call_deep_in_stack(call: Any, depth: Any = DEPTH) -> Any:
+    return call() if depth == 0 else call_deep_in_stack(call, depth - 1)
 
 
-def shift() -> None:
+def alter_environment() -> None:
     """Other conditions than those of a test, before anything of the project is imported."""
     import gc
     import locale
@@ -235,15 +235,15 @@ def shift() -> None:
         return
     finally:
         sys.argv[:] = ["/usr/local/bin/program", "--verbose"]
-        later(time, "time", 3300 * 86400)
+        advance_clock(time, "time", 3300 * 86400)
         for name in ("monotonic", "perf_counter"):
-            later(time, name, 5000)
-        time.gmtime, time.localtime = of_now(time.gmtime), of_now(time.localtime)
-        later(time, "process_time", -time.process_time())
-        later(os, "getpid", 40000)
+            advance_clock(time, name, 5000)
+        time.gmtime, time.localtime = with_current_time(time.gmtime), with_current_time(time.localtime)
+        advance_clock(time, "process_time", -time.process_time())
+        advance_clock(os, "getpid", 40000)
 
 
-def installed(paths: Any) -> Any:
+def link_as_installed_packages(paths: Any) -> Any:
     """The directories under names that those of installed packages have."""
     import tempfile
 
@@ -253,12 +253,12 @@ def installed(paths: Any) -> Any:
     return found
 
 
-def of_now(read: Any) -> Any:
+def with_current_time(read: Any) -> Any:
     """`time.gmtime` and the like, which do not ask `time.time`."""
     return lambda *given: read(*given or (time.time(),))
 
 
-def later(module: Any, name: Any, by: Any) -> None:
+def advance_clock(module: Any, name: Any, by: Any) -> None:
     real = getattr(module, name)
     setattr(module, name, lambda: real() + by)
 
@@ -273,8 +273,8 @@ def main() -> None:
     for file in job["files"]:
         file["file"] = os.path.abspath(file["file"]) if file["file"] else ""
     if job["shifted"]:
-        sys.path[:] = [*installed(job["paths"]), *(path for path in sys.path if path)]
-        shift()
+        sys.path[:] = [*link_as_installed_packages(job["paths"]), *(path for path in sys.path if path)]
+        alter_environment()
         os.chdir("/")
     replay = Replay(job, send, compare)
     try:
@@ -283,14 +283,14 @@ def main() -> None:
         replay.load()
         if job["shifted"]:
             replay.phase("shifted")
-            replay.phase("loop", in_loop)
+            replay.phase("loop", call_in_event_loop)
             sleep(job["pause"])
             replay.phase("pause")
         else:
             replay.phase("plain")
             replay.arguments()
-            replay.phase("thread", in_thread)
-            replay.phase("deep", far_down)
+            replay.phase("thread", call_in_thread)
+            replay.phase("deep", call_deep_in_stack)
             replay.many()
             import gc
 

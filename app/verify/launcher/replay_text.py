@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from app.verify.launcher.python_alterations import PythonSource
 from app.verify.launcher.python_copies import FunctionLocation, function_at
-from app.verify.launcher.python_stand_ins import TestCase
+from app.verify.launcher.python_test_doubles import TestCase
 
 MAX_PLAIN = 60_000
 """Bytes of tests that are given to a program as its argument."""
@@ -70,11 +70,11 @@ def replayed(
 
 
 def program_text(paths: Sequence[str], plain: str) -> str:
-    """A program for `python -c`: the stand-ins, then the tests as plain statements, then what its input says."""
-    stand_ins = (Path(__file__).with_name("python_stand_ins.py")).read_text("utf-8")
+    """A program for `python -c`: the test doubles, then the tests as plain statements, then what its input says."""
+    test_doubles = (Path(__file__).with_name("python_test_doubles.py")).read_text("utf-8")
     text = (
         f"import sys\nsys.path += [path for path in {list(paths)!r} if path != '.']\n"
-        f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({stand_ins!r}, _replay)\n"
+        f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({test_doubles!r}, _replay)\n"
         "_replay_equal, _replay_true, _replay_fresh = _replay['compare'].equal, _replay['true'], _replay['fresh']\n"
         "_replay_given = _replay['compare'].given\n"
         "_replay_pytest, _replay_unittest = _replay['Pytest'], _replay['Unittest']\n"

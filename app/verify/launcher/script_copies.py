@@ -16,7 +16,7 @@ from app.verify.launcher.copy_names import CopyNames
 from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
 from app.verify.launcher.script_alterations import alterations, body_of, failing_end, text_of
 
-TWINS = 2
+ALTERED_COPIES = 2
 """Maximum number of altered copies of one test."""
 
 _TESTS = frozenset({b"test", b"it", b"specify"})
@@ -92,7 +92,7 @@ class ScriptCopies:
         same, altered = dict[str, str](), dict[str, str]()
         for name, test in tests:
             start, end = test.statement.start_byte, test.statement.end_byte
-            for change in self._changes(content, test)[:TWINS]:
+            for change in self._changes(content, test)[:ALTERED_COPIES]:
                 title = self._names.fresh(" ")
                 text = edited(content, [*change, _retitled(test, title)], start, end)
                 at = self.random.choice((start, end))

@@ -48,7 +48,7 @@ def sources_changed(base: Tree, patch: Patch) -> str:
     if not deltas:
         return "The patch changes nothing."
     sources = _sources(deltas)
-    same = _ask("unchanged", sources)
+    same = _ask("find_unchanged", sources)
     if same is None:
         return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
     if any(source.path not in same for source in sources):
@@ -65,7 +65,7 @@ def sources_changed(base: Tree, patch: Patch) -> str:
     return f"No source changed, only {'; '.join(parts)}."
 
 
-def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
+def base_with_comments(base: Tree, patch: Patch, seed: int) -> Patch | None:
     """The base with the same behaviour and other texts.
 
     In the files that the patch touches, and in some others: more comments (among them what the patch adds), shifted
@@ -75,7 +75,7 @@ def noise_on_base(base: Tree, patch: Patch, seed: int) -> Patch | None:
     deltas = CandidatePatch(base, patch).deltas
     touched = _sources(deltas)
     others = _other_sources(base, patch, {source.language for source in touched}, seed)
-    made = _ask("noise", [*touched, *others], seed=seed) or {}
+    made = _ask("add_comments", [*touched, *others], seed=seed) or {}
     contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
     if not any(source.path in contents for source in touched if source.old is not None):
         return None
@@ -94,7 +94,7 @@ def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
     if that is all of them.
     """
     sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
-    made = _ask("reprint", sources, seed=seed) or {}
+    made = _ask("reprint_sources", sources, seed=seed) or {}
     contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
     if not contents:
         return None
@@ -115,10 +115,10 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
         delta for delta in CandidatePatch(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)
     ]
     sources = [source for source in _sources(deltas) if source.old is not None and source.new is not None]
-    found = _ask("additions", sources, known=[])
+    found = _ask("apply_additions", sources, known=[])
     if found and found["inherited"]:
         known = _found(base, _MEMBER, found["inherited"], sources)
-        found = _ask("additions", sources, known=sorted(known))
+        found = _ask("apply_additions", sources, known=sorted(known))
     made = found["contents"] if found else {}
     contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
     created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
@@ -127,7 +127,7 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
     return _patch(base, patch, contents | created)
 
 
-def hollow_additions(base: Tree, patch: Patch) -> Patch | None:
+def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
     """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
 
     None where that cannot be made of all sources that it adds to.
@@ -135,7 +135,7 @@ def hollow_additions(base: Tree, patch: Patch) -> Patch | None:
     additions = additions_only(base, patch)
     if additions is None:
         return None
-    made = _ask("hollowed", _sources(CandidatePatch(base, additions).deltas))
+    made = _ask("stub_additions", _sources(CandidatePatch(base, additions).deltas))
     contents = {path: content for path, text in (made or {}).items() if (content := decoded(text)) is not None}
     if not contents or len(contents) < len(made):
         return None
@@ -161,25 +161,25 @@ def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[C
     return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
 
 
-def changed_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
+def changed_executable_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
     """By source file of the head: the executable lines that the patch changed or added.
 
     Lines that every import executes count only if the patch changes no others.
     """
-    found = _ask("changed", _sources(CandidatePatch(base, patch).deltas)) or {}
+    found = _ask("find_changed_lines", _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: set(rows) for path, rows in found.items()}
 
 
 def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
     """By source file of the head: the conditions and statements that the patch adds."""
-    found = _ask("conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
+    found = _ask("find_new_conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: [NewCondition(*each) for each in given] for path, given in found.items() if given}
 
 
 def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
     """`path:line: what` of each added source line that examines the test framework, its variables, the calling
     frames, the command line, or the clock as a switch."""
-    found = _ask("watches", _sources(CandidatePatch(base, patch).deltas))
+    found = _ask("find_harness_detection", _sources(CandidatePatch(base, patch).deltas))
     return (_REFUSED,) if found is None else tuple(found)
 
 
@@ -189,7 +189,7 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
     Literals that the base's sources contain too are the program's own vocabulary.
     """
     sources = _sources(CandidatePatch(base, patch).deltas)
-    found = _ask("special_cases", sources, texts=list(texts))
+    found = _ask("find_literal_branches", sources, texts=list(texts))
     if found is None:
         return (_REFUSED,)
     cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
@@ -209,7 +209,7 @@ def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
 
     An issue that asks for a memory and writes its name as code asks for just that.
     """
-    found = _ask("keeps", _sources(CandidatePatch(base, patch).deltas))
+    found = _ask("find_kept_state", _sources(CandidatePatch(base, patch).deltas))
     if found is None:
         return (_REFUSED,)
     asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
@@ -226,7 +226,7 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     ]
     if not sources or not written:
         return ()
-    found = _ask("agreements", [*sources, *written], tests=[test.path for test in tests])
+    found = _ask("find_shared_names", [*sources, *written], tests=[test.path for test in tests])
     if found is None:
         return (_REFUSED,)
     names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}

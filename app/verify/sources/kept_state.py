@@ -12,7 +12,7 @@ from tree_sitter import Node, Tree
 
 from app.repo import grammars
 from app.verify.sources.hunks import added_rows
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, below
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
 
 _FUNCTIONS = frozenset(
     {"function_definition", "function_declaration", "generator_function_declaration", "function_expression"}
@@ -106,7 +106,7 @@ class _Reader:
     def __init__(self, content: bytes, tree: Tree) -> None:
         self._content, self._root = content, tree.root_node
         self._changing = set[str]()
-        functions = [node for node in below(self._root) if node.type in _FUNCTIONS]
+        functions = [node for node in walk_nodes(self._root) if node.type in _FUNCTIONS]
         self._changing = {self._name(node) for node in functions if self._changes_parameter(node)} - {""}
         self._caching = {
             self._name(node)
@@ -116,9 +116,9 @@ class _Reader:
         }
         self._stateful = {
             self._name(node)
-            for node in below(self._root)
+            for node in walk_nodes(self._root)
             if node.type in _CLASSES
-            for inner in below(node)
+            for inner in walk_nodes(node)
             if inner.type in _FUNCTIONS and self._name(inner) not in ("__init__", "constructor")
             if any(change.root in ("self", "this") for change in self._changes(inner))
         }
@@ -132,7 +132,7 @@ class _Reader:
         used = set[str]()
         for child in _outermost(node, _FUNCTIONS):
             yield from self._kept_by(child, scope)
-            used |= {self._text(each) for each in below(child) if each.type in _NAMES}
+            used |= {self._text(each) for each in walk_nodes(child) if each.type in _NAMES}
         yield from ((row, name) for name, row in scope.suspicious.items() if name in used)
 
     def _kept_by(self, function: Node, scope: _Scope) -> Iterator[tuple[int, str]]:
@@ -215,15 +215,15 @@ class _Reader:
             for each in node.named_children
         }
         parameters = function.child_by_field_name("parameters") or function.child_by_field_name("parameter")
-        own = {self._text(each) for each in below(parameters) if each.type in _NAMES} if parameters else set[str]()
+        own = {self._text(each) for each in walk_nodes(parameters) if each.type in _NAMES} if parameters else set[str]()
         for node in _within(function):
             if target := node.child_by_field_name(_BINDINGS.get(node.type, "")):
                 own |= {self._text(each) for each in _targets(target) if each.type in _NAMES}
             if node.type in ("for_statement", "for_in_statement", "for_in_clause", "range_clause", "with_item"):
                 target = node.child_by_field_name("left")
-                own |= {self._text(each) for each in below(target) if each.type in _NAMES} if target else set()
+                own |= {self._text(each) for each in walk_nodes(target) if each.type in _NAMES} if target else set()
         lasting = set[str]()
-        for node in below(parameters) if parameters else ():
+        for node in walk_nodes(parameters) if parameters else ():
             value = node.child_by_field_name("value")
             name = node.child_by_field_name("name")
             if value is not None and name is not None and "default_parameter" in node.type:
@@ -242,7 +242,7 @@ class _Reader:
         found = _Scope()
         for node in _within(root):
             if node.type.startswith("import") or node.type == "use_declaration":
-                found.imported |= {self._text(each) for each in below(node) if each.type in _NAMES}
+                found.imported |= {self._text(each) for each in walk_nodes(node) if each.type in _NAMES}
             elif node.type in _FUNCTIONS | _CLASSES:
                 found.names.add(self._name(node))
             elif (target := node.child_by_field_name(_BINDINGS.get(node.type, ""))) is not None:
@@ -261,7 +261,7 @@ class _Reader:
 
     def _changes_parameter(self, function: Node) -> bool:
         parameters = function.child_by_field_name("parameters")
-        names = {self._text(each) for each in below(parameters) if each.type in _NAMES} if parameters else set()
+        names = {self._text(each) for each in walk_nodes(parameters) if each.type in _NAMES} if parameters else set()
         return any(
             change.root in names - {"self", "this", "cls"} and change.parts for change in self._changes(function)
         )

@@ -284,7 +284,7 @@ def noisy(language: str, content: bytes, changed: bytes | None, random: Random) 
     if layout is None or before is None or _needs_its_comments(language, content):
         return None
     starts = {row: each for row, each in sorted(layout.statements) if row not in layout.fixed_rows}
-    noted = scattered(starts, content, changed, random)
+    noted = random_comments(starts, content, changed, random)
     lines = content.split(b"\n")
     noise = b"\n".join(
         part
@@ -294,7 +294,9 @@ def noisy(language: str, content: bytes, changed: bytes | None, random: Random) 
     return noise if noise != content and normal_form(language, noise) == before else None
 
 
-def scattered(starts: Collection[int], content: bytes, changed: bytes | None, random: Random) -> dict[int, list[bytes]]:
+def random_comments(
+    starts: Collection[int], content: bytes, changed: bytes | None, random: Random
+) -> dict[int, list[bytes]]:
     """Comments to insert before rows: meaningless words in places, and added lines in their own place."""
     if not starts:
         return {}
@@ -344,7 +346,7 @@ def code_only(language: str, content: bytes) -> bytes | None:
     return grammars.with_tree(language, content, blank, max_bytes=MAX_BYTES, seconds=SECONDS)
 
 
-def below(root: Node) -> Iterator[Node]:
+def walk_nodes(root: Node) -> Iterator[Node]:
     """The node and all named ones in it, in the order of the text."""
     waiting = [root]
     while waiting:

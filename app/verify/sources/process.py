@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from app.repo.syntax_process import answer_requests
 from app.verify.sources import additions as tree_additions
 from app.verify.sources import (
-    changed_lines,
+    changed_rows,
     harness_detection,
     kept_state,
     literal_branches,
@@ -43,7 +43,7 @@ def decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def unchanged(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+def find_unchanged(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
     """The paths in which only comments, docstrings and layout differ."""
     return [source.path for source in sources if _same_program(source)]
 
@@ -62,7 +62,7 @@ def _same_program(source: ChangedSource) -> bool:
     return form == parsed_sources.normal_form(source.language, new)
 
 
-def noise(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+def add_comments(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
     """Each old version with more comments."""
     made: dict[str, str | None] = {}
     for source in sources:
@@ -74,7 +74,7 @@ def noise(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[
     return made
 
 
-def reprint(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+def reprint_sources(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
     """Each new version reprinted."""
     made: dict[str, str | None] = {}
     for source in sources:
@@ -86,7 +86,7 @@ def reprint(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dic
     return made
 
 
-def additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, Any]:
+def apply_additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, Any]:
     """Each old version with what is new in it; and the new members that something may already use by their names."""
     made: dict[str, str | None] = {}
     inherited: set[str] = set()
@@ -102,21 +102,21 @@ def additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> d
     return {"contents": made, "inherited": sorted(inherited)}
 
 
-def hollowed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, str | None]:
+def stub_additions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, str | None]:
     """Each new version with nothing in what is new in it; None where that cannot be made."""
     return {
         source.path: encoded(
-            python_sources.hollow(source.old or b"", source.new) if source.language == "python" else None
+            python_sources.stub_additions(source.old or b"", source.new) if source.language == "python" else None
         )
         for source in sources
         if source.new is not None
     }
 
 
-def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
+def find_changed_lines(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
     """Executable lines of each new version that differ; those of an import only if there are no others."""
     found = {
-        source.path: changed_lines.changed_rows(source.language, source.old, source.new)
+        source.path: changed_rows.changed_rows(source.language, source.old, source.new)
         for source in sources
         if source.new is not None
     }
@@ -125,7 +125,7 @@ def changed(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> di
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
 
 
-def watches(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+def find_harness_detection(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
     """`path:line: what` for every added line that examines tests, frames, the command line and the like."""
     found = [
         f"{source.path}:{line}: {what}"
@@ -139,7 +139,7 @@ def watches(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> li
     return [*found[: harness_detection.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
 
 
-def special_cases(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+def find_literal_branches(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
     """(path, line, literals) of every added condition that only literals of the texts fulfil."""
     return [
         (source.path, line, found)
@@ -151,7 +151,7 @@ def special_cases(sources: Sequence[ChangedSource], options: Mapping[str, Any]) 
     ]
 
 
-def keeps(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[Any]:
+def find_kept_state(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[Any]:
     """(path, line, name) of every added place that keeps something from one call to the next."""
     return [
         (source.path, line, name)
@@ -161,7 +161,7 @@ def keeps(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list
     ]
 
 
-def conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[Any]]:
+def find_new_conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[Any]]:
     """By path: what each new version adds that a test may depend on."""
     return {
         source.path: new_conditions.new_conditions(source.language, source.old, source.new)
@@ -170,7 +170,7 @@ def conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) ->
     }
 
 
-def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+def find_shared_names(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
     """(path of the source, name) of every name that tests and changed sources agree on."""
     tests, names = (
         set(options["tests"]),
@@ -184,7 +184,7 @@ def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> 
         (path, name)
         for test in tests & names.keys()
         for path in names.keys() - tests
-        for name in shared_names.agreed(names[test], names[path])
+        for name in shared_names.names_shared_by_test_and_source(names[test], names[path])
     }
     return sorted(found)
 
@@ -192,17 +192,17 @@ def agreements(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> 
 QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
     function.__name__: function
     for function in (
-        unchanged,
-        noise,
-        reprint,
-        additions,
-        hollowed,
-        changed,
-        watches,
-        special_cases,
-        keeps,
-        conditions,
-        agreements,
+        find_unchanged,
+        add_comments,
+        reprint_sources,
+        apply_additions,
+        stub_additions,
+        find_changed_lines,
+        find_harness_detection,
+        find_literal_branches,
+        find_kept_state,
+        find_new_conditions,
+        find_shared_names,
     )
 }
 

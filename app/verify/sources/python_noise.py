@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
-from app.verify.sources.parsed_sources import comment_line, scattered
+from app.verify.sources.parsed_sources import comment_line, random_comments
 from app.verify.sources.python_sources import parse, same_program
 
 _Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -32,7 +32,7 @@ def noisy(content: bytes, changed: bytes | None, random: Random) -> bytes | None
         tree = parse(content) or tree
     lines = content.split(b"\n")
     starts = _starts(tree, lines)
-    noted = scattered(starts, content, changed, random)
+    noted = random_comments(starts, content, changed, random)
     unused = _unused_locals(tree, head, random) if head is not None else {}
     made: list[bytes] = []
     added: set[int] = set()

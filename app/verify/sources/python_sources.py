@@ -116,7 +116,7 @@ def executable_rows(content: bytes) -> set[int] | None:
     return rows
 
 
-def hollow(old: bytes, new: bytes) -> bytes | None:
+def stub_additions(old: bytes, new: bytes) -> bytes | None:
     """The new version with nothing in the functions and names that the old one does not have; None if unparsable."""
     before, after = parse(old), parse(new)
     if before is None or after is None:

@@ -12,7 +12,7 @@ from tree_sitter import Node, Tree
 
 from app.repo import grammars
 from app.verify.sources.literal_branches import STRINGS
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, below
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
 
 MIN_LENGTH = 3
 _ORDINARY = frozenset(
@@ -49,7 +49,7 @@ def names_of(language: str, content: bytes) -> Names:
     )
 
 
-def agreed(test: Names, source: Names) -> set[str]:
+def names_shared_by_test_and_source(test: Names, source: Names) -> set[str]:
     """Names that the test uses and the source defines, and those that the one sets and the other asks for."""
     found = (test.attributes | test.strings) & source.defined
     found |= test.stored & (source.attributes | source.strings)
@@ -59,7 +59,7 @@ def agreed(test: Names, source: Names) -> set[str]:
 
 def _names(content: bytes, tree: Tree) -> Names:
     attributes, stored, strings, defined = set[str](), set[str](), set[str](), set[str]()
-    for node in below(tree.root_node):
+    for node in walk_nodes(tree.root_node):
         if node.type in _MEMBERS:
             name, own = _text(content, node.child_by_field_name(_MEMBERS[node.type])), _is_own(content, node)
             if not own:

@@ -21,7 +21,9 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"-?(?<![\w.])(?:0[xX][\da-fA-F_]+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?)")
 
 
-def varies(name: str, file: SourceText, issue: str, example: SourceText | None = None, shown: str = "") -> bool:
+def uses_unseen_values(
+    name: str, file: SourceText, issue: str, example: SourceText | None = None, shown: str = ""
+) -> bool:
     """True if the test of this name uses a number or a string that neither the issue nor the example has.
 
     `example` is the file of the test that is called `shown`. What the test's helpers use must not be in that file at

@@ -267,7 +267,7 @@ async def compared(provider: BubblewrapProvider, language: Language, source: str
     project = Project(provider, {**language.files, language.path: language.right}, setup=setup)
     patch = patch_of({language.path: textwrap.dedent(source)})
     runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
-    return await runner.both(patch, project.tree, None)
+    return await runner.compare(patch, project.tree, None)
 
 
 @pytest.mark.parametrize("name", LANGUAGES)

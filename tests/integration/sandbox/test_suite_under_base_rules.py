@@ -43,7 +43,7 @@ async def compared(
     project = Project(provider, files)
     patch = patch_of({path: None if text is None else textwrap.dedent(text) for path, text in changes.items()})
     runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
-    return await runner.both(patch, project.tree, None)
+    return await runner.compare(patch, project.tree, None)
 
 
 HIDING: Mapping[str, Mapping[str, str | None]] = {

@@ -11,10 +11,10 @@ from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
 from app.core.verification import Control, ControlName, Outcome, SourceText, TestSelection
 from app.sandbox.base import Sandbox
-from app.verify.controls import Examination, Examined, Sides
+from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult
-from app.verify.repeated_runs import Repeats, Runs, times
+from app.verify.repeated_runs import Repeats, Runs, repetition_count
 from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
 from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns
@@ -39,8 +39,8 @@ def condition(kind: Kind, line: int = 1, altered: str = "3") -> NewCondition:
 
 
 @dataclass
-class FixedTwins:
-    """Twins that are what a test says."""
+class FixedVariants:
+    """Variants that are what a test says."""
 
     unchanged: str = ""
     noise: Patch | None = field(default_factory=lambda: patch_of(b"# noise\nx = 1\n"))
@@ -53,7 +53,7 @@ class FixedTwins:
     def sources_changed(self, base: Tree, patch: Patch) -> str:
         return self.unchanged
 
-    def noise_on_base(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
+    def base_with_comments(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
         return self.noise
 
     def reprint_head(self, base: Tree, patch: Patch, seed: int) -> Patch | None:
@@ -62,10 +62,10 @@ class FixedTwins:
     def additions_only(self, base: Tree, patch: Patch) -> Patch | None:
         return self.additions
 
-    def hollow_additions(self, base: Tree, patch: Patch) -> Patch | None:
+    def stubbed_additions(self, base: Tree, patch: Patch) -> Patch | None:
         return self.hollow
 
-    def changed_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
+    def changed_executable_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]:
         return self.lines
 
     def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
@@ -97,7 +97,7 @@ def honest(name: str, before: int) -> Results:
 
 async def examine(
     run: ScriptedRuns,
-    twins: FixedTwins | None = None,
+    variants: FixedVariants | None = None,
     *,
     new: frozenset[str] = frozenset(),
     isolated: bool = True,
@@ -106,13 +106,13 @@ async def examine(
     replay: ScriptedReplays | None = None,
     tree: MemoryTree = TREE,
     existing: tuple[str, ...] = (),
-) -> Examined:
+) -> ControlResults:
     runs = Runs(SUITE, no_sandbox, 60, run, replay or ScriptedReplays())
-    sides = Sides(tree, patch, twins or FixedTwins(), patch)
+    trees = ComparisonTrees(tree, patch, variants or FixedVariants(), patch)
     selection = TestSelection(ids=IDS)
-    return await Examination(
+    return await ControlRunner(
         runs,
-        sides,
+        trees,
         selection,
         red=RED,
         new=new,
@@ -121,7 +121,7 @@ async def examine(
         isolated=lambda: isolated,
         base=base,
         existing=lambda: TestSelection(ids=existing),
-    ).examine()
+    ).run()
 
 
 def runs(**options: object) -> ScriptedRuns:
@@ -129,7 +129,7 @@ def runs(**options: object) -> ScriptedRuns:
     return ScriptedRuns(**settings)  # type: ignore[arg-type]
 
 
-def control(found: Examined, name: ControlName) -> Control:
+def control(found: ControlResults, name: ControlName) -> Control:
     return next(each for each in found.controls if each.name == name)
 
 
@@ -154,7 +154,7 @@ async def test_some_red_test_needs_a_copy_that_fails(unchecked: tuple[str, ...],
 
 @pytest.mark.parametrize(("seconds", "often"), [(0.2, 5), (2, 3), (20, 2), (40, 1)])
 async def test_long_executions_are_repeated_less_often(seconds: float, often: int) -> None:
-    assert times(seconds) == often
+    assert repetition_count(seconds) == often
     found = await examine(runs(seconds=seconds))
     outcome = "held" if often > 1 else "not_run"
     assert control(found, "repeats_agree").outcome == outcome
@@ -193,7 +193,7 @@ async def test_tests_of_new_behaviour_may_pass_once_the_interface_exists() -> No
     ends = otherwise("additions", new="passed")
     found = await examine(runs(ends=ends), new=frozenset({"t.py::new"}))
     assert control(found, "additions_stay_red").outcome == "held"
-    all_new = await examine(runs(ends=ends), FixedTwins(hollow=None), new=RED)
+    all_new = await examine(runs(ends=ends), FixedVariants(hollow=None), new=RED)
     assert control(all_new, "additions_stay_red").outcome == "not_applicable"
     assert "new behaviour" in control(all_new, "additions_stay_red").detail
 
@@ -209,17 +209,17 @@ async def test_tests_of_new_behaviour_may_not_all_pass_with_an_empty_interface()
 
 
 async def test_missing_twins_are_reported_as_not_applicable() -> None:
-    found = await examine(runs(), FixedTwins(noise=None, reprint=None, additions=None))
-    twins: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
-    assert {control(found, name).outcome for name in twins} == {"not_applicable"}
+    found = await examine(runs(), FixedVariants(noise=None, reprint=None, additions=None))
+    variants: tuple[ControlName, ...] = ("noise_stays_red", "reprint_stays_green", "additions_stay_red")
+    assert {control(found, name).outcome for name in variants} == {"not_applicable"}
 
 
 async def test_a_patch_of_comments_changes_no_sources() -> None:
-    found = await examine(runs(), FixedTwins(unchanged="only comments."))
+    found = await examine(runs(), FixedVariants(unchanged="only comments."))
     assert control(found, "sources_changed") == Control(
         name="sources_changed", outcome="failed", detail="only comments."
     )
-    data = await examine(runs(), FixedTwins(unchanged="only data."), patch=patch_of(b"{}", "rates.json"))
+    data = await examine(runs(), FixedVariants(unchanged="only data."), patch=patch_of(b"{}", "rates.json"))
     assert control(data, "sources_changed").outcome == "held", "data may decide what a program does"
 
 
@@ -239,7 +239,7 @@ async def test_passing_tests_that_execute_no_patched_line_fail_the_control(
     lines: Mapping[str, set[int]],
     outcome: str,
 ) -> None:
-    found = await examine(runs(executed=executed, measured=measured), FixedTwins(lines=dict(lines)))
+    found = await examine(runs(executed=executed, measured=measured), FixedVariants(lines=dict(lines)))
     assert control(found, "changed_line_executed").outcome == outcome
 
 
@@ -367,8 +367,8 @@ async def test_slow_tests_are_not_replayed() -> None:
     assert (control(found, "replay_agrees").outcome, replay.names) == ("not_run", [])
 
 
-def of_conditions(*conditions: NewCondition) -> FixedTwins:
-    return FixedTwins(conditions={"a.py": list(conditions)})
+def of_conditions(*conditions: NewCondition) -> FixedVariants:
+    return FixedVariants(conditions={"a.py": list(conditions)})
 
 
 async def test_each_new_condition_is_altered_in_a_run_of_its_own() -> None:
@@ -403,9 +403,9 @@ async def test_branches_that_make_no_difference_need_both_outcomes(occurs: bool,
 
 
 async def test_a_new_statement_has_to_be_executed() -> None:
-    twins = of_conditions(condition("statement"), condition("statement", 2, "return 4"), condition("outcome", 2))
+    variants = of_conditions(condition("statement"), condition("statement", 2, "return 4"), condition("outcome", 2))
     run = runs()
-    found = control(await examine(run, twins), "altered_conditions_fail")
+    found = control(await examine(run, variants), "altered_conditions_fail")
     assert (found.outcome, found.detail) == ("failed", "no test executes `return 4` (a.py:2).")
     assert "s-altered" not in run.names, "what is not executed needs no run"
 
@@ -436,9 +436,10 @@ async def test_a_statement_may_be_executed_by_the_suite_alone() -> None:
 
 
 async def test_a_boundary_that_no_test_needs_is_only_named() -> None:
-    twins = of_conditions(condition("boundary"))
+    variants = of_conditions(condition("boundary"))
     found = control(
-        await examine(runs(ends=otherwise("altered", shows="passed", new="passed")), twins), "altered_conditions_fail"
+        await examine(runs(ends=otherwise("altered", shows="passed", new="passed")), variants),
+        "altered_conditions_fail",
     )
     assert (found.outcome, found.detail) == ("held", "no independent test notices `3` (a.py:1).")
 

@@ -10,7 +10,7 @@ from app.core.verification import (
     Reproduction,
 )
 from app.pipeline.pipeline import solve
-from app.verify.verdict import judged
+from app.verify.verdict import with_verdict
 from tests.support.memory_journal import CrashMoment, Died, MemoryJournal
 from tests.support.scripted_job import (
     FROZEN,
@@ -111,7 +111,7 @@ async def test_own_tests_must_give_the_same_result_in_every_submission() -> None
     red = Reproduction(command="run", on_base="red", on_head="red", controls=(control,))
     ended = [red, red.model_copy(update={"on_head": "green", "ids": ("t::own",)})]
     submissions = [SUBMISSION, Submission(summary="done", reproduction=" run")]
-    world = World(Agent(submissions, SUBMITTED), [judged(Facts(reproduction=each)) for each in ended], [patch()])
+    world = World(Agent(submissions, SUBMITTED), [with_verdict(Facts(reproduction=each)) for each in ended], [patch()])
     result = await work(world)
     assert result.verification is not None
     assert (result.verification.verdict, result.verification.rules[0]) == ("unproved", "repeats_agree")

@@ -129,10 +129,10 @@ def judged(changes: dict[str, str | None], files: Files = BASE) -> JudgedPatch:
 
 
 def test_changed_tests_are_named() -> None:
-    assert judged({"money.py": "b"}).kept_back == ()
-    assert judged({"tests/test_money.py": "b", "tests/test_new.py": ""}).nothing_else
+    assert judged({"money.py": "b"}).overridden_changes == ()
+    assert judged({"tests/test_money.py": "b", "tests/test_new.py": ""}).changes_only_tests
     new = judged({"money.py": "b", "tests/test_new.py": "b", "tests/new.json": "b"})
-    assert (new.test_files, new.changes_settings, new.nothing_else) == (("tests/test_new.py",), False, False)
+    assert (new.test_files, new.changes_settings, new.changes_only_tests) == (("tests/test_new.py",), False, False)
     for path in ("tests/data.json", "conftest.py", "tests/conftest.py"):
         assert judged({path: "b"}).changes_settings
 

@@ -5,7 +5,7 @@ import pytest
 from app.core.verification import Outcome, SourceText, Specification
 from app.verify.frameworks import SuiteCommand
 from app.verify.repeated_runs import Runs
-from app.verify.specification import Freezer, digest, home_of, is_named, sentence
+from app.verify.specification import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.selected import Results, ScriptedRuns
@@ -37,7 +37,9 @@ async def freeze(
     run: ScriptedRuns | None = None,
 ) -> tuple[Specification, str]:
     runs = Runs(SUITE, no_sandbox, 60, run or ScriptedRuns(lambda name, before: results))
-    return await Freezer(TREE, runs, text, ListProgress()).freeze(files, ids, ("tests/test_money.py::test_even",))
+    return await SpecificationBuilder(TREE, runs, text, ListProgress()).build(
+        files, ids, ("tests/test_money.py::test_even",)
+    )
 
 
 async def test_red_tests_and_guarding_tests_are_frozen() -> None:
@@ -132,8 +134,8 @@ async def test_without_a_red_test_there_is_no_specification() -> None:
     ],
 )
 def test_an_interface_is_named_as_code(text: str, *, named: bool) -> None:
-    assert is_named("cents", text) is named
-    assert is_named("all_cents", f"{text} Have all_cents.")
+    assert issue_names_interface("cents", text) is named
+    assert issue_names_interface("all_cents", f"{text} Have all_cents.")
 
 
 async def test_if_exit_code_and_results_disagree_nothing_is_frozen() -> None:
@@ -228,5 +230,5 @@ def test_the_sentence_beside_a_test_is_found_in_every_language(
     path: str, text: str, test_id: str, expected: str
 ) -> None:
     files = (SourceText(path="other/test_z.py", text="def test_z(): ...\n"), SourceText(path=path, text=text))
-    assert home_of(test_id, files) == files[1]
+    assert file_of_test(test_id, files) == files[1]
     assert sentence(test_id, files) == expected

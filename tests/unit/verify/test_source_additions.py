@@ -4,13 +4,13 @@ import pytest
 
 from app.verify.sources.analysis import (
     additions_only,
-    hollow_additions,
+    stubbed_additions,
 )
 from tests.support.sandbox_projects import patch_of
 from tests.support.source_samples import contents, tree
 
 ADDITIONS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
-    # path: base, head, what the twin has of the head, what it has not
+    # path: base, head, what the variant has of the head, what it has not
     "a.py": (
         """import os
 from typing import List
@@ -238,10 +238,10 @@ class TestAdditions:
     def test_new_names_stand_beside_every_old_body(self, path: str) -> None:
         old, new, there, not_there = ADDITIONS[path]
         base = tree({path: old, USING[path]: "x.used(); y.Used()\n"})
-        twin = contents(additions_only(base, patch_of({path: new})))[path]
-        assert twin.count("OLD") == old.count("OLD")
-        assert [part for part in there if part not in twin] == []
-        assert [part for part in not_there if part in twin] == []
+        variant = contents(additions_only(base, patch_of({path: new})))[path]
+        assert variant.count("OLD") == old.count("OLD")
+        assert [part for part in there if part not in variant] == []
+        assert [part for part in not_there if part in variant] == []
 
     def test_new_files_belong_to_it_and_tests_do_not(self) -> None:
         base = tree({"a.py": "def f():\n    return 1\n"})
@@ -276,10 +276,10 @@ class TestAdditions:
                 "p/a.py": "def f():\n    return 2\n\n\ndef g():\n    return 1\n",
             }
         )
-        twin = contents(additions_only(base, patch))
-        assert "from .a import g" in twin["p/__init__.py"]
-        assert "'g'" in twin["p/__init__.py"]
-        assert "return 2" not in twin["p/a.py"]
+        variant = contents(additions_only(base, patch))
+        assert "from .a import g" in variant["p/__init__.py"]
+        assert "'g'" in variant["p/__init__.py"]
+        assert "return 2" not in variant["p/a.py"]
 
     def test_an_instance_gets_its_new_attributes(self) -> None:
         old = "class A:\n    def __init__(self, x):\n        self.x = x\n"
@@ -287,10 +287,10 @@ class TestAdditions:
             "        self.x = x + 1\n        self.y = y\n        z = f(x)\n"
             "        self.z = z\n        self.fixed = True\n"
         )
-        twin = contents(additions_only(tree({"a.py": old}), patch_of({"a.py": new})))["a.py"]
-        assert "self.y = y\n        self.fixed = True" in twin
-        assert "x + 1" not in twin
-        assert "self.z" not in twin
+        variant = contents(additions_only(tree({"a.py": old}), patch_of({"a.py": new})))["a.py"]
+        assert "self.y = y\n        self.fixed = True" in variant
+        assert "x + 1" not in variant
+        assert "self.z" not in variant
 
     def test_members_of_an_enumeration_can_be_reached_without_their_names(self) -> None:
         base = tree({"a.py": "class A(IntEnum):\n    B = 1\n"})
@@ -303,15 +303,15 @@ class TestAdditions:
             "class A:\n    def g(self):\n        return 1\n",
             "b.py": "def h(x):\n    return x\n\n\n__all__ = ['h']\n",
         }
-        twin = contents(hollow_additions(base, patch_of(new)))
-        assert "LIMIT = 3\nMORE = None\n" in twin["a.py"]
-        assert "return LIMIT" in twin["a.py"]
-        assert "def g(self):\n        pass" in twin["a.py"]
-        assert twin["b.py"] == "def h(x):\n    pass\n__all__ = ['h']\n"
+        variant = contents(stubbed_additions(base, patch_of(new)))
+        assert "LIMIT = 3\nMORE = None\n" in variant["a.py"]
+        assert "return LIMIT" in variant["a.py"]
+        assert "def g(self):\n        pass" in variant["a.py"]
+        assert variant["b.py"] == "def h(x):\n    pass\n__all__ = ['h']\n"
 
     def test_a_function_that_cannot_be_emptied_in_all_places_is_kept(self) -> None:
         base = tree({"a.py": "x = 1\n", "b.js": "let x = 1;\n"})
         patch = patch_of({"a.py": "x = 1\ny = 1\n", "b.js": "let x = 1;\nlet y = 1;\n"})
         assert additions_only(base, patch) is not None
-        assert hollow_additions(base, patch) is None
-        assert hollow_additions(base, patch_of({"a.py": "x = 2\n"})) is None
+        assert stubbed_additions(base, patch) is None
+        assert stubbed_additions(base, patch_of({"a.py": "x = 2\n"})) is None

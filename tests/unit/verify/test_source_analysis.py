@@ -7,7 +7,7 @@ import pytest
 from app.core.patch import Patch
 from app.core.verification import SourceText
 from app.verify.sources.analysis import (
-    changed_lines,
+    changed_executable_lines,
     keeps_state,
     literal_branches,
     reprint_head,
@@ -122,30 +122,32 @@ class TestSourcesChanged:
 class TestChangedLines:
     def test_statements_count_and_comments_do_not(self) -> None:
         new = PYTHON.replace("total = 0  # start", "# begin\n        total = 0.0").replace("Add them", "Sum them")
-        assert changed_lines(tree({"a.py": PYTHON}), patch_of({"a.py": new})) == {"a.py": {11}}
+        assert changed_executable_lines(tree({"a.py": PYTHON}), patch_of({"a.py": new})) == {"a.py": {11}}
 
     def test_a_line_of_a_longer_statement_is_seen_on_any_of_its_lines(self) -> None:
         old = "def f():\n    return g(\n        1,\n        2,\n    )\n"
-        assert changed_lines(tree({"a.py": old}), patch_of({"a.py": old.replace("2", "3")})) == {"a.py": {2, 3, 4}}
+        assert changed_executable_lines(tree({"a.py": old}), patch_of({"a.py": old.replace("2", "3")})) == {
+            "a.py": {2, 3, 4}
+        }
 
     def test_imports_count_only_where_there_is_nothing_else(self) -> None:
         old = "import a\n\n\ndef f():\n    return 1\n"
         base = tree({"a.py": old})
-        assert changed_lines(base, patch_of({"a.py": old.replace("import a", "import b")})) == {"a.py": {1}}
+        assert changed_executable_lines(base, patch_of({"a.py": old.replace("import a", "import b")})) == {"a.py": {1}}
         new = old.replace("import a", "import b").replace("1", "2")
-        assert changed_lines(base, patch_of({"a.py": new})) == {"a.py": {5}}
+        assert changed_executable_lines(base, patch_of({"a.py": new})) == {"a.py": {5}}
 
     def test_the_neighbours_of_lines_that_went_away(self) -> None:
         old = "def f(x):\n    x = g(x)\n    x = None\n    return x\n"
         new = old.replace("    x = None\n", "")
-        assert changed_lines(tree({"a.py": old}), patch_of({"a.py": new})) == {"a.py": {2, 3}}
+        assert changed_executable_lines(tree({"a.py": old}), patch_of({"a.py": new})) == {"a.py": {2, 3}}
 
     @pytest.mark.parametrize(
         ("path", "line"), [("a.js", 6), ("a.ts", 6), ("a.go", 12), ("a.rs", 8), ("A.java", 8), ("a.c", 7)]
     )
     def test_other_languages(self, path: str, line: int) -> None:
         new = FILES[path].replace("+=", "-=").replace("start", "begin").replace("otals", "ums")
-        assert changed_lines(tree({path: FILES[path]}), patch_of({path: new})) == {path: {line}}
+        assert changed_executable_lines(tree({path: FILES[path]}), patch_of({path: new})) == {path: {line}}
 
 
 class TestWatching:

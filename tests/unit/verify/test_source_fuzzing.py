@@ -20,8 +20,8 @@ from app.verify.sources import (
     python_noise,
     python_sources,
 )
-from app.verify.sources.changed_lines import changed_rows
-from app.verify.sources.process import ChangedSource, unchanged
+from app.verify.sources.changed_rows import changed_rows
+from app.verify.sources.process import ChangedSource, find_unchanged
 from tests.support.source_samples import FILES
 
 STANDARD = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py"))
@@ -50,7 +50,7 @@ def tokens(path: str, content: bytes) -> list[tuple[int, int, str]]:
 def same(path: str, old: bytes, new: bytes) -> bool:
     language = language_of(path)
     assert language
-    return unchanged([ChangedSource(path, language, old, new)], {}) == [path]
+    return find_unchanged([ChangedSource(path, language, old, new)], {}) == [path]
 
 
 def docstrings(content: bytes) -> set[int]:

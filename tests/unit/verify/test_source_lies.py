@@ -12,7 +12,7 @@ import pytest
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.verify.overlay import Overlay
-from app.verify.sources.analysis import additions_only, noise_on_base, reprint_head, sources_changed
+from app.verify.sources.analysis import additions_only, base_with_comments, reprint_head, sources_changed
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 
@@ -48,7 +48,7 @@ def variants(changes: Mapping[str, str]) -> dict[str, Tree | None]:
     return {
         "base": base,
         "head": on_base(patch),
-        "noise": on_base(noise_on_base(base, patch, 3)),
+        "noise": on_base(base_with_comments(base, patch, 3)),
         "reprint": on_base(reprint_head(base, patch, 3)),
         "additions": on_base(additions_only(base, patch)),
     }

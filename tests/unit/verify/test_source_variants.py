@@ -8,7 +8,7 @@ import pytest
 from app.repo.grammars import language_of
 from app.verify.sources import parsed_sources
 from app.verify.sources.analysis import (
-    noise_on_base,
+    base_with_comments,
     reprint_head,
 )
 from tests.support.sandbox_projects import patch_of
@@ -21,7 +21,7 @@ class TestNoise:
     def test_the_program_stays_and_the_text_does_not(self, path: str, seed: int) -> None:
         old = FILES[path]
         new = old.replace("sum", "amount").replace("total +=", "total += 1 *")
-        noisy = contents(noise_on_base(tree({path: old}), patch_of({path: new}), seed))[path]
+        noisy = contents(base_with_comments(tree({path: old}), patch_of({path: new}), seed))[path]
         assert noisy != old
         if path == "a.py":
             assert "_note_" in noisy
@@ -34,7 +34,7 @@ class TestNoise:
 
     def test_added_lines_become_comments(self) -> None:
         new = PYTHON.replace("total += price", "total += round(price, 2)")
-        noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
+        noisy = contents(base_with_comments(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
         before = noisy.index("# total += round(price, 2)")
         assert noisy.index("def total") < before < noisy.index("return total")
 
@@ -42,7 +42,7 @@ class TestNoise:
         new = PYTHON.replace("Add them up", "Round them").replace(
             "        return total", "        cents = round(total, 2)\n        return 'free' if total == 41.5 else cents"
         )
-        noisy = contents(noise_on_base(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
+        noisy = contents(base_with_comments(tree({"a.py": PYTHON}), patch_of({"a.py": new}), 1))["a.py"]
         assert '"""Round them."""' in noisy
         scope: dict[str, Any] = {}
         exec(compile(noisy, "a.py", "exec"), scope)
@@ -56,13 +56,13 @@ class TestNoise:
         patch = patch_of(
             {"a.py": PYTHON.replace("0", "1"), "CHANGES.md": "New.\n", "docs/b.rst": "New.\n", "data.json": "2"}
         )
-        noisy = contents(noise_on_base(base, patch, 1))
+        noisy = contents(base_with_comments(base, patch, 1))
         assert noisy.keys() == {"a.py", "CHANGES.md", "docs/b.rst"}
         assert noisy["CHANGES.md"] == "New.\n"
 
     def test_other_files_of_the_directory_change_too(self) -> None:
         base = tree({"p/a.py": PYTHON, "p/b.py": "x = 1\n", "p/test_b.py": "x = 1\n", "q/c.py": "x = 1\n"})
-        assert contents(noise_on_base(base, patch_of({"p/a.py": "x = 2\n"}), 1)).keys() == {"p/a.py", "p/b.py"}
+        assert contents(base_with_comments(base, patch_of({"p/a.py": "x = 2\n"}), 1)).keys() == {"p/a.py", "p/b.py"}
 
     @pytest.mark.parametrize(
         ("path", "content", "expected"),
@@ -75,20 +75,20 @@ class TestNoise:
     )
     def test_the_version_counts_up(self, path: str, content: str, expected: str) -> None:
         base = tree({path: content, "a/b.py": "x = 1\n"})
-        assert expected in contents(noise_on_base(base, patch_of({"a/b.py": "x = 2\n"}), 1))[path]
+        assert expected in contents(base_with_comments(base, patch_of({"a/b.py": "x = 2\n"}), 1))[path]
 
     def test_a_version_that_the_patch_sets_is_set(self) -> None:
         base = tree({"a/__init__.py": '__version__ = "1.2.3"\n'})
         patch = patch_of({"a/__init__.py": '__version__ = "2.0.0"\n'})
-        assert '"2.0.0"' in contents(noise_on_base(base, patch, 1))["a/__init__.py"]
+        assert '"2.0.0"' in contents(base_with_comments(base, patch, 1))["a/__init__.py"]
 
     def test_new_files_alone_leave_nothing_to_vary(self) -> None:
-        assert noise_on_base(tree({}), patch_of({"a.py": "x = 1\n"}), 1) is None
+        assert base_with_comments(tree({}), patch_of({"a.py": "x = 1\n"}), 1) is None
 
     def test_the_same_seed_makes_the_same_noise(self) -> None:
         base, patch = tree({"a.py": PYTHON}), patch_of({"a.py": PYTHON.replace("0", "1")})
-        assert noise_on_base(base, patch, 1) == noise_on_base(base, patch, 1)
-        assert noise_on_base(base, patch, 1) != noise_on_base(base, patch, 2)
+        assert base_with_comments(base, patch, 1) == base_with_comments(base, patch, 1)
+        assert base_with_comments(base, patch, 1) != base_with_comments(base, patch, 2)
 
 
 class TestReprint:

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.verification import SourceText
-from app.verify.sources.test_values import varies
+from app.verify.sources.test_values import uses_unseen_values
 
 ISSUE = "# Cents are lost\n\n`split(100, 3)` gives `[33, 33, 33]`, `title('hello')` is not shown.\n"
 EXAMPLE = SourceText(path="tests/test_it.py", text="def test_it():\n    assert split(100, 3) == [34, 33, 33]\n")
@@ -35,7 +35,10 @@ def test_python(statement: str, expected: bool) -> None:
         'def other(total):\n    """Of 9."""\n\n\n'
     )
     text = f"{around}def test_more():\n    {statement}\n\n\ndef test_guard():\n    assert split(9, 9) == 1\n"
-    assert varies("test_more", SourceText(path="tests/test_more.py", text=text), ISSUE, EXAMPLE, "test_it") is expected
+    assert (
+        uses_unseen_values("test_more", SourceText(path="tests/test_more.py", text=text), ISSUE, EXAMPLE, "test_it")
+        is expected
+    )
 
 
 def test_the_values_of_parameters_and_of_set_up_count() -> None:
@@ -46,7 +49,7 @@ def test_the_values_of_parameters_and_of_set_up_count() -> None:
     for text in (marked, case):
         for value, expected in (("100", False), ("71", True)):
             file = SourceText(path="tests/test_more.py", text=text.format(value))
-            assert varies("test_more", file, ISSUE, EXAMPLE, "test_it") is expected
+            assert uses_unseen_values("test_more", file, ISSUE, EXAMPLE, "test_it") is expected
 
 
 @pytest.mark.parametrize(("value", "expected"), [("100", False), ("71", True), ("`hello`", False), ("'two'", True)])
@@ -62,7 +65,7 @@ def test_the_values_of_parameters_and_of_set_up_count() -> None:
     ],
 )
 def test_javascript(path: str, name: str, text: str, value: str, expected: bool) -> None:
-    assert varies(name, SourceText(path=path, text=text.format(value)), ISSUE) is expected
+    assert uses_unseen_values(name, SourceText(path=path, text=text.format(value)), ISSUE) is expected
 
 
 @pytest.mark.parametrize(("value", "expected"), [("100", False), ("71", True), ('"hello"', False), ('"two"', True)])
@@ -78,7 +81,7 @@ def test_javascript(path: str, name: str, text: str, value: str, expected: bool)
     ],
 )
 def test_compiled(path: str, name: str, text: str, value: str, expected: bool) -> None:
-    assert varies(name, SourceText(path=path, text=text.format(value)), ISSUE) is expected
+    assert uses_unseen_values(name, SourceText(path=path, text=text.format(value)), ISSUE) is expected
 
 
 def test_the_values_of_common_helpers_are_not_those_of_the_example() -> None:
@@ -86,4 +89,4 @@ def test_the_values_of_common_helpers_are_not_those_of_the_example() -> None:
     example = SourceText(path="tests/test_it.py", text=f"{helper}def test_it():\n    retry(failing(9), 3)\n")
     for statement, expected in (("retry(failing(9), 1)", True), ("failing(9)", False)):
         more = SourceText(path="tests/test_more.py", text=f"{helper}def test_more():\n    {statement}\n")
-        assert varies("test_more", more, "`retry(f, 3)` returns None.", example, "test_it") is expected
+        assert uses_unseen_values("test_more", more, "`retry(f, 3)` returns None.", example, "test_it") is expected

@@ -28,7 +28,7 @@ from app.core.verification import (
     Verification,
 )
 from app.verify.suite_comparison import compare
-from app.verify.verdict import CAPPING, CONTROLS, judged
+from app.verify.verdict import CAPPING, CONTROLS, with_verdict
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 REDNESS: tuple[FailureReason, ...] = get_args(FailureReason)
@@ -96,7 +96,7 @@ def verdict(
     **more: object,
 ) -> Verification:
     facts = {"reproduction": shown, "suite": suite, "gates": gates, "specification": specified, **more}
-    return judged(Facts.model_validate(facts))
+    return with_verdict(Facts.model_validate(facts))
 
 
 def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
@@ -402,7 +402,7 @@ everything = st.builds(
 @settings(max_examples=1_000)
 @given(everything)
 def test_requirements_of_proved_and_tested(facts: Facts) -> None:
-    found = judged(facts)
+    found = with_verdict(facts)
     assert found.reasons
     assert all(found.reasons)
     assert bool(found.rules) == (found.verdict != "proved"), "each refusal names its rule"
@@ -484,9 +484,9 @@ def test_one_more_failure_never_makes_it_better(
         failed = (*kept, Control(name=broken, outcome="failed"))
         changes += [{"specification": specified.model_copy(update={"tests": failing})}]
         changes += [{"specification": specified.model_copy(update={"controls": failed})}]
-    before = judged(facts).verdict
+    before = with_verdict(facts).verdict
     for change in changes:
-        after = judged(facts.model_copy(update=change)).verdict
+        after = with_verdict(facts.model_copy(update=change)).verdict
         assert RANK[after] <= RANK[before], (before, after, change)
 
 

@@ -9,10 +9,12 @@ from app.core.result import JobResult
 from app.core.verification import Facts, GateResult
 from app.jobs.store import JobRow
 from app.pipeline.lessons.failed_attempts import MAX_ATTEMPTS, MAX_OF_ONE, TITLE, failed_attempts
-from app.verify.verdict import judged
+from app.verify.verdict import with_verdict
 from tests.unit.agent.test_prompts import job
 
-BROKEN = judged(Facts(gates=(GateResult(name="coverage (configured)", outcome="blocked", details=("80 to 70",)),)))
+BROKEN = with_verdict(
+    Facts(gates=(GateResult(name="coverage (configured)", outcome="blocked", details=("80 to 70",)),))
+)
 
 
 def row(state: JobState, *, hours: int = 0, **result: object) -> JobRow:
@@ -74,7 +76,13 @@ def test_hidden_text_of_an_attempt_is_not_passed_on() -> None:
     gate = GateResult(name="own check", outcome="blocked", details=(hidden,))
     plan = Plan(summary=hidden, steps=(hidden,))
     text = told(
-        row("verification_failed", plan=plan, summary=hidden, reason=hidden, verification=judged(Facts(gates=(gate,))))
+        row(
+            "verification_failed",
+            plan=plan,
+            summary=hidden,
+            reason=hidden,
+            verification=with_verdict(Facts(gates=(gate,))),
+        )
     )
     assert text.count("AB") == 6
     for each in ("\u200b", "\u202e", "obey"):
