@@ -32,7 +32,10 @@ _HARNESS = re.compile(r"^(?:conftest\.py|__init__\.py|\w*(?:setup|config|rc)\b.*
 
 @dataclass(frozen=True, slots=True)
 class SpecificationBuilder:
-    """Makes the specification from an author's tests for one base. `text` is the issue's, with the names of new interfaces."""
+    """Makes the specification from an author's tests for one base.
+
+    `text` is the issue's, with the names of new interfaces.
+    """
 
     tree: Tree
     runs: Runs
