@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from app.action.context import open_workflow, the_job
+from app.action.context import job_of_this_run, open_workflow
 from app.config.settings import Settings
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
@@ -34,7 +34,7 @@ async def show_progress(workflow: Workflow) -> int:
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
         post = partial(post_once, publisher_context.status_updater, publisher_context.publisher)
-        await follow(post, lambda: ended.exists() or is_over(the_job(publisher_context)))
+        await follow(post, lambda: ended.exists() or is_over(job_of_this_run(publisher_context)))
     return ExitCode.OK
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from app.action.context import ActionContext, DrainLimits, drain, kept_at, open_workflow, the_job
+from app.action.context import ActionContext, DrainLimits, drain, job_of_this_run, kept_at, open_workflow
 from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
 from app.action.progress import publishing_mark
 from app.config.workflow import Workflow
@@ -71,7 +71,7 @@ async def publish(workflow: Workflow) -> int:
     publishing_mark(workflow.settings).touch()
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
-        found = the_job(publisher_context)
+        found = job_of_this_run(publisher_context)
         if found is not None:
             _end_what_was_left(publisher_context, found, workflow.solved)
         refused = await _refused(action_context)
@@ -85,7 +85,7 @@ async def publish(workflow: Workflow) -> int:
                 raise
             with suppress(AgentFixError):  # the record and the workflow's page still tell it
                 await drain(publisher_context, DrainLimits(BRIEFLY if refused else LAST_WORDS), everything=True)
-        found = the_job(publisher_context)
+        found = job_of_this_run(publisher_context)
         return _report(workflow, publisher_context, found) if found else ExitCode.OK
 
 

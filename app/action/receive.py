@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from app.action.context import ActionContext, DrainLimits, drain, open_workflow, the_job
+from app.action.context import ActionContext, DrainLimits, drain, job_of_this_run, open_workflow
 from app.action.event import WorkflowEvent
 from app.action.outputs import write_outputs, write_summary
 from app.config.workflow import Workflow
@@ -54,7 +54,7 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
             _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
         )
         await drain(action_context.publisher_context, DrainLimits(UPDATING))
-        found = the_job(action_context.publisher_context)
+        found = job_of_this_run(action_context.publisher_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
     if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
         print(words)

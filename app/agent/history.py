@@ -87,7 +87,7 @@ class ConversationHistory:
         """True if prompt and answer no longer fit into the window together."""
         return self.tokens() + self.reserve > self.window
 
-    def dear(self) -> bool:
+    def should_compact_for_cost(self) -> bool:
         """True if sending the old turns has cost as much as dropping them, which makes the prompt new to every cache
         and requires looking things up again.
 

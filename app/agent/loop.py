@@ -85,7 +85,7 @@ async def handle_submission(
     return await _reviewed(submission, review)
 
 
-def postpone(action: SubmitAction) -> SubmissionResult:
+def reject_until_messages_read(action: SubmitAction) -> SubmissionResult:
     """A submission that is not reviewed, because people had written before it was made."""
     return SubmissionResult(_submission(action), "messages_first", _MESSAGES_FIRST)
 
@@ -191,7 +191,7 @@ class AgentLoop:
         first."""
         if self.history.full():
             self._condense()  # if that is impossible, budget and provider decide
-        elif self.history.dear() and not self.compactions:
+        elif self.history.should_compact_for_cost() and not self.compactions:
             self._compact()  # not counted: it is for the price, and what does not fit may still be condensed twice
         for attempt in count(1):
             name = f"turn.{number}" if attempt == 1 else f"turn.{number}.{attempt}"
@@ -239,7 +239,7 @@ class AgentLoop:
         if len(calls) == 1 and isinstance(calls[0].action, SubmitAction):
             submit, messages_waiting = calls[0].action, stored_answer.unread_messages
             submission_result = (
-                postpone(submit)
+                reject_until_messages_read(submit)
                 if messages_waiting
                 else await handle_submission(submit, self.steps, self.review, self.aim)
             )

@@ -237,8 +237,8 @@ def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
 def read_config(inspected: RepositoryInspection, operator: OperatorDefaults = NO_DEFAULTS) -> RepoConfig:
     """The configuration of the base commit; an uncommitted one in the work tree is not read."""
     if SOURCE not in inspected.tree.entries():
-        return operator.under(RepoConfig())
-    return operator.under(parse_config(inspected.tree.read(SOURCE)))
+        return operator.apply_to(RepoConfig())
+    return operator.apply_to(parse_config(inspected.tree.read(SOURCE)))
 
 
 def effective_budget(options: FixOptions, budget: Budget) -> Budget:

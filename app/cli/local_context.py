@@ -25,7 +25,7 @@ from app.core.task import Person
 from app.core.tree import Tree
 from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.schema import complete
+from app.jobs.schema import add_missing_columns
 from app.jobs.store import JobBlobs, JobStore, StoredProgress
 from app.jobs.tables import jobs, sqlite_engine
 from app.llm.budgeted_model import JobModels
@@ -34,7 +34,7 @@ from app.llm.sql_ledger import metadata as ledger_tables
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
-from app.pipeline.wiring.models import make_meters
+from app.pipeline.wiring.models import make_budgeted_models
 from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.publish.local_forge import LocalForge, OutputFolder
 from app.publish.pull_request_text import commit_message
@@ -80,7 +80,7 @@ def open_store(settings: Settings) -> JobStore:
     store.create_tables()
     ledger_tables.create_all(store.engine)
     for table in (jobs, calls):
-        complete(store.engine, table)
+        add_missing_columns(store.engine, table)
     lesson_tables.create_all(store.engine)
     return store
 
@@ -136,7 +136,9 @@ class LocalContext:
         )
         job, fallbacks = order.job, order.config.fallbacks
         ledger = SqlLedger(self.store.engine, job.id, job.budget.usd)
-        job_models = make_meters(job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record)
+        job_models = make_budgeted_models(
+            job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record
+        )
         return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
 
     def keep_result(self, job_id: str, contents: Iterable[bytes]) -> None:

@@ -48,7 +48,7 @@ class OperatorDefaults(RepoConfig):
     def locks(self, key: str) -> bool:
         return key in self.lock or key.partition(".")[0] in self.lock
 
-    def under(self, config: RepoConfig) -> RepoConfig:
+    def apply_to(self, config: RepoConfig) -> RepoConfig:
         """The repository's configuration, with these values where it has none or may have none."""
         if not self.model_fields_set:
             return config

@@ -58,7 +58,7 @@ def prepare_tables(engine: Engine) -> None:
         ) from None
 
 
-def complete(engine: Engine, table: sa.Table) -> None:
+def add_missing_columns(engine: Engine, table: sa.Table) -> None:
     """Add missing columns to one table, for a local database that no server prepared."""
     there = {column["name"] for column in sa.inspect(engine).get_columns(table.name)}
     if not {column.name for column in table.columns} <= there:

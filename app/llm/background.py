@@ -31,7 +31,7 @@ def background(work: Callable[[], T], name: str) -> "Future[T]":
     return future
 
 
-async def or_undone(work: Callable[[], T], undo: Callable[[T], None]) -> T:
+async def run_or_undo(work: Callable[[], T], undo: Callable[[T], None]) -> T:
     """The result of `work`, or a cancellation after its effect was undone.
 
     A thread cannot be cancelled: a cancelled caller waits for it, and calls `undo` before the cancellation continues.

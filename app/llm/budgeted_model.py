@@ -13,7 +13,7 @@ from app.core.failpoints import failpoint
 from app.core.job import Progress, waiting_for
 from app.core.model_names import ModelNames, WorkKind
 from app.core.money import Totals
-from app.llm.background import or_undone
+from app.llm.background import run_or_undo
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
 from app.llm.circuit_breaker import MAX_REST_LENGTH, CircuitBreakers
 from app.llm.errors import ModelError
@@ -216,7 +216,7 @@ class BudgetedModel:
         """One call, with money reserved before and booked after, however it ends."""
         self._report_price(model.info)
         reserve = partial(self._set_aside, model, key, request)
-        fitting, prompt = await or_undone(reserve, lambda _: self._ledger.book(key, NOTHING))
+        fitting, prompt = await run_or_undo(reserve, lambda _: self._ledger.book(key, NOTHING))
         streamed = _StreamedText(self._progress)
         try:
             with waiting_for(self._progress, f"{model.info.name} ({key})"):

@@ -32,7 +32,7 @@ from app.pipeline.attempts import (
     try_until_proved,
 )
 from app.pipeline.planner import Answerer, Planner, refuse_questions, resolve_questions
-from app.pipeline.reviews import DecideObjection, SubmissionReviews, VerifierPort, keep_all_tests
+from app.pipeline.submission_verification import DecideObjection, SubmissionVerifier, VerifierPort, keep_all_tests
 from app.sandbox.base import Sandbox
 
 
@@ -241,7 +241,7 @@ async def _attempt(
         services.progress.report("note", f"attempt {attempt.number} of at most {job.attempts}")
     sandbox = await services.open_work(attempt.name)
     try:
-        reviews = SubmissionReviews(
+        submission_verifier = SubmissionVerifier(
             services.verifier,
             partial(services.export, sandbox),
             attempt.journal,
@@ -255,7 +255,7 @@ async def _attempt(
         assignment = assignment.model_copy(update={"aim": _aim(job)})
         assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
         runner = services.runner(sandbox, attempt, ready.base.brief)
-        ending = await _run_agent(runner, assignment, reviews)
+        ending = await _run_agent(runner, assignment, submission_verifier)
         if ending.exit_status == "limit_reached":
             diff = await _keep_tree(services, sandbox)
             result = result.model_copy(update={"diff": diff})
@@ -271,11 +271,13 @@ async def _attempt(
     await sandbox.destroy()
     return AttemptOutcome(
         number=attempt.number,
-        result=_final_result(result, ending, reviews.last),
-        verified=tuple(reviews.verified),
+        result=_final_result(result, ending, submission_verifier.last),
+        verified=tuple(submission_verifier.verified),
         submission=ending.submission,
         spent=spent_in(runner.trajectory()),
-        changed_lines=services.count_changed_lines(reviews.last.patch) if reviews.last and job.attempts > 1 else 0,
+        changed_lines=services.count_changed_lines(submission_verifier.last.patch)
+        if submission_verifier.last and job.attempts > 1
+        else 0,
     )
 
 
@@ -304,9 +306,9 @@ async def _decide_objection(
     return await services.decide_objection(f"{prefix}{key}", specification, objection)
 
 
-async def _run_agent(runner: Runner, assignment: Assignment, reviews: SubmissionReviews) -> RunnerEnding:
+async def _run_agent(runner: Runner, assignment: Assignment, submission_verifier: SubmissionVerifier) -> RunnerEnding:
     try:
-        return await runner.work(assignment, reviews.review)
+        return await runner.work(assignment, submission_verifier.review)
     except ShareSpentError as error:
         return RunnerEnding(exit_status="limit_reached", reason=error.message)
 

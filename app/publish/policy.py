@@ -259,7 +259,7 @@ async def _config(reads: PolicyReader, admitted: RepoConfig, operator: OperatorD
     if text is None:
         return admitted
     try:
-        newest = operator.under(parse_config(text))
+        newest = operator.apply_to(parse_config(text))
     except ConfigError:
         return admitted
     protected = (*admitted.protected_paths, *newest.protected_paths)

@@ -87,10 +87,10 @@ class Workspaces:
         """
         key = secrets.token_hex(8)
         logger.debug("the sandbox %s is for %s", key, name)
-        return await self._open(key, fill_work=partial(self._fill_level, patch))
+        return await self._open(key, fill_work=partial(self._fill_with_equal_mtimes, patch))
 
     @asynccontextmanager
-    async def borrowed(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
+    async def temporary_sandbox(self, name: str, patch: Patch | None = None) -> AsyncIterator[Sandbox]:
         """A fresh sandbox that is destroyed afterwards, also if the job is stopped."""
         sandbox = await self.fresh(name, patch)
         try:
@@ -102,11 +102,11 @@ class Workspaces:
         """The changes in that sandbox, as bytes."""
         return await export(sandbox, self.baseline)
 
-    def _fill_level(self, patch: Patch | None, directory: Path) -> None:
+    def _fill_with_equal_mtimes(self, patch: Patch | None, directory: Path) -> None:
         """The time is that of the first of these trees: set-up is older, so whatever it built is built again."""
         self._written_at = self._written_at or int(time.time())
         self._fill(directory, patch)
-        level(directory, self._written_at)
+        normalize_mtimes(directory, self._written_at)
 
     async def _open(
         self,
@@ -136,12 +136,12 @@ class Workspaces:
         return sandbox
 
 
-def level(directory: Path, seconds: int) -> None:
+def normalize_mtimes(directory: Path, seconds: int) -> None:
     """Give everything in a directory of ours, and itself, the same times."""
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):  # the kernel records the order of changes
             if entry.is_dir(follow_symlinks=False):
-                level(Path(entry.path), seconds)
+                normalize_mtimes(Path(entry.path), seconds)
             else:
                 os.utime(entry.path, (seconds, seconds), follow_symlinks=False)
     os.utime(directory, (seconds, seconds))

@@ -85,7 +85,7 @@ class EventsFromApi:
         """A branch as if it had just moved: pull requests against it may conflict."""
         return Pushed(**self._by(GHOST), branch=branch, before="", after="")
 
-    def called_off(
+    def job_ending_events(
         self, issue: GitHubIssue, issue_events: Iterable[IssueEvent], since: datetime
     ) -> Iterator[IssueChanged | LabelRemoved]:
         """Events that end a job: the issue was closed, or our label was removed."""

@@ -302,7 +302,7 @@ async def read_config(readers: RepositoryClients, operator: OperatorDefaults) ->
     """The default branch's configuration over the operator's defaults, whatever a pull request contains."""
     text = await readers.facts.file(SOURCE)
     try:
-        return operator.under(parse_config(text) if text is not None else RepoConfig())
+        return operator.apply_to(parse_config(text) if text is not None else RepoConfig())
     except ConfigError as error:
         return error
 

@@ -85,7 +85,7 @@ class RepositoryPoll:
             yield _ready("", self._events_from_api.deleted(number, is_pull_request=on_pull))
             return
         issue_events = await self._readers.comments.events(number)
-        for event in self._events_from_api.called_off(issue, issue_events, job.job.created_at):
+        for event in self._events_from_api.job_ending_events(issue, issue_events, job.job.created_at):
             yield _ready("", event)
 
     async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:

@@ -10,7 +10,7 @@ import pytest
 from app.core.patch import FileChange, Mode, Patch
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.command import SandboxCommand
-from app.sandbox.workspaces import level
+from app.sandbox.workspaces import normalize_mtimes
 from app.verify.overlay import Overlay
 from tests.support.memory_tree import MemoryTree
 from tests.support.wrapped_sandbox import WrappedSandbox
@@ -78,7 +78,7 @@ class ProjectWorkspaces:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(after.read(path))
             (directory / ".opened").write_text(name)
-            level(directory, LONG_AGO)  # a real job's files are no younger than its set-up
+            normalize_mtimes(directory, LONG_AGO)  # a real job's files are no younger than its set-up
 
         spec = SandboxSpec(key=f"test-{name}-{len(self.opened)}", fill=fill, setup=self._setup)
         sandbox = await self._provider.open(spec)

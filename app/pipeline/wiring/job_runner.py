@@ -80,7 +80,7 @@ class SpecificationAuthor:
         author = Author(
             budgeted_model=self.job_models.of("test"),
             progress=self.progress,
-            open_sandbox=partial(self.workspaces.borrowed, "author"),
+            open_sandbox=partial(self.workspaces.temporary_sandbox, "author"),
             freeze=self.prover.specify,
             share=self.inputs.job.budget.usd // MONEY_SHARE,
         )

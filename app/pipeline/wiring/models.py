@@ -13,7 +13,7 @@ from app.llm.price_file import read_prices
 from app.llm.registry import make_model, record_to, takes_reasoning
 
 
-def make_meters(
+def make_budgeted_models(
     job: Job,
     settings: Settings,
     ledger: Ledger,

@@ -141,7 +141,7 @@ async def sandbox_availability(settings: Settings) -> list[SandboxAvailability]:
 
 async def _usability(name: str, settings: Settings) -> SandboxAvailability:
     if name in PAID:
-        return paid(name, settings.environment)
+        return cloud_sandbox_availability(name, settings.environment)
     try:
         async with asyncio.timeout(SECONDS):
             return await try_provider(make_provider(name, settings))
@@ -165,7 +165,7 @@ async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
     return SandboxAvailability(provider.name, usable=True, detail=words)
 
 
-def paid(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
+def cloud_sandbox_availability(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
     variable, detail = PAID[name]
     if find_spec(name) is None:
         return SandboxAvailability(

@@ -16,19 +16,19 @@ from app.core.tree import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.clients.base import PackageClients, ask, merge
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice
-from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_needs
-from app.sandbox.setup.ecosystems.java import JAVA_ENVIRONMENT, JAVA_MANIFESTS, java_needs
-from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_needs
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice
+from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_install_steps
+from app.sandbox.setup.ecosystems.java import JAVA_ENVIRONMENT, JAVA_MANIFESTS, java_install_steps
+from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_install_steps
 from app.sandbox.setup.ecosystems.python import (
     PYTHON_ENVIRONMENT,
     PYTHON_MANIFESTS,
     create_environment,
     has_python,
-    python_needs,
+    python_install_steps,
 )
-from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_needs
-from app.sandbox.setup.ecosystems.submodules import submodule_needs
+from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_install_steps
+from app.sandbox.setup.ecosystems.submodules import submodule_install_steps
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
 FORMAT = "1"
@@ -101,31 +101,31 @@ async def plan_setup(
     hosts = _public_hosts(extra_hosts)
     files = ManifestFiles(tree)
     tools = {name: path for name in SYSTEM_TOOLS if (path := find_tool(name)) is not None}
-    needs = detect(files, frozenset(tools), python, choice)
+    steps = detect(files, frozenset(tools), python, choice)
     if commands is not None:
-        needs = [_configured(files, commands, needs, python)]
-    needs += submodule_needs(files, hosts)
-    notes = _flat(need.notes for need in needs)
+        steps = [_configured(files, commands, steps, python)]
+    steps += submodule_install_steps(files, hosts)
+    notes = _flat(step.notes for step in steps)
     origin: Literal["detected", "configuration"] = "detected" if commands is None else "configuration"
-    if not any(need.commands for need in needs):
+    if not any(step.commands for step in steps):
         return SetupPlan(origin="none" if commands is None else origin, notes=notes)
     programs = {**tools, "python": choice.python or str(python)}
-    owner = "" if all(need.neutral for need in needs if need.commands) else scope
-    indexes, versions = await asyncio.gather(clients(), _versions(needs, programs))
-    left_out = _index_problems(indexes, needs)
+    owner = "" if all(step.neutral for step in steps if step.commands) else scope
+    indexes, versions = await asyncio.gather(clients(), _versions(steps, programs))
+    left_out = _index_problems(indexes, steps)
     if indexes.cargo_config:
-        needs = [EcosystemNeeds("cargo", commands=(configure_cargo(indexes.cargo_config),)), *needs]
-    environment = {**dict(indexes.environment), **dict(_flat(need.environment for need in needs))}
+        steps = [InstallStep("cargo", commands=(configure_cargo(indexes.cargo_config),)), *steps]
+    environment = {**dict(indexes.environment), **dict(_flat(step.environment for step in steps))}
     return SetupPlan(
-        commands=_commands(needs),
-        key=_key(files, needs, versions, owner),
+        commands=_commands(steps),
+        key=_key(files, steps, versions, owner),
         hosts=_flat([indexes.hosts, hosts]),
         environment=tuple(sorted(environment.items())),
-        directories=_flat(need.directories for need in needs),
+        directories=_flat(step.directories for step in steps),
         readable=tuple(str(path) for path in indexes.directories),
         notes=_flat([notes, left_out]),
         origin=origin,
-        groups=_groups(needs),
+        groups=_groups(steps),
     )
 
 
@@ -142,10 +142,10 @@ async def plan_tools(
     `client` (`npm`, `pip`) downloads; `programs` are the tools whose version the result depends on, by name; `more` is
     what the commands need besides the client. Raises SetupError if no index can be used.
     """
-    needs = [EcosystemNeeds(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
-    own, versions = await asyncio.gather(clients(), _versions(needs, programs))
+    steps = [InstallStep(client, commands=tuple(commands), tools=tuple(programs), neutral=True)]
+    own, versions = await asyncio.gather(clients(), _versions(steps, programs))
     indexes = merge([own, more] if more else [own])
-    _index_problems(indexes, needs)
+    _index_problems(indexes, steps)
     facts = {"format": FORMAT, "machine": platform.machine(), "commands": list(commands), "versions": versions}
     return SetupPlan(
         commands=tuple(commands),
@@ -159,37 +159,37 @@ async def plan_tools(
 
 def detect(
     files: ManifestFiles, tools: frozenset[str], python: Path, choice: SetupChoice = DETECTED
-) -> list[EcosystemNeeds]:
+) -> list[InstallStep]:
     """Every ecosystem's answer, in a fixed order."""
     return [
-        *python_needs(files, python, choice),
-        *node_needs(files, tools, choice),
-        *rust_needs(files, tools),
-        *go_needs(files, tools),
-        *java_needs(files, tools),
+        *python_install_steps(files, python, choice),
+        *node_install_steps(files, tools, choice),
+        *rust_install_steps(files, tools),
+        *go_install_steps(files, tools),
+        *java_install_steps(files, tools),
     ]
 
 
 def _configured(
-    files: ManifestFiles, commands: Sequence[str], detected: Sequence[EcosystemNeeds], python: Path
-) -> EcosystemNeeds:
+    files: ManifestFiles, commands: Sequence[str], detected: Sequence[InstallStep], python: Path
+) -> InstallStep:
     """The repository's own commands, with the environments that their clients expect."""
     written = tuple(command for command in commands if command.strip())
     with_python = has_python(files)
-    return EcosystemNeeds(
+    return InstallStep(
         "",
         commands=(create_environment(python), *written) if written and with_python else written,
-        tools=_flat([("python",), *(need.tools for need in detected)]),
+        tools=_flat([("python",), *(step.tools for step in detected)]),
         manifests=tuple(files),
         environment=(
             *(PYTHON_ENVIRONMENT if with_python else ()),
             *RUST_ENVIRONMENT,
             *GO_ENVIRONMENT,
             *JAVA_ENVIRONMENT,
-            *_flat(need.environment for need in detected),
+            *_flat(step.environment for step in detected),
         ),
-        directories=_flat(need.directories for need in detected),
-        facts=_flat(need.facts for need in detected),
+        directories=_flat(step.directories for step in detected),
+        facts=_flat(step.facts for step in detected),
     )
 
 
@@ -206,9 +206,9 @@ def _public_hosts(names: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def _index_problems(indexes: PackageClients, needs: Sequence[EcosystemNeeds]) -> list[str]:
+def _index_problems(indexes: PackageClients, steps: Sequence[InstallStep]) -> list[str]:
     """Sentences about indexes that are left out. Raises SetupError if nothing can be installed without one."""
-    used = {need.client for need in needs if need.commands}
+    used = {step.client for step in steps if step.commands}
     problems = [problem for problem in indexes.problems if problem.client in used]
     for problem in problems:
         if problem.fatal:
@@ -220,41 +220,41 @@ def _index_problems(indexes: PackageClients, needs: Sequence[EcosystemNeeds]) ->
     return [problem.sentence for problem in problems]
 
 
-async def _versions(needs: Sequence[EcosystemNeeds], programs: Mapping[str, str]) -> tuple[str, ...]:
+async def _versions(steps: Sequence[InstallStep], programs: Mapping[str, str]) -> tuple[str, ...]:
     """The version output of the relevant tools."""
-    used = [tool for tool in sorted(_flat(need.tools for need in needs)) if tool in programs]
+    used = [tool for tool in sorted(_flat(step.tools for step in steps)) if tool in programs]
     questions = ([programs[tool], "version" if tool == "go" else "--version"] for tool in used)
     answers = await asyncio.gather(*(ask(question) for question in questions))
     return tuple(f"{tool} {(answer or '').strip()}" for tool, answer in zip(used, answers, strict=True))
 
 
-def _key(files: ManifestFiles, needs: Sequence[EcosystemNeeds], versions: Sequence[str], owner: str) -> str:
+def _key(files: ManifestFiles, steps: Sequence[InstallStep], versions: Sequence[str], owner: str) -> str:
     """Equal keys mean equal commands over equal manifests by equal tools."""
     facts = {
         "format": FORMAT,
         "machine": platform.machine(),
         "owner": owner,
         "versions": versions,
-        "commands": _commands(needs),
-        "directories": _flat(need.directories for need in needs),
-        "environment": _flat(need.environment for need in needs),
-        "facts": _flat(need.facts for need in needs),
-        "manifests": files.digest(_flat(need.manifests for need in needs)),
+        "commands": _commands(steps),
+        "directories": _flat(step.directories for step in steps),
+        "environment": _flat(step.environment for step in steps),
+        "facts": _flat(step.facts for step in steps),
+        "manifests": files.digest(_flat(step.manifests for step in steps)),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _groups(needs: Iterable[EcosystemNeeds]) -> tuple[tuple[str, ...], ...]:
+def _groups(steps: Iterable[InstallStep]) -> tuple[tuple[str, ...], ...]:
     """The commands by client, in order."""
     found: dict[str, tuple[str, ...]] = {}
-    for need in needs:
-        if need.commands:
-            found[need.client] = (*found.get(need.client, ()), *need.commands)
+    for step in steps:
+        if step.commands:
+            found[step.client] = (*found.get(step.client, ()), *step.commands)
     return tuple(found.values())
 
 
-def _commands(needs: Iterable[EcosystemNeeds]) -> tuple[str, ...]:
-    return tuple(chain.from_iterable(need.commands for need in needs))
+def _commands(steps: Iterable[InstallStep]) -> tuple[str, ...]:
+    return tuple(chain.from_iterable(step.commands for step in steps))
 
 
 def _flat(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:

@@ -25,7 +25,7 @@ from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
 from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
-from app.pipeline.wiring.models import make_meters
+from app.pipeline.wiring.models import make_budgeted_models
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.pull_request_content import pull_request_content
 from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
@@ -65,7 +65,7 @@ class ServerJobRunner(JobRunner):
         ledger = office.ledger(job, job_context)
         clock = office.server_context.clock
         breakers = SharedBreakers(office.server_context.engine, lambda: clock().timestamp(), process_breakers())
-        job_models = make_meters(
+        job_models = make_budgeted_models(
             job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks, breakers=breakers
         )
         super().__init__(inputs, progress, job_models)

@@ -50,7 +50,7 @@ class Trials:
         program = case.check or case.bug.check
         command = _CHECKS.get(case.project.framework, ("python3", "-c"))
         workspaces = self._workspaces(case)
-        async with workspaces.borrowed("check", case.patch()) as sandbox:
+        async with workspaces.temporary_sandbox("check", case.patch()) as sandbox:
             done = await sandbox.exec([*command, program], timeout=200)
         return done.output.decode("utf-8", "replace").strip()
 

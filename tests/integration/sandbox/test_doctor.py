@@ -11,7 +11,13 @@ from app.cli.doctor import WIDTH, report
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, SandboxError
 from app.core.sandbox_names import DEFAULT, SANDBOXES, described
-from app.pipeline.wiring.sandboxes import PAID, SandboxAvailability, paid, sandbox_availability, try_provider
+from app.pipeline.wiring.sandboxes import (
+    PAID,
+    SandboxAvailability,
+    cloud_sandbox_availability,
+    sandbox_availability,
+    try_provider,
+)
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
 from app.sandbox.path_mapping import marked_in
 from app.sandbox.unsandboxed import UnsandboxedProvider
@@ -85,9 +91,9 @@ class TestKinds:
         assert await try_provider(Refusing(silent=True)) == told
 
     def test_a_paid_sandbox_is_not_opened_unasked(self) -> None:
-        assert not paid("e2b", {}).usable
-        assert "E2B_API_KEY" in paid("e2b", {}).repair
-        assert paid("e2b", {"E2B_API_KEY": "k"}).usable
+        assert not cloud_sandbox_availability("e2b", {}).usable
+        assert "E2B_API_KEY" in cloud_sandbox_availability("e2b", {}).repair
+        assert cloud_sandbox_availability("e2b", {"E2B_API_KEY": "k"}).usable
 
     async def test_each_is_told_of_with_a_repair_where_it_is_not_usable(self, tmp_path: Path) -> None:
         settings = replace(read_settings(tmp_path / "state"), environment={"PATH": "/usr/bin:/bin"})

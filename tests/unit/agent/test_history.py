@@ -142,7 +142,7 @@ WIDE = ModelInfo(name="m", context_window=200_000, max_output=8_000, input_price
 def until_dear(info: ModelInfo, most: int = 200) -> int:
     """Turns of about a thousand tokens until the price speaks for a compaction."""
     made = history(0, info=info)
-    while not made.dear() and len(made.steps) < most:
+    while not made.should_compact_for_cost() and len(made.steps) < most:
         made.add(step(len(made.steps) + 1, "word " * 700))
     return len(made.steps)
 
@@ -155,7 +155,7 @@ def test_prompt_is_compacted_once_resending_it_costs_more() -> None:
     assert 16_000 < before < 40_000
     assert made.compact()
     assert made.tokens() < before / 2
-    assert not made.dear()
+    assert not made.should_compact_for_cost()
 
 
 def test_a_short_job_is_never_compacted_for_its_price() -> None:
@@ -325,21 +325,21 @@ def priced(cached: int) -> ModelInfo:
 def test_long_history_is_compacted_when_resending_it_costs_more(cached: int, earlier: bool) -> None:
     """Sooner where a cache saves nothing; never while it is short, whatever the price."""
     made = history(0, info=priced(cached))
-    while not made.dear():
+    while not made.should_compact_for_cost():
         made.add(step(len(made.steps) + 1, "x" * 20_000))
     turns, tokens = len(made.steps), made.tokens()
     assert tokens > 10_000
     assert (turns <= 3) == earlier
     assert made.compact()
     assert made.tokens() < tokens / 2
-    assert not made.dear()
+    assert not made.should_compact_for_cost()
 
 
 def test_compaction_for_price_is_rare() -> None:
     made, condensed = history(0, info=priced(100_000)), []
     for number in range(1, 301):
         made.add(step(number, "x" * 2_000))
-        if made.dear() and made.compact():
+        if made.should_compact_for_cost() and made.compact():
             condensed.append(number)
     assert condensed
     assert min(after - before for before, after in pairwise([0, *condensed])) >= 12

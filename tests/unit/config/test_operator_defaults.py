@@ -22,7 +22,7 @@ lock: [runner, budget.usd, max_open_pull_requests]
 
 
 def test_repository_without_a_file_gets_the_operator_defaults() -> None:
-    config = parse_defaults(OPERATOR).under(RepoConfig())
+    config = parse_defaults(OPERATOR).apply_to(RepoConfig())
     assert (config.runner, config.max_open_pull_requests, config.ci) == ("codex", 2, "auto")
     assert (config.budget.usd, config.budget.steps, config.budget.minutes) == (2, 40, None)
     assert [gate.name for gate in config.gates] == ["types"]
@@ -33,7 +33,7 @@ def test_repository_sets_unlocked_keys_and_only_adds_protected_paths() -> None:
     own = parse_config(
         b"runner: native\nbudget: {usd: 50, steps: 7}\nci: manual\ngates: []\nprotected_paths: [docs/]\ntest: make\n"
     )
-    config = parse_defaults(OPERATOR).under(own)
+    config = parse_defaults(OPERATOR).apply_to(own)
     assert (config.runner, config.budget.usd, config.budget.steps) == ("codex", 2, 7)
     assert (config.ci, config.gates, config.test) == ("manual", (), "make")
     assert config.protected_paths == ("infra/", "docs/")
@@ -41,13 +41,13 @@ def test_repository_sets_unlocked_keys_and_only_adds_protected_paths() -> None:
 
 
 def test_locked_key_without_a_value_keeps_the_built_in_default() -> None:
-    config = parse_defaults("lock: [allowed_actors, budget]\n").under(parse_config(b"budget: {usd: 9}\nplan: none"))
+    config = parse_defaults("lock: [allowed_actors, budget]\n").apply_to(parse_config(b"budget: {usd: 9}\nplan: none"))
     assert (config.budget.usd, config.plan, config.overruled) == (None, "none", ("budget.usd",))
 
 
 def test_without_defaults_nothing_changes() -> None:
     config = parse_config(b"plan: none")
-    assert NO_DEFAULTS.under(config) is config
+    assert NO_DEFAULTS.apply_to(config) is config
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_environment_variables_override_the_defaults_file(tmp_path: Path) -> Non
     environment = {"AGENT_FIX_DEFAULTS": str(tmp_path / "defaults.yml"), "AGENT_FIX_FALLBACKS": "a/b, c/d"}
     found = settings_from({**environment, "AGENT_FIX_RUNNER": "kilo"}, tmp_path).defaults
     assert (found.runner, found.fallbacks, found.locks("runner")) == ("kilo", ("a/b", "c/d"), True)
-    assert found.under(RepoConfig()).fallbacks == ("a/b", "c/d")
+    assert found.apply_to(RepoConfig()).fallbacks == ("a/b", "c/d")
     wrong = settings_from({"AGENT_FIX_RUNNER": "../evil"}, tmp_path)
     with pytest.raises(SettingsError) as refused:
         wrong.check("publisher")

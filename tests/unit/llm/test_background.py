@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.llm.background import background, or_undone
+from app.llm.background import background, run_or_undo
 
 ROOT = str(Path(__file__).parents[3])
 
@@ -64,7 +64,7 @@ async def test_result_for_a_cancelled_caller_is_undone(times: int) -> None:
         kept.append("done")
         return "done"
 
-    asked = asyncio.ensure_future(or_undone(work, kept.remove))
+    asked = asyncio.ensure_future(run_or_undo(work, kept.remove))
     await asyncio.to_thread(begun.wait, 60)
     for _ in range(times):
         asked.cancel()
@@ -86,7 +86,7 @@ async def test_failure_after_a_cancellation_is_ignored() -> None:
         raise ValueError("late")
 
     undone: list[str] = []
-    asked = asyncio.ensure_future(or_undone(work, undone.append))
+    asked = asyncio.ensure_future(run_or_undo(work, undone.append))
     await asyncio.to_thread(begun.wait, 60)
     asked.cancel()
     go.set()

@@ -17,7 +17,7 @@ from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.price_file import parse_prices, read_prices
-from app.pipeline.wiring.models import make_meters
+from app.pipeline.wiring.models import make_budgeted_models
 from app.repo.git_store import GitStore
 from app.repo.inspection import inspect
 from tests.support.event_harness import EventHarness, event_harness
@@ -95,7 +95,9 @@ async def test_jobs_of_one_process_share_open_circuit_breakers(tmp_path: Path) -
         settings = settings_from({"HOME": str(tmp_path), **own})
         for name, said in (("a", "one"), ("b", "two")):
             wanted = job(name, model="openai/here")
-            job_models = make_meters(wanted, settings, MemoryLedger(1), ListProgress(), fallbacks=["hosted_vllm/there"])
+            job_models = make_budgeted_models(
+                wanted, settings, MemoryLedger(1), ListProgress(), fallbacks=["hosted_vllm/there"]
+            )
             got = await job_models.of("code").ask("turn.1", HELLO)
             assert (got.content, got.origin.because) == (said, "rate_limited")
         assert len(limited.requests) == 1
@@ -134,7 +136,7 @@ def test_operator_prices_override_the_price_list(tmp_path: Path) -> None:
         ("anthropic/claude-sonnet-4-5", 1_000_000, 2_000_000),
     ):
         settings = settings_from(environment)
-        info = make_meters(job("a", model=name), settings, MemoryLedger(1), ListProgress()).of("code").info
+        info = make_budgeted_models(job("a", model=name), settings, MemoryLedger(1), ListProgress()).of("code").info
         assert (info.input_price, info.output_price, info.priced) == (input_price, output_price, True)
 
 
@@ -174,7 +176,7 @@ def test_missing_price_file_is_a_worker_settings_problem(tmp_path: Path) -> None
         settings.check("worker")
     assert "AGENT_FIX_PRICES" in caught.value.hint
     with pytest.raises(AgentFixError, match=r"none\.yml cannot be read"):
-        make_meters(job("a"), settings, MemoryLedger(1), ListProgress())
+        make_budgeted_models(job("a"), settings, MemoryLedger(1), ListProgress())
     with pytest.raises(SettingsError) as others:
         settings.check("receiver")
     assert "AGENT_FIX_PRICES" not in others.value.hint

@@ -21,7 +21,7 @@ from app.core.verification import (
 from app.llm.errors import BudgetError
 from app.pipeline.attempts import Attempt
 from app.pipeline.pipeline import solve
-from app.pipeline.reviews import MAX_REVIEWS, is_acceptable
+from app.pipeline.submission_verification import MAX_REVIEWS, is_acceptable
 from app.sandbox.base import Sandbox
 from tests.support.memory_journal import MemoryJournal
 from tests.support.scripted_job import (

@@ -11,7 +11,7 @@ from typing import Any
 from app.agent.external.gateway.exchange import RequestRefused, limit_of
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.money import MicroUSD
-from app.llm.background import or_undone
+from app.llm.background import run_or_undo
 from app.llm.base import ModelInfo, Usage
 from app.llm.errors import BudgetError
 from app.llm.ledger import NOTHING, Ledger
@@ -77,7 +77,7 @@ class CallBudget:
         """Raises BudgetError if there is not enough money. While other calls hold money, an answer is never
         shortened: the call is refused and may be repeated."""
         reserve = partial(self._reserve, wanted, alone=alone)
-        return await or_undone(reserve, lambda made: self.ledger.book(made.call, NOTHING))
+        return await run_or_undo(reserve, lambda made: self.ledger.book(made.call, NOTHING))
 
     def _reserve(self, wanted: CallRequest, *, alone: bool) -> Reservation:
         info, prompt, call = self.info, wanted.prompt, f"{self.name}.{next(self._numbers)}"

@@ -18,8 +18,8 @@ _NOT_THE_PROJECT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class EcosystemNeeds:
-    """What one ecosystem needs in one directory.
+class InstallStep:
+    """What has to be installed for one ecosystem in one directory.
 
     `client` is the downloader (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
     on, `manifests` the files that decided it (all files if code of the project may be executed), `facts` anything else

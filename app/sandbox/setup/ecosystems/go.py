@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import PurePosixPath
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots
 
 GO_MANIFESTS = ("go.mod", "go.sum", "go.work", "go.work.sum")
 # -modcacherw: the module cache would otherwise be read-only directories that only root can remove.
@@ -16,12 +16,12 @@ GO_CACHE = f"{ENV}/go/cache"
 _REQUIRE = re.compile(r"^\s*require\b", re.MULTILINE)
 
 
-def go_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
+def go_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
     found = []
     roots = project_roots(files, ["go.work", "go.mod"])
     if roots and "go" in tools:
         command = f"GOCACHE={GO_CACHE} go build std"
-        found.append(EcosystemNeeds("go build", commands=(command,), tools=("go",), neutral=True))
+        found.append(InstallStep("go build", commands=(command,), tools=("go",), neutral=True))
     for root in roots:
         modules = _modules(files, root)
         vendored = f"{root}vendor/modules.txt" in files
@@ -29,12 +29,12 @@ def go_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeed
             continue
         if "go" not in tools:
             found.append(
-                EcosystemNeeds("go", notes=("the project needs Go modules, but go is not installed on this machine",))
+                InstallStep("go", notes=("the project needs Go modules, but go is not installed on this machine",))
             )
             continue
         command = "go mod download"
         found.append(
-            EcosystemNeeds(
+            InstallStep(
                 "go",
                 commands=(f"cd {shlex.quote(root)} && {command}" if root else command,),
                 tools=("go",),

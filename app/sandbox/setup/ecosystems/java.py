@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import PurePosixPath
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots
 
 JAVA_MANIFESTS = ("pom.xml", "maven.config", "extensions.xml", "jvm.config")
 # A variable, because mvn before 3.9 reads no arguments from one.
@@ -26,12 +26,12 @@ _REACH = (
 )
 
 
-def java_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
+def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
     found = []
     for root in project_roots(files, ["pom.xml"]):
         if "mvn" not in tools:
             found.append(
-                EcosystemNeeds("maven", notes=("the project needs Maven, which is not installed on this machine",))
+                InstallStep("maven", notes=("the project needs Maven, which is not installed on this machine",))
             )
             continue
         inside = f"cd {shlex.quote(root)} && " if root else ""
@@ -40,7 +40,7 @@ def java_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNe
         skipped = "-Dsurefire.failIfNoSpecifiedTests=false -Dmaven.test.failure.ignore=true"
         command = f'{_REACH}{inside}mvn --batch-mode --quiet "$@" {skipped}{only} test'
         found.append(
-            EcosystemNeeds(
+            InstallStep(
                 "maven",
                 commands=(command,),
                 tools=("mvn",),

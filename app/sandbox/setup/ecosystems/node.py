@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice, project_roots, table, texts
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table, texts
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
@@ -70,7 +70,7 @@ NODE_ENVIRONMENT = (
 )
 
 
-def node_needs(files: ManifestFiles, tools: Collection[str], choice: SetupChoice) -> list[EcosystemNeeds]:
+def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: SetupChoice) -> list[InstallStep]:
     found = []
     for root in project_roots(files, ["package.json"]):
         members = workspace_members(files, root)
@@ -79,15 +79,13 @@ def node_needs(files: ManifestFiles, tools: Collection[str], choice: SetupChoice
             continue
         if "npm" not in tools:
             found.append(
-                EcosystemNeeds(
-                    "npm", notes=("the project needs npm packages, but npm is not installed on this machine",)
-                )
+                InstallStep("npm", notes=("the project needs npm packages, but npm is not installed on this machine",))
             )
             continue
         inside = f"cd {shlex.quote(root)} && " if root else ""
         absent = _from_git(files.json(f"{root}package.json"))
         found.append(
-            EcosystemNeeds(
+            InstallStep(
                 "npm",
                 commands=tuple(
                     f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)

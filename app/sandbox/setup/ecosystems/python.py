@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, SetupChoice, project_roots, table
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table
 from app.sandbox.setup.ecosystems.python_locks import LOCKS, constraints
 from app.sandbox.setup.ecosystems.python_metadata import (
     PythonMetadata,
@@ -89,10 +89,12 @@ print("the project is imported from", source)
 """
 
 
-def python_needs(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[EcosystemNeeds]:
+def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[InstallStep]:
     """One environment for all of a repository's Python projects."""
     roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
-    wanted = list(choice.requirements) or [item for root in roots or ("",) for item in conventional(files, root)]
+    wanted = list(choice.requirements) or [
+        item for root in roots or ("",) for item in default_pip_arguments(files, root)
+    ]
     wanted = _merged(wanted)
     if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
         wanted.append("pytest")
@@ -100,7 +102,7 @@ def python_needs(files: ManifestFiles, python: Path, choice: SetupChoice) -> lis
         return []
     pins = [pin for root in roots for pin in constraints(files, root)]
     return [
-        EcosystemNeeds(
+        InstallStep(
             "pip",
             commands=(
                 create_environment(Path(choice.python) if choice.python else python),
@@ -146,7 +148,7 @@ def uses_pytest(files: ManifestFiles) -> bool:
     )
 
 
-def conventional(files: ManifestFiles, root: str) -> list[str]:
+def default_pip_arguments(files: ManifestFiles, root: str) -> list[str]:
     """pip's arguments for one project: it and its test requirements, else its development requirements."""
     metadata = read_metadata(files, root)
     extras: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles, project_roots, table
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots, table
 
 CARGO_HOME = f"{ENV}/cargo"
 RUST_MANIFESTS = ("Cargo.toml", "Cargo.lock")
@@ -14,20 +14,20 @@ RUST_ENVIRONMENT = (("CARGO_HOME", CARGO_HOME),)
 _TABLES = ("dependencies", "dev-dependencies", "build-dependencies")
 
 
-def rust_needs(files: ManifestFiles, tools: Collection[str]) -> list[EcosystemNeeds]:
+def rust_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
     found = []
     for root in project_roots(files, ["Cargo.toml"]):
         if not _has_foreign_crates(files, root):
             continue
         if "cargo" not in tools:
             found.append(
-                EcosystemNeeds("cargo", notes=("the project needs crates, but cargo is not installed on this machine",))
+                InstallStep("cargo", notes=("the project needs crates, but cargo is not installed on this machine",))
             )
             continue
         locked = " --locked" if f"{root}Cargo.lock" in files else ""
         manifest = f" --manifest-path {shlex.quote(root + 'Cargo.toml')}" if root else ""
         found.append(
-            EcosystemNeeds(
+            InstallStep(
                 "cargo",
                 commands=(f"cargo fetch{locked}{manifest}",),
                 tools=("cargo",),

@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from app.sandbox.setup.ecosystems.base import EcosystemNeeds, ManifestFiles
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
 
 SHOWN = 5
 
 
-def submodule_needs(files: ManifestFiles, hosts: Collection[str]) -> list[EcosystemNeeds]:
+def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> list[InstallStep]:
     """`hosts` are those that the configuration allows for the set-up."""
     addresses = _addresses(files)
     allowed = {path: addresses[path] for path in files.gitlinks if _host(addresses.get(path, "")) in hosts}
@@ -19,10 +19,10 @@ def submodule_needs(files: ManifestFiles, hosts: Collection[str]) -> list[Ecosys
     if empty:
         names = ", ".join(empty[:SHOWN])
         note = f"{names}: submodules stay empty, because `network:` allows no https host for them"
-        found.append(EcosystemNeeds("git", notes=(note,)))
+        found.append(InstallStep("git", notes=(note,)))
     for path, address in allowed.items():
         found.append(
-            EcosystemNeeds(
+            InstallStep(
                 "git",
                 commands=(fetch_command(path, address, files.gitlinks[path]),),
                 manifests=(".gitmodules",),

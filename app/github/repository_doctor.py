@@ -9,7 +9,7 @@ from githubkit import GitHub
 
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.errors import ConfigError
-from app.github import api_models, findings
+from app.github import api_models, doctor_lines
 from app.github.app_manifest import EVENTS, PERMISSIONS
 from app.github.app_registration import AppRegistration
 from app.github.base import GIVEN
@@ -35,8 +35,8 @@ from app.github.calls import (
     grant,
 )
 from app.github.connection import AppConnection, Connection, RepositoryId, TokenConnection
+from app.github.doctor_lines import Finding, OwnPush, Refused
 from app.github.errors import ForgeError
-from app.github.findings import Finding, OwnPush, Refused
 from app.github.graphql import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.http_client import HttpClient, parsed
 from app.github.identity import find_bot_user
@@ -74,9 +74,9 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         return [*found, _not_installed(installation, place, identity.html_url)]
     found.append(Finding("installation", "ok", f"The App is installed in {place}."))
     hook = await _answer_or_refusal(registration.hook())
-    found.append(findings.app_permissions(installation, PERMISSIONS))
+    found.append(doctor_lines.app_permissions(installation, PERMISSIONS))
     if isinstance(hook, api_models.HookConfig) and hook.url:
-        found.append(findings.app_events(installation, EVENTS))
+        found.append(doctor_lines.app_events(installation, EVENTS))
     found.append(await _webhook(app, hook))
     client = app.as_installation(installation.id, None, grant([Purpose.ACCOUNTS]))
     response = await _answer_or_refusal(_repository(app, client, installation.id, owner, name))
@@ -87,7 +87,7 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         ]
     repository = parsed(api_models.RepositoryResponse, response)
     api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner.login, repository.name))
-    return found + await _Examination(api, repository, installation.permissions, label).findings()
+    return found + await _RepositoryDoctor(api, repository, installation.permissions, label).lines()
 
 
 async def examine_token(connection: TokenConnection, owner: str, name: str, label: str) -> list[Finding]:
@@ -106,12 +106,12 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
     wanted = grant(BY_APP)
     found = [
         Finding("token", "ok", f"It is {login}'s."),
-        findings.token_permissions(repository, login, scopes, reads, wanted),
+        doctor_lines.token_permissions(repository, login, scopes, reads, wanted),
     ]
-    return found + await _Examination(api, repository, None, label).findings()
+    return found + await _RepositoryDoctor(api, repository, None, label).lines()
 
 
-class _Examination:
+class _RepositoryDoctor:
     """The checks that an App and a token share. `held` are the App's permissions; None for a token."""
 
     def __init__(
@@ -124,33 +124,33 @@ class _Examination:
         self._names = {"owner": api.repository.owner, "name": api.repository.name}
         self._page = f"{api.app.host.server_url.rstrip('/')}/{self._names['owner']}/{self._names['name']}"
 
-    async def findings(self) -> list[Finding]:
+    async def lines(self) -> list[Finding]:
         main, us = self._repository.default_branch, await find_bot_user(self._api)
         config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
         branch = await _answer_or_refusal(self._api.find(api_models.Branch, GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
-            findings.repository_state(self._repository, "/".join(self._names.values())),
+            doctor_lines.repository_state(self._repository, "/".join(self._names.values())),
             http,
-            findings.label(self._label, await self._has_label()),
-            findings.drafts(await self._has_drafts()),
+            doctor_lines.label(self._label, await self._has_label()),
+            doctor_lines.drafts(await self._has_drafts()),
             await self._rulesets(pushed),
             await self._protections(pushed.branch),
-            findings.default_branch(main, branch, await self._rules(main)),
+            doctor_lines.default_branch(main, branch, await self._rules(main)),
             await self._actions(),
-            findings.approval(us.login, enterprise_server=enterprise),
+            doctor_lines.approval(us.login, enterprise_server=enterprise),
         ]
 
     async def _configuration(self) -> tuple[RepoConfig, Finding]:
         text = await _answer_or_refusal(self._api.content(GET_CONTENT, SOURCE))
         if isinstance(text, Refused):
-            return RepoConfig(), findings.configuration(text, present=False)
+            return RepoConfig(), doctor_lines.configuration(text, present=False)
         try:
             config = parse_config(text) if text else RepoConfig()
         except ConfigError as error:
-            return RepoConfig(), findings.configuration(error.message, present=True)
-        return config, findings.configuration("", present=text is not None)
+            return RepoConfig(), doctor_lines.configuration(error.message, present=True)
+        return config, doctor_lines.configuration("", present=text is not None)
 
     async def _has_label(self) -> bool | Refused:
         found = await _answer_or_refusal(self._api.find(api_models.LabelResponse, GET_LABEL, self._label))
@@ -169,7 +169,7 @@ class _Examination:
         rules = await self._rules(pushed.branch)
         numbers = set() if isinstance(rules, Refused) else {rule.ruleset_id for rule in rules}
         bypassed = {number for number in numbers if await self._is_bypassed(number)}
-        return findings.branch_rules(pushed, rules, bypassed, f"{self._page}/rules")
+        return doctor_lines.branch_rules(pushed, rules, bypassed, f"{self._page}/rules")
 
     async def _is_bypassed(self, ruleset: int) -> bool:
         found = await _answer_or_refusal(self._api.read(api_models.Ruleset, GET_RULESET, ruleset))
@@ -184,7 +184,7 @@ class _Examination:
             else:
                 rules = found
         page, complete = f"{self._page}/settings/branches", self._repository.permissions.admin
-        return findings.branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
+        return doctor_lines.branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
 
     async def _actions(self) -> Finding:
         repository: api_models.WorkflowPermissions | Refused = Refused("")
@@ -196,7 +196,7 @@ class _Examination:
         if self._repository.owner.type == "Organization" and self._may_see("organization_administration"):
             call, owner = GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
             organisation = await _answer_or_refusal(self._api.read(api_models.WorkflowPermissions, call, owner))
-        return findings.actions(repository, organisation)
+        return doctor_lines.actions(repository, organisation)
 
     def _may_see(self, permission: str) -> bool:
         """True if settings may be read. A token's permissions are unknown, so the request is tried."""
@@ -207,12 +207,12 @@ async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | N
     if isinstance(hook, Refused):
         return Finding("webhook", "cannot tell", hook.words)
     if hook is None or not hook.url:
-        return findings.webhook("", None, resent=False)
+        return doctor_lines.webhook("", None, resent=False)
     try:
         delivery, resent = await _resent(app)
     except ForgeError as error:
         return Finding("webhook", "cannot tell", error.message)
-    return findings.webhook(hook.url, delivery, resent=resent)
+    return doctor_lines.webhook(hook.url, delivery, resent=resent)
 
 
 async def _resent(app: AppConnection) -> tuple[api_models.DeliveryResponse | None, bool]:

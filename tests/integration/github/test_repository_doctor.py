@@ -10,13 +10,13 @@ import pytest
 
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError
-from app.github import findings
+from app.github import doctor_lines
 from app.github.app_manifest import EVENTS
 from app.github.calls import BY_APP, grant
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
-from app.github.examination import examine_app, examine_token
-from app.github.findings import Finding
-from app.server.wiring.examining import examine
+from app.github.doctor_lines import Finding
+from app.github.repository_doctor import examine_app, examine_token
+from app.server.wiring.repository_doctor import examine
 from tests.support.console import Console
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github, served
@@ -189,7 +189,7 @@ REQUIRED: Mapping[str, Mapping[str, Any]] = {
 }
 """Of a few rules GitHub's description demands parameters."""
 
-STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
+STATES: dict[str, tuple[Change, str, doctor_lines.State, tuple[str, ...]]] = {
     "a permission is missing": (without("checks"), "permissions", "not ok", ("checks: write (it has none)", "accept")),
     "a permission is too small": (
         without("contents", "read"),
@@ -246,9 +246,9 @@ STATES: dict[str, tuple[Change, str, findings.State, tuple[str, ...]]] = {
             "not ok",
             (words, f"{SITE}/ada/sample/rules/42"),
         )
-        for kind, words in findings.BLOCKING_RULES.items()
+        for kind, words in doctor_lines.BLOCKING_RULES.items()
     },
-    **{f"rule {kind}": (rule(kind), "rulesets", "ok", (words,)) for kind, words in findings.LIMITING_RULES.items()},
+    **{f"rule {kind}": (rule(kind), "rulesets", "ok", (words,)) for kind, words in doctor_lines.LIMITING_RULES.items()},
     "signatures, bypassed": (bypassed("always"), "rulesets", "ok", ()),
     "signatures, exempt": (bypassed("exempt"), "rulesets", "ok", ()),
     "signatures, bypassed by pull requests": (bypassed("pull_requests_only"), "rulesets", "not ok", ("signed",)),
@@ -378,7 +378,12 @@ async def test_each_state_has_its_line(fake_github: FakeGitHubSetup, state: str)
 
 
 def test_every_rule_that_github_publishes_is_known() -> None:
-    known = {*findings.BLOCKING_RULES, *findings.LIMITING_RULES, *findings.RULES_ABOUT_FILES, *findings.HARMLESS_RULES}
+    known = {
+        *doctor_lines.BLOCKING_RULES,
+        *doctor_lines.LIMITING_RULES,
+        *doctor_lines.RULES_ABOUT_FILES,
+        *doctor_lines.HARMLESS_RULES,
+    }
     patterns = {
         "commit_message_pattern",
         "commit_author_email_pattern",
@@ -489,7 +494,7 @@ async def test_a_token_that_opens_nothing(fake_github: FakeGitHubSetup) -> None:
     assert "401" in only.detail
 
 
-PROTECTIONS: dict[str, tuple[list[dict[str, Any]], findings.State, str]] = {
+PROTECTIONS: dict[str, tuple[list[dict[str, Any]], doctor_lines.State, str]] = {
     "none": ([], "ok", BRANCH),
     "of one branch": ([{"pattern": "main", "restrictsPushes": True}], "ok", BRANCH),
     "a star stops at a slash": ([{"pattern": "*", "restrictsPushes": True}], "ok", BRANCH),
@@ -560,7 +565,7 @@ async def test_without_administration_nobody_tells_whether_workflows_may(fake_gi
 )
 def test_workflows_of_a_workflows_pull_request_need_approval_or_a_token(api: str, state: str, words: str) -> None:
     enterprise = GitHubHost(api, SITE).is_enterprise_server
-    found = findings.approval("github-actions[bot]", enterprise_server=enterprise)
+    found = doctor_lines.approval("github-actions[bot]", enterprise_server=enterprise)
     assert (found.state, words in found.detail) == (state, True)
 
 

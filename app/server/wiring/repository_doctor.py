@@ -4,8 +4,8 @@ from app.config.settings import Settings
 from app.config.workflow import TOKEN, github_token
 from app.core.errors import AgentFixError
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
-from app.github.examination import examine_app, examine_token
-from app.github.findings import Finding
+from app.github.doctor_lines import Finding
+from app.github.repository_doctor import examine_app, examine_token
 from app.triggers.rules import LABEL
 
 

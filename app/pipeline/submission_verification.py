@@ -51,7 +51,7 @@ async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -
     return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
 
 
-class SubmissionReviews:
+class SubmissionVerifier:
     """Verifies each submission once, and stores all facts."""
 
     def __init__(
