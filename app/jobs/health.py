@@ -130,21 +130,12 @@ def _waiting_jobs(db: Connection, now: datetime) -> list[WaitingJob]:
     place = (job_contexts.c.repository, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.lease_until)
     query = sa.select(*job, *place).select_from(BOTH).where(jobs.c.state.in_((*WORKED_ON, "publishing")))
     query = query.where(job_contexts.c.waiting_for != "pull_requests")
-    return [_waiting_job(row, now) for row in db.execute(query).mappings()]
-
-
-def _waiting_job(row: sa.RowMapping, now: datetime) -> WaitingJob:
-    leased = row["lease_until"] if row["owner"] else 0.0
-    since = max(in_utc(row["updated_at"]).timestamp(), row["due"], min(leased, now.timestamp()))
-    return WaitingJob(
-        job=row["id"],
-        repository=row["repository"],
-        state=row["state"],
-        reason=row["reason"],
-        held=leased > now.timestamp(),
-        ready=row["ready"],
-        since=datetime.fromtimestamp(since, UTC),
-    )
+    found, moment = [], now.timestamp()
+    for id, state, reason, owner, updated_at, repository, ready, due, lease_until in db.execute(query):  # noqa: A001
+        leased = lease_until if owner else 0.0
+        since = datetime.fromtimestamp(max(in_utc(updated_at).timestamp(), due, min(leased, moment)), UTC)
+        found.append(WaitingJob(id, repository, state, reason, leased > moment, ready, since))
+    return found
 
 
 def _last_release(db: Connection, waiting: list[WaitingJob]) -> datetime | None:

@@ -78,8 +78,10 @@ class JobList:
         self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
     ) -> ListedJobs:
         """Page 1 is the first."""
-        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(*_conditions(job_filter))
-        query = query.order_by(*_ORDER[order]).limit(limit + 1).offset((page - 1) * limit)
+        where, order_by = _conditions(job_filter), _ORDER[order]
+        shown = sa.select(jobs.c.id).select_from(_source(where)).where(*where).order_by(*order_by)
+        shown = shown.limit(limit + 1).offset((page - 1) * limit)  # sorted before the rest of each row is read
+        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(shown)).order_by(*order_by)
         with self._engine.connect() as db:
             found = [job_summary(row) for row in db.execute(query).mappings()]
         return ListedJobs(tuple(found[:limit]), len(found) > limit)

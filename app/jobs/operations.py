@@ -99,11 +99,14 @@ class ProviderPause:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Everything on the operators' page; `waiting` is how many jobs wait in all, `dead` how many letters there are."""
+    """Everything on the operators' page; `waiting`, `held` and `dead` are the numbers of all jobs and letters."""
 
     queue: tuple[QueuedJob, ...]
     waiting: int
     workers: tuple[BusyWorker, ...]
+    busy: int
+    """The number of workers that hold a job."""
+    held: int
     letters: tuple[DeadLetter, ...]
     dead: int
     limits: tuple[GitHubLimit, ...]
@@ -122,15 +125,18 @@ class OperationsOverview:
         now = self._clock()
         with self._engine.connect() as db:
             workers = tuple(_workers(db, now))
-            queue = self._queue(db, now)
+            queue, waiting = self._queue(db, now)
+            busy, held = db.execute(_HELD).one()
             letters = [*_dead_deliveries(db), *_failed_effects(db)]
             dead = sum(db.scalar(sa.select(sa.func.count()).where(each)) or 0 for each in (_DEAD, _FAILED))
             limits = db.execute(github_limits.select().order_by(*github_limits.primary_key.columns)).mappings()
             paused = db.execute(pauses.select().where(pauses.c.until > now.timestamp())).mappings()
             return Operations(
-                queue=tuple(queue[:SHOWN]),
-                waiting=len(queue),
+                queue=queue,
+                waiting=waiting,
                 workers=workers,
+                busy=busy,
+                held=held,
                 letters=tuple(letters),
                 dead=dead,
                 limits=tuple(_limit(row) for row in limits),
@@ -167,16 +173,18 @@ class OperationsOverview:
                 names = {"installation": each.installation, "resource": each.resource, "at": each.at.timestamp()}
                 db.execute(github_limits.insert().values(**names, **values))
 
-    def _queue(self, db: Connection, now: datetime) -> list[QueuedJob]:
-        """Every job that needs a worker and has none, in the order in which they are taken."""
+    def _queue(self, db: Connection, now: datetime) -> tuple[tuple[QueuedJob, ...], int]:
+        """The next of the jobs that need a worker and have none, as they are taken, and the number of all of them."""
         held = sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
         query = sa.select(job_contexts.c.repository).select_from(BOTH).where(held)
         busy = Counter(db.execute(query).scalars())
         needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), sa.not_(held))
         columns = (jobs.c.id, jobs.c.reason, _TITLE, _NAME, job_contexts.c.repository, job_contexts.c.created_at)
         more = (job_contexts.c.priority, job_contexts.c.ready, job_contexts.c.due)
-        rows = db.execute(sa.select(*columns, *more).select_from(BOTH).where(*needs).order_by(*IN_TURN)).mappings()
-        return [
+        query = sa.select(*columns, *more).select_from(BOTH).where(*needs).order_by(*IN_TURN).limit(SHOWN)
+        rows = db.execute(query).mappings()
+        count = db.scalar(sa.select(sa.func.count()).select_from(BOTH).where(*needs)) or 0
+        queue = tuple(
             QueuedJob(
                 place=place,
                 id=row["id"],
@@ -187,7 +195,8 @@ class OperationsOverview:
                 why=self._why(row, busy, now),
             )
             for place, row in enumerate(rows, 1)
-        ]
+        )
+        return queue, count
 
     def _why(self, row: sa.RowMapping, busy: Counter[int], now: datetime) -> str:
         limits, here = self._limits, busy[row["repository"]]
@@ -207,12 +216,14 @@ class OperationsOverview:
 _TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")
 _NAME: Final = jobs.c.job[("task", "repository")].as_string().label("name")
 _DEAD: Final = deliveries.c.state == "dead"
+_HELD: Final = sa.select(sa.func.count(jobs.c.owner.distinct()), sa.func.count()).where(jobs.c.owner.is_not(None))
 _FAILED: Final = effects.c.state == "failed"
 
 
 def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
     columns = (jobs.c.id, jobs.c.state, jobs.c.owner, _TITLE, job_contexts.c.lease_until)
     query = sa.select(*columns).select_from(BOTH).where(jobs.c.owner.is_not(None)).order_by(jobs.c.owner, jobs.c.id)
+    query = query.limit(SHOWN)
     found: dict[str, list[JobLease]] = {}
     for row in db.execute(query).mappings():
         until = _moment(row["lease_until"])

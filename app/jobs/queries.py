@@ -13,14 +13,12 @@ from app.core.money import MicroUSD
 from app.jobs.outbox_tables import effects, receipts
 from app.jobs.store import ProgressRow, WaitingFor
 from app.jobs.tables import job_contexts, jobs, progress
-from app.llm.sql_ledger import calls
+from app.llm.sql_ledger import calls, job_costs
 
 MAX_REPOSITORIES = 500
 JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
-COST = (
-    sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0))
-    .where(calls.c.job_id == jobs.c.id, calls.c.state != "reserved")
-    .scalar_subquery()
+COST: sa.ColumnElement[int] = sa.func.coalesce(
+    sa.select(job_costs.c.cost).where(job_costs.c.job_id == jobs.c.id).scalar_subquery(), 0
 )
 _TASK = jobs.c.job
 NUMBER: sa.ColumnElement[int] = sa.func.coalesce(job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer())

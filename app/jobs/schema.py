@@ -24,6 +24,7 @@ from app.jobs.request_tables import metadata as request_tables
 from app.jobs.tables import jobs, writing
 from app.jobs.tables import metadata as job_tables
 from app.llm.sql_ledger import metadata as ledger_tables
+from app.llm.sql_ledger import sum_up_costs
 
 ALL: Final = (
     job_tables,
@@ -51,6 +52,7 @@ def prepare_tables(engine: Engine) -> None:
                 tables.create_all(db)
                 for table in tables.sorted_tables:
                     _bring_up_to_date(db, table)
+            sum_up_costs(db)
     except SQLAlchemyError as error:
         message = f"The database cannot be used: {_reason(engine, error)}."
         raise OutputError(

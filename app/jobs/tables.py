@@ -26,9 +26,9 @@ jobs = sa.Table(
     sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
     sa.Column("verdict", sa.String(16), nullable=False, default=""),
-    sa.Index("ix_jobs_state", "state"),
+    sa.Index("ix_jobs_counts", "state", "verdict", "created_at", "id"),  # counts without reading the jobs
     sa.Index("ix_jobs_updated_at", "updated_at"),
-    sa.Index("ix_jobs_verdict", "created_at", "verdict", "id"),  # counts without reading the results
+    sa.Index("ix_jobs_verdict", "created_at", "verdict", "id"),  # those of the last days
 )
 """`verdict`: the result's, so that lists need not read the whole result."""
 
@@ -55,7 +55,7 @@ job_contexts = sa.Table(
     "job_contexts",
     metadata,
     sa.Column("job", sa.String(40), primary_key=True),
-    sa.Column("repository", sa.BigInteger, nullable=False, index=True),
+    sa.Column("repository", sa.BigInteger, nullable=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("active_key", sa.String(80), unique=True),
     sa.Column("priority", sa.Integer, nullable=False),
@@ -71,6 +71,7 @@ job_contexts = sa.Table(
     sa.Column("stop_reason", sa.Text, nullable=False, default=""),
     sa.Column("actor", sa.BigInteger, nullable=False, default=0),
     sa.Column("waiting_for", sa.String(16), nullable=False, default=""),
+    sa.Index("ix_job_contexts_place", "repository", "number", "job"),
 )
 """A server's side of a job. `active_key` names its issue until it is final, so that an issue has one active job.
 

@@ -65,6 +65,14 @@ calls = Table(
 )
 """Until a call is booked its usage columns hold what counts if it is lost. `at`: seconds since 1970; 0 is unknown."""
 
+job_costs = Table(
+    "job_costs",
+    metadata,
+    Column("job_id", String(128), primary_key=True),
+    Column("cost", BigInteger, nullable=False),
+)
+"""The sum of a job's calls that are not pending, so that lists need not add them up."""
+
 
 class SharedBudget(Protocol):
     """A budget that several jobs share (`app.jobs.daily_budget.DailyBudget`)."""
@@ -102,11 +110,24 @@ _RESERVE = insert(calls)
 _BOOK = update(calls).where(_OF_CALL, _PENDING)
 _BOUGHT = select(calls.c.answer).where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
 _ALL = select(calls).where(_OF_JOB)
+_SUM_UP = text(
+    "INSERT INTO job_costs (job_id, cost) SELECT :job, coalesce(sum(cost), 0) FROM calls "
+    "WHERE job_id = :job AND state <> 'reserved' ON CONFLICT (job_id) DO UPDATE SET cost = excluded.cost"
+)
+_SUM_UP_ALL = text(
+    "INSERT INTO job_costs (job_id, cost) SELECT job_id, sum(cost) FROM calls WHERE state <> 'reserved' "
+    "GROUP BY job_id ON CONFLICT (job_id) DO UPDATE SET cost = excluded.cost WHERE excluded.cost > job_costs.cost"
+)
 _MONEY = select(
     func.sum(case((_PENDING, literal(0)), else_=calls.c.cost)),
     func.sum(case((or_(~_PENDING, calls.c.call == bindparam("name")), calls.c.cost), else_=calls.c.worst)),
 ).where(_OF_JOB)
 """What is spent, and what is spent or held; what is pending for the named call counts as lost already."""
+
+
+def sum_up_costs(db: Connection) -> None:
+    """Fill `job_costs` for calls that were booked by a program that does not know it."""
+    db.execute(_SUM_UP_ALL)
 
 
 class SqlLedger:
@@ -136,7 +157,8 @@ class SqlLedger:
 
     def reserve(self, call: str, worst: MicroUSD, *, if_lost: Usage = NOTHING) -> None:
         with self._writing() as connection:
-            connection.execute(_LOSE, self._named(call))
+            if connection.execute(_LOSE, self._named(call)).rowcount:
+                connection.execute(_SUM_UP, {"job": self._job})
             last = connection.scalar(_LAST, self._named(call)) or 0
             refusal = self._refusal(connection, call, worst)
             if refusal is None:
@@ -150,10 +172,12 @@ class SqlLedger:
         booked = {"state": "booked", "answer": answer, **usage.model_dump()}
         with self._writing() as connection:
             connection.execute(_BOOK, {**self._named(call), **booked})
+            connection.execute(_SUM_UP, {"job": self._job})
 
     def mark_lost(self, prefix: str) -> None:
         with self._writing() as connection:
             connection.execute(_LOSE_ALL, self._named(prefix))
+            connection.execute(_SUM_UP, {"job": self._job})
 
     def stored_answer(self, call: str) -> str | None:
         with self._engine.connect() as connection:

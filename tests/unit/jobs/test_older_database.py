@@ -6,13 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from app.jobs.context import ThreadRef
 from app.jobs.inbox import Inbox
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
-from app.llm.sql_ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger, calls, job_costs
 from app.publish.outbox import Outbox
 from tests.unit.jobs.test_queue import MANY, Server
 
@@ -56,6 +57,16 @@ def test_older_paid_answers_are_reused_and_lost_calls_booked(server: Server) -> 
     assert ledger.spent() == 7_300
     ledger.reserve("turn.1.answer", 90_000)
     assert ledger.spent() == 7_300 + 4_000
+
+
+def test_costs_of_older_calls_and_of_an_older_program_are_summed_up(server: Server) -> None:
+    costs = sa.select(job_costs.c.cost).where(job_costs.c.job_id == "working")
+    with server.engine.begin() as db:
+        assert db.scalar(costs) == 7_300
+        db.execute(calls.update().where(calls.c.state == "booked").values(cost=8_000))  # as an older worker books
+    prepare_tables(server.engine)
+    with server.engine.connect() as db:
+        assert db.scalar(costs) == 8_000
 
 
 def test_migration_is_idempotent(server: Server) -> None:

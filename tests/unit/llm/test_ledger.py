@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, select
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_names import WorkKind
@@ -17,7 +17,7 @@ from app.llm.errors import BudgetError
 from app.llm.fallback import fallback_notes
 from app.llm.ledger import Ledger, MemoryLedger, parse_usd, usd
 from app.llm.prices import affordable, cost_of, worst_case
-from app.llm.sql_ledger import SqlLedger, metadata
+from app.llm.sql_ledger import SqlLedger, job_costs, metadata
 
 MakeLedger = Callable[[int], Ledger]
 PROMPT = Usage(prompt_tokens=50, cost=30, estimated=True)
@@ -149,6 +149,8 @@ def test_ledgers_never_exceed_the_cap_or_become_negative(actions: list[tuple[str
         for ledger in ledgers:
             assert 0 <= ledger.spent() <= ledger.totals().cost <= cap
             assert 0 <= ledger.remaining() <= cap - ledger.spent()
+        with made.connect() as db:
+            assert (db.scalar(select(job_costs.c.cost)) or 0) == ledgers[0].spent()
         assert ledgers[0].totals() == ledgers[1].totals()
         assert ledgers[0].remaining("a") == ledgers[1].remaining("a")
     made.dispose()

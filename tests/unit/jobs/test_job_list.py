@@ -1,0 +1,59 @@
+"""The list of jobs: what the database reads for each order and filter, as SQLite and Postgres plan it."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+from app.jobs.job_list import JobFilter, JobList, SortOrder
+from app.jobs.schema import prepare_tables
+from tests.support.databases import DIALECTS, database
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=DIALECTS)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    with database(request.param, tmp_path) as made:
+        prepare_tables(made)
+        yield made
+
+
+def plan_of(engine: Engine, query: Callable[[JobList], object]) -> str:
+    """How the database executes the one statement of this query."""
+    seen: list[tuple[str, object]] = []
+
+    def note(_db: object, _cursor: object, statement: str, values: object, *_: object) -> None:
+        seen.append((statement, values))
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    query(JobList(engine, lambda: NOW))
+    sa.event.remove(engine, "before_cursor_execute", note)
+    ((statement, values),) = seen
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+    with engine.connect() as db:
+        return "\n".join(str(row) for row in db.exec_driver_sql(f"{explain} {statement}", values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest", "changed", "cost"])
+def test_no_order_adds_up_model_calls(engine: Engine, order: SortOrder) -> None:
+    plan = plan_of(engine, lambda listing: listing.page(JobFilter(), order))
+    assert "job_costs" in plan
+    assert " calls" not in plan
+
+
+@pytest.mark.parametrize("job_filter", [JobFilter(), JobFilter(verdict="proved"), JobFilter(since=NOW.date())])
+def test_counts_read_an_index_and_no_job(tmp_path: Path, job_filter: JobFilter) -> None:
+    with database("sqlite", tmp_path) as engine:
+        prepare_tables(engine)
+        assert "jobs USING COVERING INDEX ix_jobs" in plan_of(engine, lambda listing: listing.counts(job_filter))
+
+
+def test_a_repository_s_jobs_are_found_by_an_index(tmp_path: Path) -> None:
+    with database("sqlite", tmp_path) as engine:
+        prepare_tables(engine)
+        plan = plan_of(engine, lambda listing: listing.counts(JobFilter(repository=7)))
+    assert "job_contexts USING COVERING INDEX ix_job_contexts_place (repository=?)" in plan
