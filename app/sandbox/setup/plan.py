@@ -29,7 +29,7 @@ from app.sandbox.setup.ecosystems.python import (
 )
 from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_install_steps
 from app.sandbox.setup.ecosystems.submodules import submodule_install_steps
-from app.sandbox.setup.package_tools import SYSTEM_TOOLS
+from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 
 FORMAT = "1"
 """Increase this when the same commands give another result, so that older cached results are not used."""
@@ -70,7 +70,7 @@ def is_manifest(path: str) -> bool:
 def find_tool_for_sandbox(name: str) -> str | None:
     """A tool of this machine that a sandbox shows too: below /usr, or next to a toolchain's own programs."""
     found = shutil.which(name)
-    if found is None or name not in {"yarn", "pnpm"}:
+    if found is None or name not in BESIDE_NODE:
         return found
     node = shutil.which("node")
     next_to_node = node is not None and Path(found).parent == Path(node).parent
