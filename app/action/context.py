@@ -118,7 +118,7 @@ class ActionContext:
         return EventsFromApi(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
 
 
-def kept_at(workflow: Workflow) -> str:
+def unpublished_change_note(workflow: Workflow) -> str:
     """The sentence that says where an unpublished change is kept."""
     return KEPT_IN_RECORD if workflow.records else NOT_KEPT
 
@@ -135,7 +135,7 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
         )
         run = int(workflow.run.partition("-")[0])
         yield ActionContext(
-            build_publisher(server_context, connection, "", page=workflow.page, kept=kept_at(workflow)),
+            build_publisher(server_context, connection, "", page=workflow.page, kept=unpublished_change_note(workflow)),
             server_context.job_queries,
             github_clients.for_repository(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             StatusCommentRecovery(

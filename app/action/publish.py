@@ -5,7 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from app.action.context import ActionContext, DrainLimits, drain, job_of_this_run, kept_at, open_workflow
+from app.action.context import (
+    ActionContext,
+    DrainLimits,
+    drain,
+    job_of_this_run,
+    open_workflow,
+    unpublished_change_note,
+)
 from app.action.outputs import CANCELLED, fail, write_outputs, write_summary
 from app.action.progress import publishing_mark
 from app.config.workflow import Workflow
@@ -128,7 +135,9 @@ def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobW
     }
     write_outputs(workflow, outputs)
     at = f"{workflow.settings.github_url}/{workflow.owner}/{workflow.name}"
-    summary = step_summary(found.job, row.state, row.reason, result, repository=at, kept=kept_at(workflow))
+    summary = step_summary(
+        found.job, row.state, row.reason, result, repository=at, kept=unpublished_change_note(workflow)
+    )
     write_summary(workflow, summary)
     print(f"{row.state}{f': {row.reason}' if row.reason else ''}")
     if row.state in CALM:

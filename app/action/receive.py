@@ -126,9 +126,9 @@ async def _wait_for_job(action_context: ActionContext, workflow: Workflow, befor
     if stopped and await action_context.status_recovery.cancel(action_context.readers, before.posted.run):
         words = ""
     elif stopped:
-        words = replies.in_the_way(f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND)
+        words = replies.forge_refusal(f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND)
     elif server_context.messages.since(job, 0):
-        words = replies.in_the_way(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
+        words = replies.forge_refusal(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
     else:
         words = ""
     if words:

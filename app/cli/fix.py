@@ -18,7 +18,7 @@ from app.agent.registry import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
 from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
-from app.config.prompt_overrides import Override, asked_for, read_overrides
+from app.config.prompt_overrides import Override, read_overrides, requested_prompt
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.config.settings import Settings, read_settings
 from app.core import failpoints
@@ -306,7 +306,9 @@ class LocalJobDraft:
         )
 
     def _task(self) -> Task:
-        prompt = asked_for(self.options.prompt, read_overrides(self.inspected.tree)) if self.options.prompt else None
+        prompt = (
+            requested_prompt(self.options.prompt, read_overrides(self.inspected.tree)) if self.options.prompt else None
+        )
         kind = self._kind(prompt)
         return Task(
             repository=str(self.inspected.root),

@@ -111,10 +111,12 @@ async def newest(recipe: AgentRecipe, python: Path) -> str:
 
 
 def _line(recipe: AgentRecipe, settings: Settings) -> RunnerRow:
-    return RunnerRow(name=recipe.name, title=recipe.title, version=recipe.version, lacks=lacking(recipe, settings))
+    return RunnerRow(
+        name=recipe.name, title=recipe.title, version=recipe.version, lacks=missing_tools(recipe, settings)
+    )
 
 
-def lacking(recipe: AgentRecipe, settings: Settings) -> str:
+def missing_tools(recipe: AgentRecipe, settings: Settings) -> str:
     """What this machine lacks for the runner; checked without running it."""
     if recipe.client == "npm":
         return ", ".join(tool for tool in ("node", "npm") if find_tool_for_sandbox(tool) is None)

@@ -66,17 +66,17 @@ class Overrides(Record):
 NO_OVERRIDES: Final = Overrides()
 
 
-def own_names(paths: Iterable[str]) -> list[str]:
+def own_prompt_names(paths: Iterable[str]) -> list[str]:
     """The names of a repository's own prompts, from the paths of its files."""
     names = (path.removeprefix(f"{DIRECTORY}/").removesuffix(".md") for path in paths if path.endswith(".md"))
     return sorted(filter(is_own_name, names))
 
 
-def asked_for(name: str, overrides: Overrides, listed: Iterable[str] = ()) -> Override:
+def requested_prompt(name: str, overrides: Overrides, listed: Iterable[str] = ()) -> Override:
     """The prompt of that name. Raises ConfigError that names similar ones; `listed` are paths of more files."""
     if (found := overrides.of(name)) is not None and name not in NAMES:
         return found
-    own = sorted({*(each.name for each in overrides.files), *own_names(listed)} - {*NAMES, name})
+    own = sorted({*(each.name for each in overrides.files), *own_prompt_names(listed)} - {*NAMES, name})
     similar = get_close_matches(name, own, n=1, cutoff=0.6)
     meant = f" Did you mean `{similar[0]}`?" if similar else f" There are {', '.join(own)}." if own else ""
     why = next((note for note in overrides.notes if path_of(name) in note), "")

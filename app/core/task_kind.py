@@ -62,7 +62,7 @@ def _prompt(signals: TaskSignals) -> KindDecision | None:
 _THAT_WAS_ASKED = "that was asked for"
 
 
-def asked_before(task: Task) -> TaskKind | None:
+def explicitly_requested_kind(task: Task) -> TaskKind | None:
     """The kind that people explicitly requested; None if it was inferred in another way."""
     return task.kind if task.kind_reason.startswith(_THAT_WAS_ASKED) else None
 

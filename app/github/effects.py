@@ -28,7 +28,7 @@ from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.identity import BotUser, find_bot_user
-from app.github.markers import has_text, marked
+from app.github.markers import has_text, with_marker
 from app.github.models import PullRequest
 from app.github.pull_requests import PullRequestsApi
 from app.github.reader import RepositoryReader
@@ -231,7 +231,7 @@ class GitHubForge:
         return await self._proposals.amend(self.number, amend)
 
     async def ensure_comment(self, key: str, body: str) -> str:
-        text = marked(body, key)
+        text = with_marker(body, key)
         there = await self._comment(key)
         if there is None:
 

@@ -14,7 +14,7 @@ def marker(key: str) -> str:
     return f"<!-- agent-fix:job:{key} -->"
 
 
-def marked(body: str, key: str) -> str:
+def with_marker(body: str, key: str) -> str:
     """The body with this marker at the end and without any other marker."""
     return f"{_MARK.sub('', body).rstrip()}\n\n{marker(key)}"
 

@@ -28,7 +28,7 @@ from app.github.calls import (
 )
 from app.github.comments import GHOST, review_facts
 from app.github.http_client import NotFoundOnGitHub
-from app.github.markers import has_text, marked
+from app.github.markers import has_text, with_marker
 from app.github.models import (
     ActorPermission,
     ChangedFile,
@@ -52,7 +52,7 @@ async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, l
     ours = (item for item in found if item.user is not None and item.user.login == login)
     there = next((item for item in ours if has_text(item.body or "", key)), None)
     if there is None:
-        text = {"title": title, "body": marked(body, key)}
+        text = {"title": title, "body": with_marker(body, key)}
         there = await api.change(api_models.IssueResponse, CREATE_ISSUE, body=text)
     return there.number
 

@@ -7,7 +7,7 @@ from app.github import api_models
 from app.github.calls import LIST_PULL_COMMENTS, REPLY_TO_PULL_COMMENT, RESOLVE_THREAD, REVIEW_THREADS, THREAD_STATE
 from app.github.errors import TemporaryFailure
 from app.github.graphql import ThreadCommentNode, ThreadNode, ThreadsAnswer, ThreadStateAnswer
-from app.github.markers import has_text, marked
+from app.github.markers import has_text, with_marker
 from app.github.models import ReviewThread, ReviewThreadComment
 from app.github.repository_api import RepositoryApi
 
@@ -51,7 +51,7 @@ class ReviewThreadsApi:
         """Reply to a thread once; `comment` is the id of any of its comments. Returns the reply's address."""
         if there := await self._reply(number, key):
             return there
-        text = {"body": marked(body, key)}
+        text = {"body": with_marker(body, key)}
         try:
             made = await self._api.change(api_models.CommentResponse, REPLY_TO_PULL_COMMENT, number, comment, body=text)
         except TemporaryFailure:

@@ -128,7 +128,7 @@ def plan_edited_by_stranger(login: str) -> str:
     return reply(f"The plan was last edited by {who}, who has no write access here; please edit it yourself.")
 
 
-def in_the_way(message: str, hint: str = "") -> str:
+def forge_refusal(message: str, hint: str = "") -> str:
     """The forge's message, escaped."""
     return f"Nothing was started: {inline(message[:500])}\n\n{inline(hint[:500])}".rstrip() + "\n"
 

@@ -178,7 +178,7 @@ def definitions(language: str, tree: Tree) -> list[tuple[str, Node, Node]]:
     ]
 
 
-def captured(language: str, pattern: str, tree: Tree) -> list[Node]:
+def captured_nodes(language: str, pattern: str, tree: Tree) -> list[Node]:
     """Every node that the query captures, under any name."""
     if _has_too_many_children(tree):
         return []

@@ -84,7 +84,7 @@ def _describe(node: Node, content: bytes) -> SyntaxProblem:
 
 def _balanced(language: str, tree: Tree) -> bool:
     counts = dict.fromkeys("{}()[]", 0)
-    for bracket in grammars.captured(language, _BRACKETS, tree):
+    for bracket in grammars.captured_nodes(language, _BRACKETS, tree):
         if not bracket.is_missing:
             counts[bracket.type] += 1
     return all(counts[opening] == counts[closing] for opening, closing in ("{}", "()", "[]"))
@@ -111,7 +111,7 @@ def _other_dialect(content: bytes, message: str) -> bool:
     def ask(tree: Tree) -> bool:
         if tree.root_node.has_error:
             return False
-        return bool(_DIALECT_MESSAGES.search(message) or grammars.captured("python", _OTHER_DIALECT, tree))
+        return bool(_DIALECT_MESSAGES.search(message) or grammars.captured_nodes("python", _OTHER_DIALECT, tree))
 
     return bool(grammars.with_tree("python", content, ask))
 

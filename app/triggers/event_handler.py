@@ -6,7 +6,7 @@ point, the same event leads to the same single effect.
 
 import asyncio
 
-from app.config.prompt_overrides import DIRECTORY, own_names
+from app.config.prompt_overrides import DIRECTORY, own_prompt_names
 from app.config.repository import SOURCE, RepoConfig
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.github.errors import NeedsHumanAction, NoAccess
@@ -230,7 +230,7 @@ class EventHandler:
                 return await self._or_reply_error(decision, trigger_context)
             case Reply(rule="unclear_command"):
                 paths = await trigger_context.repo_context.readers.facts.files_in(DIRECTORY)
-                words = replies.unclear_command(decision.text, decision.suggestion, own_names(paths))
+                words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
                 outcome = f"reply {decision.rule}"
                 return await asyncio.to_thread(self._reply_poster.answer, trigger_context, outcome, words)
             case Reply():
@@ -247,7 +247,7 @@ class EventHandler:
         try:
             return await self._carry_out(job_request, trigger_context)
         except (NeedsHumanAction, NoAccess) as error:
-            words = replies.in_the_way(error.message, error.hint)
+            words = replies.forge_refusal(error.message, error.hint)
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply in_the_way", words)
 
     async def _carry_out(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:

@@ -8,10 +8,10 @@ from app.config.prompt_overrides import (
     DIRECTORY,
     NO_OVERRIDES,
     Override,
-    asked_for,
     is_own_name,
     parse_overrides,
     path_of,
+    requested_prompt,
 )
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.job import PUBLISHED, Job
@@ -236,8 +236,8 @@ async def _asked_prompt(job_request: JobRequest, repo_context: RepositoryContext
     path = path_of(name)
     content = await repo_context.readers.facts.file(path) if is_own_name(name) else None
     if content is None:
-        return asked_for(name, NO_OVERRIDES, await repo_context.readers.facts.files_in(DIRECTORY))
-    return asked_for(name, parse_overrides({path: content}))
+        return requested_prompt(name, NO_OVERRIDES, await repo_context.readers.facts.files_in(DIRECTORY))
+    return requested_prompt(name, parse_overrides({path: content}))
 
 
 async def _tip(repo_context: RepositoryContext) -> str | None:

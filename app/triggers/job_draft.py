@@ -10,7 +10,7 @@ from app.core.issue_file import issue_of
 from app.core.job import Budget, Job, new_job_id
 from app.core.model_names import ModelNames
 from app.core.task import AllowedPath, Person, Task
-from app.core.task_kind import KindDecision, TaskSignals, WorkType, asked_before, kind_of
+from app.core.task_kind import KindDecision, TaskSignals, WorkType, explicitly_requested_kind, kind_of
 from app.core.text import one_line, visible
 from app.github.models import PullRequest
 from app.jobs.context import JobAim, JobContext, PublishTarget
@@ -209,7 +209,7 @@ def as_before(job_request: JobRequest, former: Job) -> JobRequest:
     options = job_request.options
     attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
     prompt = options.prompt or former.task.prompt or None
-    kept = {"kind": options.kind or asked_before(former.task), "attempts": attempts, "prompt": prompt}
+    kept = {"kind": options.kind or explicitly_requested_kind(former.task), "attempts": attempts, "prompt": prompt}
     return job_request.model_copy(update={"options": options.model_copy(update=kept)})
 
 

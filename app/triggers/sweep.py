@@ -56,7 +56,7 @@ class SweepDecision:
 def sweep(candidates: Iterable[SweepCandidate], caps: SweepLimits, ordering: Ordering) -> tuple[SweepDecision, ...]:
     """Decisions for all candidates, in the order in which they are taken."""
     accepted, rows = 0, []
-    for each in ordered(candidates, ordering):
+    for each in order_candidates(candidates, ordering):
         if each.is_lost:  # costs nothing and opens nothing
             rows.append(SweepDecision(each.issue.number, each.issue.title, ends=True))
             continue
@@ -66,7 +66,7 @@ def sweep(candidates: Iterable[SweepCandidate], caps: SweepLimits, ordering: Ord
     return tuple(rows)
 
 
-def ordered(candidates: Iterable[SweepCandidate], ordering: Ordering) -> Sequence[SweepCandidate]:
+def order_candidates(candidates: Iterable[SweepCandidate], ordering: Ordering) -> Sequence[SweepCandidate]:
     match ordering:
         case "given":
             return list(candidates)

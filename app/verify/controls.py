@@ -16,7 +16,7 @@ from app.verify.altered_conditions import Alterations, Altered
 from app.verify.concurrency import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
-from app.verify.replay import MAX_SECONDS, Replayed, odd_results, replay_controls, unexcused
+from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, replay_controls
 from app.verify.sources.file_kinds import kind_of
 from app.verify.sources.new_conditions import NewCondition
 from app.verify.test_paths import is_test_path
@@ -180,7 +180,7 @@ class ControlRunner:
         failures = list(head.failures())
         if failures:
             base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.trees.reference_patch)
-            failures = unexcused(head, base, self.texts)
+            failures = head_only_failures(head, base, self.texts)
         odd = await asyncio.to_thread(odd_results, head, self.trees.reference, self.trees.patch)
         return replay_controls(head, failures, odd)
 

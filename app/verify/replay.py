@@ -103,7 +103,7 @@ async def replay_tests(
     return Replayed(program.ids, read_replay(answer))
 
 
-def unexcused(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:
+def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:
     """The failures on the head that are not the tests' own: those of tests that end on the base as they do there.
 
     `texts` are the failure texts of the framework on the base. A test that ends in another way there without the

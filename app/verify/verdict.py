@@ -105,7 +105,7 @@ def _suite_worse(facts: Facts) -> Iterator[Refusal]:
     if suite.newly_failing:
         reason = f"Newly failing: {_named(suite.newly_failing, 'test')}."
         yield Refusal("suite_newly_failing", "broken", reason)
-    elif turned := _turned(suite):
+    elif turned := _suite_regression(suite):
         yield Refusal("suite_worse", "broken", turned)
     if suite.missing:
         reason = f"{_named(suite.missing, 'test')} passed on the base and did not run on the head."
@@ -195,7 +195,7 @@ def _not_tested(facts: Facts) -> Iterator[Refusal]:
         if not _compared(facts.suite):
             yield Refusal("suite_not_compared", "unproved", _about_suite(facts.suite))
         return
-    if specification_supports_change(facts.specification) or _turns(facts.reproduction):
+    if specification_supports_change(facts.specification) or _reproduction_turns_green(facts.reproduction):
         return
     found = facts.reproduction
     if found is not None and found.ids:
@@ -279,14 +279,14 @@ def specification_supports_change(found: SpecificationResult | None) -> bool:
     return any(test.role == "shows" and not test.withdrawn for test in found.tests)
 
 
-def _turns(found: Reproduction | None) -> bool:
+def _reproduction_turns_green(found: Reproduction | None) -> bool:
     """True if the fixer's own tests go from red to green in the harness's runner."""
     if found is None or found.unanswered or not found.ids:
         return False
     return (found.on_base, found.on_head) == ("red", "green") and _sound(found.controls)
 
 
-def _turned(suite: SuiteComparison) -> str:
+def _suite_regression(suite: SuiteComparison) -> str:
     """How the suite as a whole became worse if no single test is named."""
     base, head = suite.base, suite.head
     if base is None or head is None:
@@ -333,7 +333,7 @@ def _shown(facts: Facts) -> Iterator[str]:
         for control in found.controls:
             if control.name == "altered_conditions_fail" and control.outcome == "held" and control.detail:
                 yield f"What these tests leave open: {control.detail}"
-    if own is not None and _turns(own):
+    if own is not None and _reproduction_turns_green(own):
         count = len(own.ids)
         fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
         number = "One" if count == 1 else str(count)

@@ -176,7 +176,7 @@ def _size(lines: Sequence[str]) -> int:
 def _list_line(title: str, paths: Sequence[str], space: int) -> str:
     """As many of the paths as fit into one line; empty if none does."""
     fitting: list[str] = []
-    for path in map(shown, paths):
+    for path in map(escape_name, paths):
         if len(title) + len(", ".join([*fitting, path])) >= space:
             break
         fitting.append(path)
@@ -190,7 +190,7 @@ def _outlines(index: CodeIndex, paths: Sequence[str], text: str, most: Sequence[
     contents = index.tree.read_many(paths)
     for path, number in zip(paths, most, strict=False):
         found = symbols(path, contents[path]) if path in contents else ()
-        yield [shown(path), *_outline(found, wanted, named, number)]
+        yield [escape_name(path), *_outline(found, wanted, named, number)]
 
 
 def _words(word: str) -> list[str]:
@@ -211,7 +211,7 @@ def _outline(found: Sequence[Symbol], wanted: set[int], named: set[str], most: i
     names = {symbol.name for symbol in best}
     for symbol in sorted(best, key=lambda each: each.line):
         within = f" [{symbol.parent}]" if symbol.parent and symbol.parent not in names else ""
-        yield shown(f"{_INDENT * (2 if symbol.parent else 1)}{symbol.line}: {symbol.signature}{within}")
+        yield escape_name(f"{_INDENT * (2 if symbol.parent else 1)}{symbol.line}: {symbol.signature}{within}")
     if left := len(candidates) - len(best):
         yield f"{_INDENT}… {left} more"
 
@@ -241,7 +241,7 @@ def _kind(path: str) -> str:
     return language_of(path) or (suffix.lower() if suffix.isalnum() else "other")
 
 
-def shown(text: str) -> str:
+def escape_name(text: str) -> str:
     """Escape a name for a prompt: it may contain line ends, control characters or invalid bytes."""
     return "".join("\ufffd" if unicodedata.category(each) in {"Cc", "Cs", "Cf", "Zl", "Zp"} else each for each in text)
 

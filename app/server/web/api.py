@@ -42,12 +42,12 @@ from app.server.web.api_models import (
 )
 from app.server.web.log_stream import LogStreams
 from app.server.web.password import client_of
-from app.server.web.problems import documented
+from app.server.web.problems import error_responses
 
 STOPPED_BY_API = "Stopped through the API by {who}."
 MAX_LINES = 1_000
 ID = r"^[a-z0-9]{1,40}$"
-CHANGES = documented(400, 404, 409, 413)
+CHANGES = error_responses(400, 404, 409, 413)
 TOKEN = "The value of AGENT_FIX_WEB_TOKEN, or a key that `agent-fix keys create` made."  # noqa: S105  # a sentence
 
 
@@ -152,7 +152,7 @@ Changing = Annotated[Change, Depends(_change)]
 router = APIRouter(prefix="/api", tags=["jobs"])
 
 
-@router.get("/jobs", responses=documented(), summary="List jobs, newest first")
+@router.get("/jobs", responses=error_responses(), summary="List jobs, newest first")
 def list_jobs(
     *,
     _: Reader,
@@ -175,7 +175,7 @@ def list_jobs(
     return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
 
 
-@router.get("/audit", responses=documented(), summary="Who did what, newest first")
+@router.get("/audit", responses=error_responses(), summary="Who did what, newest first")
 def audit_log(
     *,
     _: Admin,
@@ -188,7 +188,7 @@ def audit_log(
     return AuditBody(entries=entries, before=entries[-1].seq if len(found) > limit else None)
 
 
-@router.post("/jobs", status_code=202, responses=documented(400, 409, 413), summary="Start a job")
+@router.post("/jobs", status_code=202, responses=error_responses(400, 409, 413), summary="Start a job")
 def start(change: Changing, new: NewJob) -> Started:
     """The answer does not wait for GitHub. The job is `queued` until its repository and issue are found.
 
@@ -203,13 +203,13 @@ def start(change: Changing, new: NewJob) -> Started:
     return Started(**change.once(new.model_dump(exclude_unset=True), act))
 
 
-@router.get("/jobs/{job}", responses=documented(404), summary="Show a job")
+@router.get("/jobs/{job}", responses=error_responses(404), summary="Show a job")
 def show(_: Reader, parts: Parts, job: JobName) -> JobDetails:
     page = parts.page(job)
     return details(page, parts.actions.place(job) if page.waits else None)
 
 
-@router.get("/jobs/{job}/log", responses=documented(404), summary="Read a job's log")
+@router.get("/jobs/{job}/log", responses=error_responses(404), summary="Read a job's log")
 def log(
     *,
     _: Reader,
@@ -227,7 +227,7 @@ def log(
     "/jobs/{job}/events",
     response_class=Response,
     responses={
-        **documented(404),
+        **error_responses(404),
         200: {
             "description": "Events `line`, `state` and `end`. A line's id is its offset. Lines of the kind `text` are "
             "what the model writes, as it comes.",
@@ -242,7 +242,7 @@ async def events(
     return await parts.streams.answer(job, int(last_event_id or offset), streamed=True)
 
 
-@router.get("/jobs/{job}/plan", responses=documented(404), summary="Read a job's plan")
+@router.get("/jobs/{job}/plan", responses=error_responses(404), summary="Read a job's plan")
 def plan(_: Reader, parts: Parts, job: JobName) -> PlanAnswer:
     known = parts.actions.plans.of(parts.page(job).listed.id)
     if not known:
@@ -295,7 +295,7 @@ def proceed(change: Changing, job: JobName, body: Continuation | None = None) ->
     return Started(**change.once(wanted.model_dump(), act))
 
 
-@router.post("/jobs/{job}/retry", status_code=202, responses=documented(404, 409), summary="Start a job again")
+@router.post("/jobs/{job}/retry", status_code=202, responses=error_responses(404, 409), summary="Start a job again")
 def retry(change: Changing, job: JobName) -> Started:
     """The id is the new job's."""
 
@@ -306,7 +306,7 @@ def retry(change: Changing, job: JobName) -> Started:
     return Started(**change.once(None, act))
 
 
-@router.post("/jobs/{job}/cancel", status_code=202, responses=documented(404, 409), summary="Stop a job for good")
+@router.post("/jobs/{job}/cancel", status_code=202, responses=error_responses(404, 409), summary="Stop a job for good")
 def cancel(change: Changing, job: JobName) -> Stopped:
     def act(_: str) -> dict[str, Any]:
         return {"status": change.parts.actions.cancel(job, STOPPED_BY_API.format(who=change.who.name))}
@@ -317,7 +317,7 @@ def cancel(change: Changing, job: JobName) -> Stopped:
 @router.get(
     "/jobs/{job}/patch",
     response_class=Response,
-    responses={**documented(404), 200: {"content": {"text/x-diff": {"schema": {"type": "string"}}}}},
+    responses={**error_responses(404), 200: {"content": {"text/x-diff": {"schema": {"type": "string"}}}}},
     summary="Download a job's change, for `git apply`",
 )
 def patch(_: Reader, parts: Parts, job: JobName) -> Response:
@@ -327,7 +327,7 @@ def patch(_: Reader, parts: Parts, job: JobName) -> Response:
 @router.get(
     "/jobs/{job}/trajectory",
     response_class=Response,
-    responses={**documented(404), 200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
+    responses={**error_responses(404), 200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}},
     summary="Download a job's steps, one JSON object in a line",
 )
 def trajectory(_: Reader, parts: Parts, job: JobName) -> Response:

@@ -36,7 +36,7 @@ def problem(
     return JSONResponse(body.model_dump(), status, headers, media_type=PROBLEM_JSON)
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route for OpenAPI, with those that every route has."""
     schema = {"schema": {"$ref": "#/components/schemas/Problem"}}
     return {
@@ -58,6 +58,6 @@ def _where(loc: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in (loc if loc[0] == "body" else loc[:2]))
 
 
-def refused(error: HTTPException) -> Response:
+def problem_of_exception(error: HTTPException) -> Response:
     detail = "" if error.detail == HTTPStatus(error.status_code).phrase else error.detail
     return problem(error.status_code, detail, headers=error.headers)

@@ -38,7 +38,7 @@ from app.server.web.log_stream import LogStreams
 from app.server.web.operators import OperatorPages
 from app.server.web.pages import HERE, DashboardPages
 from app.server.web.password import DashboardPassword, is_api
-from app.server.web.problems import invalid, problem, refused
+from app.server.web.problems import invalid, problem, problem_of_exception
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 
 ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -143,7 +143,7 @@ def _routes(
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    answer = refused(cast("HTTPException", error))
+    answer = problem_of_exception(cast("HTTPException", error))
     if answer.status_code == 405:  # the framework names the methods of one route only
         found = [route for route in api_router.routes if route.matches(request.scope)[0] is not Match.NONE]
         methods = {method for route in found for method in getattr(route, "methods", ())}

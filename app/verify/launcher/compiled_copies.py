@@ -13,7 +13,16 @@ from tree_sitter import Node, Tree
 from app.repo.grammars import with_tree
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import Alteration, ByteEdit, chosen, edited, joined, other_number, other_text, written
+from app.verify.launcher.edits import (
+    Alteration,
+    ByteEdit,
+    apply_edits,
+    chosen,
+    different_number,
+    different_text,
+    joined,
+    written,
+)
 
 ALTERED_COPIES = 2
 """Maximum number of altered copies of one test."""
@@ -127,7 +136,7 @@ class CompiledCopies(ABC):
         for original, function in tests:
             for change in self._changes(content, function)[:ALTERED_COPIES]:
                 altered_name = self.fresh_name()
-                text = edited(
+                text = apply_edits(
                     content, [*change, ByteEdit(*function.name, altered_name.encode())], function.start, function.end
                 )
                 at = self.random.choice((function.start, function.end))
@@ -136,14 +145,14 @@ class CompiledCopies(ABC):
             copy = self.fresh_name()
             edits.append(ByteEdit(*function.name, copy.encode()))
             same[self.renamed_id(original, fresh, copy)] = original
-        files = [written(fresh, edited(content, edits)), *([written(path, None)] if fresh != path else [])]
+        files = [written(fresh, apply_edits(content, edits)), *([written(path, None)] if fresh != path else [])]
         return CopiedTests(files=tuple(files), same=same, altered=altered)
 
     def _in_place(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
         content = self.contents[path]
         edits = [edit for _, function in tests for edit in self._changes(content, function)[0]]
         altered = {name: name for name, _ in tests}
-        return CopiedTests(files=(written(path, edited(content, edits)),), altered=altered)
+        return CopiedTests(files=(written(path, apply_edits(content, edits)),), altered=altered)
 
     def _changes(self, content: bytes, function: Function) -> list[list[ByteEdit]]:
         found = chosen(list(self.alterations(content, function)), self.random)
@@ -154,9 +163,9 @@ class CompiledCopies(ABC):
         if _NUMBER.fullmatch(text):
             number = int(text)
             return str(
-                abs(other_number(number, self.random)) if number > 9 else number + self.random.randint(1, 4)
+                abs(different_number(number, self.random)) if number > 9 else number + self.random.randint(1, 4)
             ).encode()
-        return other_text(text.decode("utf-8", "replace"), self.random).encode()
+        return different_text(text.decode("utf-8", "replace"), self.random).encode()
 
     def numbers(self) -> tuple[int, int]:
         one, other = self.random.sample(range(2, 99), 2)

@@ -23,7 +23,7 @@ class Alteration(NamedTuple):
     edits: list[ByteEdit]
 
 
-def edited(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int | None = None) -> bytes:
+def apply_edits(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a range with the edits applied."""
     text, at = b"", start
     for edit in sorted(edits):
@@ -32,7 +32,7 @@ def edited(content: bytes, edits: Sequence[ByteEdit], start: int = 0, end: int |
     return text + content[at : len(content) if end is None else end]
 
 
-def other_number(value: float, random: Random) -> float:
+def different_number(value: float, random: Random) -> float:
     """Another number of the same kind, as plausible as the first."""
     if isinstance(value, int):
         return value + random.choice((-2, -1, 1, 2, 3, 10))
@@ -43,7 +43,7 @@ def other_number(value: float, random: Random) -> float:
 _SIGNS = frozenset(" -_.,:;/+")
 
 
-def other_text(text: str, random: Random) -> str:
+def different_text(text: str, random: Random) -> str:
     """The text with one letter or digit changed, or one sign doubled or removed: cheating code may ignore signs."""
     places = [at for at, letter in enumerate(text) if letter in _SIGNS or (letter.isascii() and letter.isalnum())]
     if not places:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from app.verify.launcher.edits import Alteration, ByteEdit, other_number, other_text
+from app.verify.launcher.edits import Alteration, ByteEdit, different_number, different_text
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
 # Inside these, a failing assertion is not swallowed, and the block is executed once.
@@ -243,7 +243,7 @@ def _constants(node: ast.expr) -> Iterator[ast.expr]:
 
 def _changed(value: object, random: Random) -> object:
     if isinstance(value, int | float):
-        return other_number(value, random)
+        return different_number(value, random)
     if isinstance(value, bytes):
-        return other_text(value.decode("latin-1"), random).encode("latin-1")
-    return other_text(str(value), random)
+        return different_text(value.decode("latin-1"), random).encode("latin-1")
+    return different_text(str(value), random)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
+from app.verify.launcher.edits import ByteEdit, apply_edits, chosen, joined, written
 from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
 ALTERED_COPIES = 2
@@ -137,7 +137,7 @@ class PythonCopies:
             copy, altered_names = done[function]
             same[self._id(place._replace(path=path, name=copy))] = name
             altered |= {self._id(place._replace(path=path, name=altered_name)): name for altered_name in altered_names}
-        return CopiedTests(files=(written(path, edited(file.source.content, edits)),), same=same, altered=altered)
+        return CopiedTests(files=(written(path, apply_edits(file.source.content, edits)),), same=same, altered=altered)
 
     def _add_copies(
         self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[ByteEdit]
@@ -148,7 +148,7 @@ class PythonCopies:
         copy, altered_names = self._fresh_name(function.name), list[str]()
         for change in self._changes(source, function)[:ALTERED_COPIES]:
             altered_name = self._fresh_name(function.name)
-            text = edited(source.content, [*change, ByteEdit(*renaming, altered_name.encode())], start, end)
+            text = apply_edits(source.content, [*change, ByteEdit(*renaming, altered_name.encode())], start, end)
             at = self.random.choice((start, end))
             edits.append(ByteEdit(at, at, text + b"\n" if at == start else b"\n" + text))
             altered_names.append(altered_name)
@@ -164,7 +164,7 @@ class PythonCopies:
                 edits += self._changes(file.source, function)[0]
                 done.add(function)
             altered[name] = name
-        return CopiedTests(files=(written(file.path, edited(file.source.content, edits)),), altered=altered)
+        return CopiedTests(files=(written(file.path, apply_edits(file.source.content, edits)),), altered=altered)
 
     def _changes(self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[ByteEdit]]:
         found = chosen(list(alterations(source, function, self.random)), self.random)

@@ -6,7 +6,7 @@ from random import Random
 
 from tree_sitter import Node
 
-from app.verify.launcher.edits import Alteration, ByteEdit, other_number, other_text
+from app.verify.launcher.edits import Alteration, ByteEdit, different_number, different_text
 
 _EQUALITIES = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual", "eql"})
 _MATCHERS = frozenset({"toBe", "toEqual", "toStrictEqual", "toHaveLength", "equal", "equals", "eql", "eq"})
@@ -152,12 +152,14 @@ def _changed(text: bytes, random: Random) -> bytes:
     if text in (b"true", b"false"):
         return b"false" if text == b"true" else b"true"
     if re.fullmatch(rb"\d+", text):
-        return str(abs(other_number(int(text), random)) if int(text) > 9 else int(text) + random.randint(1, 4)).encode()
+        return str(
+            abs(different_number(int(text), random)) if int(text) > 9 else int(text) + random.randint(1, 4)
+        ).encode()
     if re.fullmatch(rb"\d+\.\d+", text):
-        return str(abs(other_number(float(text), random)) + 0.25).encode()
+        return str(abs(different_number(float(text), random)) + 0.25).encode()
     if text in (b"''", b'""'):
         return text[:1] + random.choice("aeost").encode() + text[:1]
-    return other_text(text.decode("utf-8", "replace"), random).encode()
+    return different_text(text.decode("utf-8", "replace"), random).encode()
 
 
 def text_of(source: bytes, node: Node) -> bytes:

@@ -13,7 +13,7 @@ from app.repo.grammars import language_of, with_tree
 from app.verify.frameworks import FrameworkName
 from app.verify.launcher.base import CopiedTests
 from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import ByteEdit, chosen, edited, joined, written
+from app.verify.launcher.edits import ByteEdit, apply_edits, chosen, joined, written
 from app.verify.launcher.script_alterations import alterations, body_of, failing_end, text_of
 
 ALTERED_COPIES = 2
@@ -94,19 +94,19 @@ class ScriptCopies:
             start, end = test.statement.start_byte, test.statement.end_byte
             for change in self._changes(content, test)[:ALTERED_COPIES]:
                 title = self._names.fresh(" ")
-                text = edited(content, [*change, _retitled(test, title)], start, end)
+                text = apply_edits(content, [*change, _retitled(test, title)], start, end)
                 at = self.random.choice((start, end))
                 edits.append(ByteEdit(at, at, text + b";\n" if at == start else b";\n" + text))
                 altered[self._id(fresh, test, title)] = name
             title = self._names.fresh(" ")
             edits.append(_retitled(test, title))
             same[self._id(fresh, test, title)] = name
-        return CopiedTests(files=(written(fresh, edited(content, edits)),), same=same, altered=altered)
+        return CopiedTests(files=(written(fresh, apply_edits(content, edits)),), same=same, altered=altered)
 
     def _altered_in_place(self, path: str, tests: Sequence[tuple[str, _Found]]) -> CopiedTests:
         edits = [edit for _, test in tests for edit in self._changes(self.contents[path], test)[0]]
         altered = {name: name for name, _ in tests}
-        return CopiedTests(files=(written(path, edited(self.contents[path], edits)),), altered=altered)
+        return CopiedTests(files=(written(path, apply_edits(self.contents[path], edits)),), altered=altered)
 
     def _changes(self, content: bytes, test: _Found) -> list[list[ByteEdit]]:
         found = list(alterations(content, test.body, self.random, node=self.framework == "node"))

@@ -17,10 +17,10 @@ from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.sources.file_kinds import kind_of, same_lines
-from app.verify.sources.literal_branches import Literal, telling
+from app.verify.sources.literal_branches import Literal, indicate_special_case
 from app.verify.sources.new_conditions import NewCondition
 from app.verify.sources.process import ChangedSource, decoded, encoded
-from app.verify.sources.project_versions import bumped, has_version
+from app.verify.sources.project_versions import has_version, with_next_version
 from app.verify.test_paths import is_test_path
 
 _PROCESS = SyntaxProcess("app.verify.sources.process", timeout=120.0)
@@ -200,7 +200,7 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
     return tuple(
         f"{path}:{line}: entered only for {', '.join(each.text for each in literals)}"
         for path, line, literals in cases
-        if telling(literals, known)
+        if indicate_special_case(literals, known)
     )
 
 
@@ -301,7 +301,9 @@ def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, by
     ]
     before = base.read_many(path for path in paths if not is_test_path(path))
     after = {change.path: change.content for change in patch.changes}
-    made = {path: bumped(path, noisy.get(path, content), after.get(path)) for path, content in before.items()}
+    made = {
+        path: with_next_version(path, noisy.get(path, content), after.get(path)) for path, content in before.items()
+    }
     return {path: content for path, content in made.items() if content is not None}
 
 

@@ -80,7 +80,7 @@ class _Scope:
     suspicious: dict[str, int] = field(default_factory=dict)
 
 
-def kept_state(language: str, old: bytes | None, new: bytes) -> list[tuple[int, str]]:
+def added_state(language: str, old: bytes | None, new: bytes) -> list[tuple[int, str]]:
     """(line, name) of each added place that keeps something, unless the old version kept it in the same name."""
     before = {name for _, name in _all_kept(language, old)} if old else set[str]()
     rows = added_rows(old or b"", new)

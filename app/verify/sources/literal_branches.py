@@ -69,7 +69,7 @@ def literal_conditions(
     return grammars.with_tree(language, new, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
 
 
-def telling(literals: Sequence[Literal], known: Collection[str]) -> bool:
+def indicate_special_case(literals: Sequence[Literal], known: Collection[str]) -> bool:
     """True if one of them is not in the program's own vocabulary, or several numbers must come together."""
     strange = [each for each in literals if each.text not in known]
     if any(each.text not in _ORDINARY if each.number else len(each.text.strip()) >= _MIN_STRING for each in strange):

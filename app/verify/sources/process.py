@@ -157,7 +157,7 @@ def find_kept_state(sources: Sequence[ChangedSource], _options: Mapping[str, Any
         (source.path, line, name)
         for source in sources
         if source.new is not None
-        for line, name in kept_state.kept_state(source.language, source.old, source.new)
+        for line, name in kept_state.added_state(source.language, source.old, source.new)
     ]
 
 

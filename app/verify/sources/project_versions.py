@@ -35,7 +35,7 @@ def _pattern(path: str) -> re.Pattern[bytes] | None:
     return next((pattern for names, pattern in _PATTERNS if names.search(name)), None)
 
 
-def bumped(path: str, content: bytes, head: bytes | None) -> bytes | None:
+def with_next_version(path: str, content: bytes, head: bytes | None) -> bytes | None:
     """The content with the head's version, or else with the next one; None if it states none."""
     pattern = _pattern(path)
     found = pattern.search(content) if pattern else None

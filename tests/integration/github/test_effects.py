@@ -8,7 +8,7 @@ import pytest
 from app.github.base import NewCheckRun, ReactionTarget
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction
-from app.github.markers import has_text, marked, marker
+from app.github.markers import has_text, marker, with_marker
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.publishing import BRANCH, commit, opened, wanted
@@ -147,9 +147,11 @@ async def test_the_status_comment_is_one_and_edited_in_place(forge: GitHubForge,
 
 
 async def test_a_stranger_who_copies_the_mark_is_not_us(forge: GitHubForge, fake_github: FakeGitHubSetup) -> None:
-    theirs = fake_github.world.comment(fake_github.repo, fake_github.issue, fake_github.owner, marked("mine", "j1"))
+    theirs = fake_github.world.comment(
+        fake_github.repo, fake_github.issue, fake_github.owner, with_marker("mine", "j1")
+    )
     await forge.ensure_comment("j1", "ours")
-    assert theirs.body == marked("mine", "j1")
+    assert theirs.body == with_marker("mine", "j1")
     assert len(fake_github.issue.comments) == 2
 
 

@@ -11,9 +11,9 @@ from app.config.prompt_overrides import (
     MAX_BYTES,
     MAX_NOTES,
     Override,
-    asked_for,
     parse_overrides,
     read_overrides,
+    requested_prompt,
 )
 from app.core.errors import ConfigError
 from tests.support.memory_tree import MemoryTree
@@ -117,13 +117,13 @@ def test_named_prompt_is_used_only_on_request() -> None:
 
 def test_unknown_prompt_is_refused_with_a_suggestion() -> None:
     found = parse_overrides({f"{DIRECTORY}/performance.md": b"Measure.", f"{DIRECTORY}/bug.md": b"x"})
-    assert asked_for("performance", found).text == "Measure."
+    assert requested_prompt("performance", found).text == "Measure."
     for name, said in (("performence", "Did you mean `performance`?"), ("bug", "There are performance.")):
         with pytest.raises(ConfigError, match=re.escape(f"no usable prompt `{DIRECTORY}/{name}.md`. {said}")):
-            asked_for(name, found)
+            requested_prompt(name, found)
     broken = parse_overrides({f"{DIRECTORY}/speed.md": b"---\nkind: fast\n---\nx"})
     with pytest.raises(ConfigError, match="its front matter may only contain"):
-        asked_for("speed", broken)
+        requested_prompt("speed", broken)
 
 
 def test_every_prompt_in_the_documentation_is_usable() -> None:

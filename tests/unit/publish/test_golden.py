@@ -105,7 +105,7 @@ def all_replies() -> Iterator[str]:
     yield replies.unreadable_plan("line 2: steps is missing")
     yield replies.plan_edited_since()
     yield replies.plan_edited_by_stranger("mallory")
-    yield replies.in_the_way("The base branch is gone.", "Restore it.")
+    yield replies.forge_refusal("The base branch is gone.", "Restore it.")
     yield replies.no_commits()
     yield replies.remembered(lesson)
     yield replies.not_remembered("The text is empty.")

@@ -12,7 +12,7 @@ from tests.unit.publish.test_markdown import CASES, check, shown
 @pytest.mark.parametrize("case", CASES)
 def test_quoted_text_is_escaped(case: str) -> None:
     for made in (
-        replies.in_the_way(case, case),
+        replies.forge_refusal(case, case),
         replies.status("t1x9", "error", case),
         replies.unreadable_plan(case),
         replies.plan_edited_by_stranger(case),

@@ -6,7 +6,7 @@ import pytest
 
 from app.core.job import JobState
 from app.core.plan_text import parse_plan_file
-from app.github.markers import marked
+from app.github.markers import with_marker
 from app.publish.status_parser import StatusCommentState, read_status
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, render_status
 from tests.support.server_jobs import job
@@ -16,10 +16,10 @@ RUN = "https://github.example/ada/sample/actions/runs/4711"
 
 
 def comment(state: JobState, page: str = RUN) -> str:
-    diff = f"+see [it](https://github.example/ada/sample/actions/runs/1) {marked('', 'j2')}\n"
+    diff = f"+see [it](https://github.example/ada/sample/actions/runs/1) {with_marker('', 'j2')}\n"
     made = view(state, of=job("j1abcdef"), result=result(state), reason="Because.", diff=diff)
     seen = replace(made, job_page=page)
-    return marked(render_status(seen), "j1abcdef")
+    return with_marker(render_status(seen), "j1abcdef")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -63,7 +63,7 @@ def test_every_headline_of_today_is_kept_readable() -> None:
 
 @pytest.mark.parametrize(("headline", "state"), POSTED.items())
 def test_comments_posted_by_earlier_versions_are_still_read(headline: str, state: JobState) -> None:
-    assert read_status(marked(f"{headline}\n\nText.", "j1abcdef")) == StatusCommentState("j1abcdef", state)
+    assert read_status(with_marker(f"{headline}\n\nText.", "j1abcdef")) == StatusCommentState("j1abcdef", state)
 
 
 def test_edited_plan_is_read_back() -> None:
@@ -86,8 +86,8 @@ def test_server_comment_has_no_workflow_run() -> None:
         comment("paused").partition("<!-- agent-fix:job")[0],
         "I saw this:\n\n" + comment("paused"),
         comment("paused") + "\n\nand more",
-        marked("Nothing was started: no.", "d-0123456789ab"),
-        marked("### ⏸️ Paused", "j1/end"),
+        with_marker("Nothing was started: no.", "d-0123456789ab"),
+        with_marker("### ⏸️ Paused", "j1/end"),
     ],
 )
 def test_other_comments_are_not_parsed(text: str) -> None:

@@ -16,7 +16,7 @@ from app.core.errors import ExitCode
 from app.core.job import JobState
 from app.github.base import GIVEN
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
-from app.github.markers import marked
+from app.github.markers import with_marker
 from app.github.models import GitHubIssue
 from app.publish.status_text import render_status
 from app.server.wiring.issue_sweep import IssueSweep
@@ -182,7 +182,7 @@ def begun(*, by: int = 9, state: JobState = "working", page: str = RUN) -> dict[
     """A status comment as a workflow's run left it."""
     told = replace(view(state, of=job("j1abcdef"), result=None, reason=""), job_page=page)
     times = {"created_at": "2026-11-22T01:00:00Z", "updated_at": "2026-11-22T01:00:00Z"}
-    body = marked(render_status(told), "j1abcdef")
+    body = with_marker(render_status(told), "j1abcdef")
     return {"id": 5, "user": {"id": by, "login": "robot"}, "body": body, "html_url": "http://site.example/c", **times}
 
 
@@ -220,7 +220,7 @@ async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
     def said(job: str, hours: int) -> dict[str, Any]:
         at = f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
         times = {"created_at": at, "updated_at": at, "html_url": "http://site.example/c"}
-        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": marked("### ⏸️ Paused", job), **times}
+        return {"id": 5, "user": {"id": 9, "login": "robot"}, "body": with_marker("### ⏸️ Paused", job), **times}
 
     config = b"budget: {usd: 2, usd_per_day: 7}\nmax_open_pull_requests: 3\n"
     comments = [said("j1abcdef", 2), said("j2abcdef", 30), {**said("j3abcdef", 1), "user": {"id": 1, "login": "ada"}}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.sources.kept_state import kept_state
+from app.verify.sources.kept_state import added_state
 
 KEEPING = [
     pytest.param("python", "CALLS = []\n\ndef f(x):\n    CALLS.append(1)\n    return len(CALLS)\n", id="python calls"),
@@ -173,22 +173,22 @@ ORDINARY = [
 
 @pytest.mark.parametrize(("language", "text"), KEEPING)
 def test_state_that_lasts_is_found(language: str, text: str) -> None:
-    assert kept_state(language, None, text.encode())
-    assert kept_state(language, text.encode(), text.encode() + b"\n") == []
+    assert added_state(language, None, text.encode())
+    assert added_state(language, text.encode(), text.encode() + b"\n") == []
 
 
 @pytest.mark.parametrize(("language", "text"), ORDINARY)
 def test_ordinary_code_keeps_nothing(language: str, text: str) -> None:
-    assert kept_state(language, None, text.encode()) == []
+    assert added_state(language, None, text.encode()) == []
 
 
 def test_the_line_and_the_name_are_told() -> None:
     old = b"def f(x):\n    return x\n"
     new = b"CALLS = [0]\n\n\ndef f(x):\n    CALLS[0] += 1\n    return x\n"
-    assert kept_state("python", old, new) == [(5, "CALLS")]
+    assert added_state("python", old, new) == [(5, "CALLS")]
 
 
 def test_memory_that_the_base_already_keeps_may_change_its_form() -> None:
     old = b"SEEN = {}\n\n\ndef f(x):\n    SEEN[x] = 1\n"
     new = b"SEEN = {}\n\n\ndef f(x):\n    SEEN.setdefault(x, 1)\n    SEEN.pop(None, 0)\n"
-    assert kept_state("python", old, new) == []
+    assert added_state("python", old, new) == []

@@ -11,7 +11,7 @@ from app.config.settings import settings_from
 from app.core.job import JobState
 from app.github.base import GIVEN
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
-from app.github.markers import marked
+from app.github.markers import with_marker
 from app.github.models import IssueComment
 from app.jobs.recovered import RecoveredJobs
 from app.server.wiring.context import ServerContext
@@ -109,7 +109,7 @@ async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
         (),
         (by(ADA, comment("awaiting_approval")),),
         (by(BOT, comment("awaiting_approval")), by(BOT, comment("pr_opened"))),
-        (by(BOT, marked("### ⏸️ Paused", "j1/end")),),
+        (by(BOT, with_marker("### ⏸️ Paused", "j1/end")),),
     ],
 )
 async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str, Any], ...]) -> None:
