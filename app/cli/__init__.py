@@ -170,7 +170,7 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
         required=True,
         metavar="ISSUE",
         help="a Markdown file with the title in its first line; - for stdin; on GitHub OWNER/NAME#N, an issue's URL, "
-        "or N for an issue of the repository that `origin` names",
+        "or N for an issue in the repository that `origin` points to",
     )
     fix.add_argument("--base", metavar="REF", help="commit, branch or tag to start from (default: HEAD)")
     fix.add_argument("--model", metavar="M", help="a LiteLLM model name, or recorded/FILE (default: AGENT_FIX_MODEL)")
@@ -225,12 +225,12 @@ def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
     init = commands.add_parser(
         "init",
         help="write the workflow and the configuration for a repository on GitHub",
-        description="Looks at the repository, asks for what it cannot see, and writes .github/workflows/agent-fix.yml "
-        "and .github/agent-fix.yml. Existing files stay as they are. It prints what is left to do: the key, the model "
-        "and the commit.",
+        description="Inspects the repository, asks for anything it cannot work out, and writes "
+        ".github/workflows/agent-fix.yml and .github/agent-fix.yml. Existing files stay as they are. It then prints "
+        "the remaining steps: the key, the model and the commit.",
     )
     _add_repository(init, default=Path())
-    init.add_argument("--yes", action="store_true", help="ask nothing, and take what is found")
+    init.add_argument("--yes", action="store_true", help="do not ask; use what was detected")
     init.add_argument("--model", metavar="M", help="the model (default: AGENT_FIX_MODEL, or a question)")
     init.add_argument("--budget", metavar="USD", help="the highest cost of a job (default: 5, or a question)")
     init.add_argument(
@@ -245,14 +245,15 @@ def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
     setup = commands.add_parser(
         "setup",
-        help="find out how a repository is set up and tested, by trying it",
-        description="Tries what CI files, tox, nox, make, scripts and manifests say, in the sandbox, and shows which "
-        "set-up lets the most tests pass. No model is called. The exit code is 0 where nine of ten tests pass, else 8.",
+        help="detect a repository's set-up and test commands by running candidates",
+        description="Runs the commands found in CI files, tox, nox, make, scripts and manifests in the sandbox, and "
+        "shows which set-up makes the most tests pass. Calls no model. Exits with 0 if at least 90 %% of the tests "
+        "pass, otherwise 8.",
     )
     setup.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
     setup.add_argument("--base", metavar="REF", help="commit, branch or tag to examine (default: HEAD)")
     setup.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
-    setup.add_argument("--seconds", type=float, default=900.0, metavar="N", help="begin no further trial after N")
+    setup.add_argument("--seconds", type=float, default=900.0, metavar="N", help="start no new trial after N seconds")
     setup.add_argument("--explain", action="store_true", help="show every candidate that was tried, and its commands")
     setup.add_argument("--write", action="store_true", help="add `setup:` and `test:` to .github/agent-fix.yml")
     _add_json(setup, default=False)
@@ -291,7 +292,7 @@ def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
         "sweep",
         help="start jobs for labelled issues of a repository that nobody works on",
         description="Shows which issues get a job and why others do not. With a server's App the jobs are created; "
-        "with a token the issues are listed, in a workflow as the output `issues`.",
+        "with a token, the issues are only listed; in a workflow, they are also set as the output `issues`.",
     )
     sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
     sweep.add_argument("--max", type=int, default=5, metavar="N", help="start at most N jobs (default: %(default)s)")
@@ -299,7 +300,7 @@ def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
         "--query",
         default="",
         metavar="Q",
-        help="only issues that GitHub's search finds, like 'label:bug sort:reactions'",
+        help="only issues matching this GitHub search, such as 'label:bug sort:reactions'",
     )
     sweep.add_argument(
         "--order", choices=("oldest", "priority"), help="which issues first (default: oldest, or the search's order)"
@@ -313,7 +314,8 @@ def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
     keys = commands.add_parser(
         "keys",
         help="create, list and delete keys for the server's API",
-        description="Run it where the server's database is. A key is shown once; the database holds its digest.",
+        description="Run this on a machine that can reach the server's database. A key is shown once; the database "
+        "stores only its digest.",
     )
     _add_state(keys)
     actions = keys.add_subparsers(dest="action", metavar="ACTION")
@@ -326,7 +328,7 @@ def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
         choices=("read", "write", "admin"),
         help="what it may do; may be repeated (default: read)",
     )
-    delete = actions.add_parser("delete", help="delete a key, which is refused from now on")
+    delete = actions.add_parser("delete", help="delete a key; requests with it are refused immediately")
     delete.add_argument("name")
     for action in (listing, create, delete):
         _add_state(action, default=argparse.SUPPRESS)
@@ -431,11 +433,11 @@ def _add_report(commands: "Commands[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report",
         help="what became of the pull requests, and what they cost",
-        description="How jobs ended, how many of their pull requests were merged, closed, or changed before the merge, "
-        "and what a merged one cost. Run it where the database is.",
+        description="Shows how jobs ended, how many of their pull requests were merged, closed, or changed before "
+        "merging, and the cost per merged pull request. Run it on a machine that can reach the database.",
     )
     report.add_argument("--days", type=int, default=30, metavar="N", help="how far back (default: 30)")
-    report.add_argument("--html", type=Path, metavar="FILE", help="write a page that needs no network")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write the report as a self-contained HTML page")
     _add_json(report, default=False)
     _add_state(report)
 

@@ -44,7 +44,7 @@ def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
     if extra is None:
         return None
     return AgentFixError(
-        f"This needs the extra `{extra}` of agent-fix, which is not installed.",
+        f"This command needs agent-fix[{extra}], which is not installed.",
         hint=f"In a checkout: pipx install --force '.[{extra}]', or pip install '.[{extra}]' into its environment.",
         code=ExitCode.USAGE,
     )

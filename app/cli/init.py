@@ -69,7 +69,7 @@ def init_command(arguments: argparse.Namespace) -> int:
         print(json.dumps({**document, "model": choices.model, "test": facts.test}, indent=2))
         return ExitCode.OK
     print("\n".join(f"written  {path}" for path in written))
-    print("\n".join(f"kept     {path} (it is there already)" for path in sorted(facts.present)))
+    print("\n".join(f"kept     {path} (already exists)" for path in sorted(facts.present)))
     tests = (
         f"tests    {facts.test}"
         if facts.test
@@ -85,9 +85,9 @@ def _as_pull_request(
     from app.cli.init_pull_request import open_init_pull_request  # noqa: PLC0415  # needs the extra `github`
 
     if facts.github is None:
-        raise AgentFixError("`origin` is not on GitHub, so there is nowhere to open a pull request.")
+        raise AgentFixError("`origin` is not a GitHub repository, so a pull request cannot be opened.")
     if not new:
-        raise AgentFixError("Both files are there already, so there is nothing to propose.", code=ExitCode.NO_CHANGE)
+        raise AgentFixError("Both files already exist; there is nothing to propose.", code=ExitCode.NO_CHANGE)
     steps = next_steps(facts, choices, ())
     store = LocalContext(settings).mirror(facts.root)
     opening = open_init_pull_request(settings, facts.github, store, (facts.branch, facts.commit), new, steps=steps)
@@ -131,7 +131,7 @@ def choose(arguments: argparse.Namespace, settings: Settings, *, asks: bool) -> 
             "No model is set.", hint="Pass --model PROVIDER/NAME or set AGENT_FIX_MODEL.", code=ExitCode.MODEL
         )
     route(model, settings.environment)
-    budget = arguments.budget or (_ask("Most dollars for one job", DEFAULT_BUDGET) if asks else DEFAULT_BUDGET)
+    budget = arguments.budget or (_ask("Budget per job in dollars", DEFAULT_BUDGET) if asks else DEFAULT_BUDGET)
     parse_usd(budget)
     return Choices(model=model, budget=budget)
 
@@ -196,7 +196,7 @@ def _write(root: Path, name: str, text: str) -> bool:
     path = root / name
     try:
         if not path.parent.resolve().is_relative_to(root.resolve()) or path.is_symlink():
-            raise OutputError(f"{name} leads out of the repository by a link.", hint="Remove the link.")
+            raise OutputError(f"{name} is a symlink that leads outside the repository.", hint="Remove the symlink.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
     except OSError as error:

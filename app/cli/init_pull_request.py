@@ -18,8 +18,8 @@ TITLE = "Add agent-fix"
 BODY = """\
 The workflow and the configuration of agent-fix, as `agent-fix init` made them: {files}.
 
-Once they are on the default branch, an issue that gets the label `agent-fix` gets a draft pull request.
-Before that:
+Once this is merged, labelling an issue `agent-fix` opens a draft pull request for it.
+Before that, run:
 
 {steps}
 """
@@ -40,7 +40,10 @@ async def open_init_pull_request(
     """
     token = github_token(settings.environment)
     if not token:
-        hint = "Set GITHUB_TOKEN to one that may write contents, workflows and pull requests, as of `gh auth token`."
+        hint = (
+            "Set GITHUB_TOKEN to a token that may write contents, workflows and pull requests, for example the output "
+            "of `gh auth token`."
+        )
         raise AgentFixError("There is no token for GitHub.", hint=hint, code=ExitCode.USAGE)
     branch, commit = base
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)

@@ -25,9 +25,9 @@ def keys_command(arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "create":
             if not _NAME.fullmatch(arguments.name):
-                raise AgentFixError("A key's name has letters, digits, and . _ - in it.", code=ExitCode.USAGE)
+                raise AgentFixError("A key's name may contain only letters, digits, and . _ -", code=ExitCode.USAGE)
             if arguments.name.casefold() in _RESERVED:
-                raise AgentFixError(f"{arguments.name} stands for agent-fix itself.", code=ExitCode.USAGE)
+                raise AgentFixError(f"{arguments.name} is reserved for agent-fix itself.", code=ExitCode.USAGE)
             scopes = sorted(arguments.scope or ["read"])
             print(keys.create(arguments.name, scopes))
             audit.record(who, "terminal", "create key", detail=f"{arguments.name} ({' '.join(scopes)})")

@@ -87,7 +87,7 @@ def remote_jobs_command(arguments: argparse.Namespace) -> int:
             return run(ServerApi(client), arguments)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, httpx.InvalidURL) as error:
         raise AgentFixError(
-            f"What answers at {plain(arguments.server)} is not an API of agent-fix.",
+            f"The server at {plain(arguments.server)} did not answer like the agent-fix API.",
             code=ExitCode.USAGE,
             hint=f"Check the address after --server. ({type(error).__name__}: {one_line(str(error))[:200]})",
         ) from error
@@ -152,7 +152,7 @@ def _show(api: ServerApi, arguments: argparse.Namespace) -> None:
         "branch": job["branch"] or "-",
         "model": job["model"] or "-",
         "state": job["state"] + (f": {job['reason']}" if job["reason"] else ""),
-        "queue": f"place {waiting['place']} of {waiting['of']} that wait {_NEEDED[waiting['waiting_for']]}"
+        "queue": f"place {waiting['place']} of {waiting['of']}, waiting {_NEEDED[waiting['waiting_for']]}"
         if waiting
         else "",
         "verdict": job["verdict"] or "-",
@@ -174,7 +174,7 @@ def _logs(api: ServerApi, arguments: argparse.Namespace) -> None:
             for line in lines:
                 terminal.report(line["kind"], line["text"])
             if page["offset"] <= offset:
-                raise ValueError("the log's offset does not grow")
+                raise ValueError("the server returned the same log offset twice")
             offset = page["offset"]
         return
     while not ended and not terminal.closed:  # the server ends a stream after half an hour

@@ -382,4 +382,4 @@ def _full(state: Path, error: Exception) -> bool:
         return False
 
 
-GO_ON = "Nothing is lost: run the same command to continue."
+GO_ON = "Nothing was lost: run the same command again to continue."

@@ -64,7 +64,7 @@ def _rendered(found: RecordedJob) -> str:
         return render(found)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, TemplateError) as error:
         raise AgentFixError(
-            "This is not a trajectory of agent-fix.", hint=f"{type(error).__name__}: {one_line(str(error))[:200]}"
+            "This file is not an agent-fix trajectory.", hint=f"{type(error).__name__}: {one_line(str(error))[:200]}"
         ) from error
 
 

@@ -156,7 +156,7 @@ class VariableReader:
         if all(_LOGIN.fullmatch(part) for part in found):
             return frozenset(found)
         hint = "List GitHub logins, separated by commas. Wildcards are not supported."
-        return self._wrong(name, frozenset(), "contains something that is not a GitHub login.", hint)
+        return self._wrong(name, frozenset(), "contains an entry that is not a GitHub login.", hint)
 
     def secret(self, name: str) -> str:
         """A password of sufficient length without blanks."""
@@ -180,8 +180,9 @@ class VariableReader:
             key = b""
         if value.startswith("whsec_") and 24 <= len(key) <= 64:
             return key
-        hint = f"`{MAKE_KEY}` prints a good one."
-        return self._wrong(name, b"", f"is not `whsec_` and 24 to 64 bytes in base64, which {needed_by} needs.", hint)
+        hint = f"`{MAKE_KEY}` generates one."
+        message = f"must be `whsec_` followed by 24 to 64 bytes in base64 (required by {needed_by})."
+        return self._wrong(name, b"", message, hint)
 
     def _wrong(self, name: str, default: T, message: str, hint: str) -> T:
         self.problems.append(SettingProblem(name, message, hint))

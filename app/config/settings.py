@@ -212,7 +212,11 @@ class Settings:
         if all(halves.values()) or not any(halves.values()):
             return []
         hint = "Take it from the App's settings on GitHub, under Client secrets."
-        return [SettingProblem(name, "is needed for the sign-in.", hint) for name, given in halves.items() if not given]
+        return [
+            SettingProblem(name, "is required for signing in with GitHub.", hint)
+            for name, given in halves.items()
+            if not given
+        ]
 
     def _unreadable(self, names: set[str]) -> list[SettingProblem]:
         """Secrets that are set but unusable. They are read only if a role needs them."""

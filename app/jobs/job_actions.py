@@ -90,7 +90,7 @@ class JobActions:
         if job.row.state != "paused":
             raise WrongState("The job is not paused.")
         if (budget or extra) and self._operator.locks("budget.usd"):
-            raise WrongState("The operator of this server decides `budget.usd`; continue without a budget.")
+            raise WrongState("The operator has locked `budget.usd`; continue without changing the budget.")
         if job.waiting_for == "money" and budget is None and extra is None:
             raise WrongState("Its budget is spent: say how much more it may cost.")
         self._resume(job, "continue", text, id=id, who=who, budget=raised_budget(job, budget, extra))

@@ -201,16 +201,16 @@ class OperationsOverview:
     def _why(self, row: sa.RowMapping, busy: Counter[int], now: datetime) -> str:
         limits, here = self._limits, busy[row["repository"]]
         if not row["ready"]:
-            return "its base commit is being fetched"
+            return "fetching its base commit"
         if row["reason"].startswith(WAITS_FOR_MONEY):
             return str(row["reason"])
         if row["due"] > now.timestamp():
-            return f"it is tried again at {_moment(row['due']):%H:%M:%S} UTC"
+            return f"retrying at {_moment(row['due']):%H:%M:%S} UTC"
         if busy.total() >= limits.jobs:
-            return f"all {limits.jobs} places of the server are taken"
+            return f"the server is at its limit of {limits.jobs} jobs"
         if here >= limits.per_repository:
-            return f"its repository's {here} of {limits.per_repository} places are taken"
-        return "a worker should take it now"
+            return f"its repository is at its limit of {limits.per_repository} jobs"
+        return "ready; waiting for a free worker"
 
 
 _TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")

@@ -28,9 +28,9 @@ def attempt_diff(diff: str, room: int) -> str:
     if not diff.strip() or not shown:
         return ""
     more = len(lines) - len(shown)
-    note = f"\n\n{count(more, 'more line')} of this diff are left out." if more else ""
+    note = f"\n\n{count(more, 'more line')} not shown." if more else ""
     text = fenced("\n".join(shown), "diff")
-    return details("The change of this attempt, which was not published", f"{text}{note}")
+    return details("Unpublished change from this attempt", f"{text}{note}")
 
 
 def _shortened(line: str) -> str:

@@ -91,8 +91,8 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
         yield f"The agent that made the change objected to failing tests:\n\n{objection}"
         withdrawn, kept = count(len(decided.withdrawn), "test"), len(decided.kept)
         yield (
-            f"A third call, which saw the issue, the tests and their failures, withdrew {withdrawn} and upheld {kept}."
-            f" Its reason:\n\n{reason}"
+            "A third model call reviewed the issue, the tests and their failures. It withdrew"
+            f" {withdrawn} and upheld {kept}. Its reason:\n\n{reason}"
         )
     if found.dropped:
         listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]

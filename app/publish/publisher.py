@@ -71,7 +71,7 @@ class Publisher(Generic[F]):
 
     async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt | None:
         if self._notifier is None:
-            raise AgentFixError("Nobody is to be notified any more.")
+            raise AgentFixError("Notifications have been turned off.")
         return await self._notifier.deliver(claim.job, claim.key, effect)
 
     async def _try_to_carry_out(self, claim: EffectClaim, forge: F, granted: Effect) -> Receipt | None:

@@ -28,7 +28,7 @@ COMMANDS: Final = (
 OPTIONS: Final = (
     "Options for all commands: `--model NAME`, `--runner NAME`, `--budget 5`, `--kind tests`, `--attempts 3`."
 )
-NO_LESSONS: Final = "Lessons are not available here. Write them into `AGENTS.md`, which every job reads."
+NO_LESSONS: Final = "Lessons are not available here. Put them in `AGENTS.md`, which every job reads."
 MAX_PROMPTS: Final = 30
 MAX_LISTED: Final = 6_000
 """Characters of a list of lessons."""
@@ -94,7 +94,7 @@ def status(job: str, state: JobState, reason: str = "", url: str = "") -> str:
 
 
 def no_job() -> str:
-    return reply("There has been no job here yet.", "/agent fix")
+    return reply("No job has run here yet.", "/agent fix")
 
 
 def message_noted(state: JobState) -> str:
@@ -106,7 +106,7 @@ def message_noted(state: JobState) -> str:
 
 def no_prompt(problem: str) -> str:
     """`/agent fix with WORD` where WORD names no prompt."""
-    return refused(f"{problem} Is it meant for the agent? Then write it in the line below the command.")
+    return refused(f"{problem} If those words are for the agent, put them on the line below the command.")
 
 
 def unknown_runner(name: str, known: frozenset[str]) -> str:
@@ -148,7 +148,7 @@ def not_remembered(reason: str) -> str:
 
 
 def no_room_for_lessons(most: int) -> str:
-    return reply(f"Not added: people have added {most} lessons already, which is the limit.", "/agent remember")
+    return reply(f"Not added: the limit of {most} lessons added by people has been reached.", "/agent forget N")
 
 
 def forgotten(number: int) -> str:

@@ -59,10 +59,8 @@ _NO_CALLS: Final = Totals()
 KEPT_ON_SERVER: Final = (
     "The change was saved. View it with `agent-fix jobs show {job} --patch` on the server, or on the dashboard."
 )
-KEPT_IN_RECORD: Final = (
-    "The change was saved: it is `change.patch` in the artifact `agent-fix-{job}` of the workflow run."
-)
-NOT_KEPT: Final = "The change is not kept, because the Action's input `record` is `false`."
+KEPT_IN_RECORD: Final = "The change was saved as `change.patch` in the workflow run's artifact `agent-fix-{job}`."
+NOT_KEPT: Final = "The change was not saved, because the Action's input `record` is `false`."
 """Where people find an unpublished change, depending on where the job ran."""
 
 
@@ -187,14 +185,15 @@ def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
-        yield f"The draft, which is not verified yet: {view.draft}"
+        yield f"Draft (not verified yet): {view.draft}"
 
 
 def _turn(view: StatusView) -> str:
     """When it goes on, for a job that waits for pull requests."""
     if view.place is None:
         return ""
-    return f"It resumes when one is merged or closed. It is number {view.place[0]} of {view.place[1]} in the queue."
+    number, of = view.place
+    return f"This job will start when one of them is merged or closed; it is number {number} of {of} in the queue."
 
 
 def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
@@ -204,8 +203,7 @@ def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Ite
     if state not in (FINAL | {"paused"}) - GOOD - {"stopped", "no_change"}:
         return
     if result.compare:
-        opened = f"[open its pull request]({result.compare})"
-        yield f"The change is on the branch {code_span(result.branch)}: {opened} with one click."
+        yield f"The change is on the branch {code_span(result.branch)}. [Open its pull request]({result.compare})."
     if result.diff:
         yield kept.format(job=job)
 
@@ -275,7 +273,7 @@ def _lately(view: StatusView, level: DetailLevel) -> str:
     """The most recent actions, in one line."""
     if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
         return ""
-    return f"Lately: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
+    return f"Recent actions: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
 
 
 def _done(row: ProgressRow) -> str:
@@ -314,7 +312,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}requests changes"
             if _ci_waits(view):
-                yield "/agent ci", f"{there}starts CI, which required checks wait for"
+                yield "/agent ci", f"{there}starts CI (required checks are waiting for it)"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
             yield "/agent retry", "starts again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":

@@ -19,7 +19,7 @@ from app.publish.plaintext import count, duration
 
 MEANING: dict[Verdict, str] = {
     "proved": "Tests that an independent author wrote from the issue fail without this change and pass with it, and "
-    "nothing in the test suite newly fails.",
+    "the test suite has no new failures.",
     "tested": "Partly verified: some tests support this change, but it is not proved; see below.",
     "unproved": "Nothing that was run shows that this change works. Review it with care.",
     "broken": "At least one check failed. The change is shown as it is.",
@@ -28,9 +28,10 @@ LEGEND = details(
     "What the verdicts mean",
     "| Verdict | Meaning |\n| --- | --- |\n"
     "| Proved | Tests that an independent author wrote from the issue fail on the base and pass with the change. "
-    "The suite shows nothing newly failing, and every control of this evidence held. |\n"
-    "| Tested | The agent's own test fails on the base and passes with the change, under the same controls; or, where "
-    "nothing has to fail first, the suite is clean. |\n"
+    "The suite has no new failures, and no control failed. Base and head ran under the same conditions, and altered "
+    "copies of the tests fail; other controls may not have been run, and are listed then. |\n"
+    "| Tested | The agent's own test fails on the base and passes with the change, under the same controls; or, for "
+    "tasks where no test is expected to fail first, the suite has no new failures. |\n"
     "| Unproved | Less evidence than that, and nothing contradicts the change. |\n"
     "| Broken | At least one check failed. |\n\n"
     "agent-fix computed the verdict from what it ran in its own sandbox before it opened the pull request. Nothing "
@@ -38,7 +39,7 @@ LEGEND = details(
 )
 _TESTED = {
     "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
-    "suite": "This task changes no behaviour, and nothing in the test suite newly fails.",
+    "suite": "This task changes no behaviour, and the test suite has no new failures.",
     "guards": "The new tests fail without the fix and pass with it.",
 }
 _ORIGIN = {
@@ -236,7 +237,7 @@ def _not_run(facts: Verification, caps: Caps) -> str:
     """What a reader might expect to have been run, but was not."""
     sentences = []
     if facts.reproduction is None:
-        sentences.append("The reproduction: there is none.")
+        sentences.append("Reproduction: none was submitted.")
     if facts.suite is None:
         sentences.append("The test suite: no result.")
     elif facts.suite.not_run:

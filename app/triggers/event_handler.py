@@ -242,7 +242,7 @@ class EventHandler:
     async def _or_reply_error(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Reply with permanent errors to the person who asked; temporary ones are raised and retried."""
         if locked := job_request.options.locked_by(self._operator):
-            words = replies.refused(f"The operator of this server decides `{locked}`; leave that option out.")
+            words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply locked", words)
         try:
             return await self._carry_out(job_request, trigger_context)

@@ -43,4 +43,4 @@ def limit_reached(job_context: JobContext) -> str:
     """What stands in a new job's way, for people."""
     most = job_context.config.max_open_pull_requests
     are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
-    return f"{are} open or in progress, which is the limit here."
+    return f"{are} already open or in progress, which is the limit for this repository."

@@ -263,7 +263,9 @@ def assigned_elsewhere(context: RuleContext) -> Decision | None:
         return None
     if {context.event.actor.id, context.bot.user} & set(hands):
         return None
-    return _visible("assigned_elsewhere", "It is assigned to someone else; assign yourself or nobody.")
+    return _visible(
+        "assigned_elsewhere", "This issue is assigned to someone else; assign it to yourself or unassign it."
+    )
 
 
 def has_pull_request(context: RuleContext) -> Decision | None:
@@ -271,7 +273,8 @@ def has_pull_request(context: RuleContext) -> Decision | None:
     if not context.starts or linked is None or (context.command.verb == "retry" and context.state.linked_is_ours):
         return None
     how = "request changes there" if context.state.linked_is_ours else "close it first, or request changes there"
-    return _visible("has_pull_request", f"Pull request #{linked} is already open for it; {how} with `/agent fix …`.")
+    text = f"Pull request #{linked} is already open for this issue; {how} with `/agent fix …`."
+    return _visible("has_pull_request", text)
 
 
 def busy(context: RuleContext) -> Decision | None:
@@ -281,7 +284,7 @@ def busy(context: RuleContext) -> Decision | None:
     if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
         return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
     if context.command.verb == "allow":
-        text = "A job is working on it; what it may change was decided when it began. Stop it first."
+        text = "A job is already running, and its permissions cannot change. Stop it first."
         return Reply(rule="busy", text=text, suggestion="/agent stop")
     starts = isinstance(context.event, LabelAdded | Assigned | ProgramCommand) and context.command.verb != "retry"
     if starts or context.command.verb == "plan":

@@ -83,10 +83,10 @@ class Alterations:
             wrong, unexecuted = await self._left_by_suite(wrong, unexecuted, limit)
         if wrong or unexecuted:
             sentences = [f"no test executes {one}" for one in unexecuted]
-            return _control("failed", [*sentences, *(f"no test fails if {one}" for one in wrong)])
+            return _control("failed", [*sentences, *(f"no test fails when {one}" for one in wrong)])
         left = len(outcomes) - len(chosen)
         sentences = [f"no independent test notices {one}" for one in unnoticed if one in also]
-        return _control("held", [*sentences, *([f"{left} more alterations were not tried"] if left else [])])
+        return _control("held", [*sentences, *([f"{left} more alterations were skipped for time"] if left else [])])
 
     async def _unnoticed(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
         """Those with which all these tests pass, unless a branch has both outcomes there all the same."""

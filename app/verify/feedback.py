@@ -59,7 +59,7 @@ def feedback(verification: Verification) -> str:
     Of the independent author's tests only the sentences of failing ones: no code, names or output.
     """
     if verification.verdict == "proved":
-        return "Verified: the independent tests fail on the base and pass now; nothing newly fails."
+        return "Verified: the independent tests fail on the base and pass now; the suite has no new failures."
     found = verification.reproduction
     sections = [
         f"Verdict: {verification.verdict}.",
@@ -153,8 +153,8 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         return
     if suite.newly_failing:
         yield (
-            f"Newly failing: {_listed(suite.newly_failing)}. If one asserts what the issue calls wrong, keep its name"
-            " and change its assertion."
+            f"Newly failing: {_listed(suite.newly_failing)}. If one of them asserts behaviour the issue reports as"
+            " wrong, keep its name and change its assertion."
         )
         execution = suite.recheck or (suite.head.execution if suite.head else None)
         yield _tail("Their output", execution) if execution else ""

@@ -149,12 +149,13 @@ _CAUSES = frozenset({"own_equality", "watches_tests"})
 _CAPS = {
     "sources_changed": "The patch changes no code that runs: ",
     "watches_tests": "The patch adds code that can behave differently under test: ",
-    "own_equality": "The patch adds results that may equal what they are not: ",
+    "own_equality": "The patch defines its own equality, so a result may compare equal to a different value: ",
     "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
     "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
     "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
     "existing_tests_changed": "The patch changes existing tests, and the independent author did not call them wrong: ",
-    "left_to_framework": "By their own files, the independent tests cannot be called without their framework: ",
+    "left_to_framework": "The independent tests rely on fixtures or marks in their own files, so they cannot be run "
+    "outside their framework: ",
 }
 
 
@@ -255,9 +256,9 @@ CONTROLS = {
     "repeats_agree": "“repeated runs end the same way”",
     "replay_agrees": "“what the tests call gives the same results without the test framework”",
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
-    "results_are_plain": "“results are of plain types where the tests compare with such”",
-    "arguments_stay": "“calls leave their arguments as they are, where they do so on the base”",
-    "altered_conditions_fail": "“the tests execute what is new, and need both outcomes of each new condition”",
+    "results_are_plain": "“results that are compared with plain values have plain types”",
+    "arguments_stay": "“calls do not modify arguments that they left alone on the base”",
+    "altered_conditions_fail": "“the tests execute all added statements and depend on each new condition”",
 }
 """What each control asserts, in words."""
 
@@ -325,14 +326,14 @@ def _shown(facts: Facts) -> Iterator[str]:
             f" {_verb(prompts, 'fails', 'fail')} on the base and {_verb(prompts, 'passes', 'pass')} on the head."
         )
         if found.reported_passes:
-            yield "The reporter's own example passes on the base as well: other tests show the issue."
+            yield "The reporter's own example already passes on the base; other tests reproduce the issue."
         if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
             yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
         if guarding:
             yield f"{_tests(guarding, 'more independent')} {_verb(guarding, 'passes', 'pass')} on both."
         for control in found.controls:
             if control.name == "altered_conditions_fail" and control.outcome == "held" and control.detail:
-                yield f"What these tests leave open: {control.detail}"
+                yield f"Not covered by these tests: {control.detail}"
     if own is not None and _reproduction_turns_green(own):
         count = len(own.ids)
         fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
@@ -373,7 +374,7 @@ def _about_suite(suite: SuiteComparison | None) -> str:
     count = suite.head.count
     passed = f" ({count.passed} passed)" if count is not None else ""
     partial = suite.head.partial or suite.base.partial
-    return f"The suite ran on base and head, and nothing newly fails{passed}.{' ' + partial if partial else ''}"
+    return f"The suite ran on base and head and has no new failures{passed}.{' ' + partial if partial else ''}"
 
 
 def _sentences(tests: Sequence[SpecifiedTest]) -> str:

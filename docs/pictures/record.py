@@ -179,7 +179,7 @@ def fixed(scenario: RecordedScenario, thoughts: Thoughts) -> dict[str, Any]:
     title, _, body = (DEMO / "issue.md").read_text().partition("\n\n")
     number = scenario.ada.open_issue(title.removeprefix("# "), body)
     scenario.grace.label(number, "agent-fix")
-    states = scenario.watch(number, scenario.says(number, "Lately"), "the work")
+    states = scenario.watch(number, scenario.says(number, "Recent actions"), "the work")
     thoughts.recorded.told.set()
     scenario.watch(number, scenario.says(number, "🚀"), "the end of it")
     states += scenario.watch(

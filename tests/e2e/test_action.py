@@ -169,7 +169,7 @@ def test_if_workflows_may_not_open_pull_requests_the_branch_is_kept(
     (status,) = repository.site.comments(issue)
     branch = next(name for name in repository.site.branches() if name != "main")
     assert f"{github.server_url}/{repository.full_name}/compare/main...{branch}?expand=1" in status.body
-    assert f"`change.patch` in the artifact `agent-fix-{acted.outputs['job']}`" in status.body
+    assert f"`change.patch` in the workflow run's artifact `agent-fix-{acted.outputs['job']}`" in status.body
     assert "the organisation has turned it off" in status.body
     kept = {path.name: path for path in acted.records}
     assert "**Proved.**" in kept["pull-request.md"].read_text()

@@ -163,7 +163,7 @@ def commands_that_begin_nothing_are_answered(place: E2ERepository) -> None:
     place.says("/agent plan\n\n/agent fix")
     place.told("has several commands")
     place.says("/agent status")
-    place.told("There has been no job here yet")
+    place.told("No job has run here yet")
     place.says("/agent stop")
     place.told("No job is running")
     place.says("/agent approve")

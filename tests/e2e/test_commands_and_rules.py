@@ -22,7 +22,7 @@ def a_broken_configuration_is_told_once(place: E2ERepository) -> None:
     assert "nothing was started" in body
     place.decided(place.says("/agent fix"))
     place.says("/agent status")
-    place.told("There has been no job here yet")
+    place.told("No job has run here yet")
     assert len(place.ours()) == 2, "the same is not said again"
     assert place.job() is None
     place.configure()
@@ -50,7 +50,9 @@ def enough_pull_requests_are_open(place: E2ERepository) -> None:
     place.thinks(fixes)
     other = place.opens_pull("agent-fix/issue-9-other", FIXED, by=place.world.bot)
     place.labels()
-    place.told("1 agent-fix pull request is open or in progress, which is the limit here", "number 1 of 1 that wait")
+    place.told(
+        "1 agent-fix pull request is already open or in progress, which is the limit", "number 1 of 1 in the queue"
+    )
     place.closes(other)
     assert place.pull(2)
 

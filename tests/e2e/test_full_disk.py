@@ -103,7 +103,7 @@ def test_state_that_fills_while_the_work_goes_on(tmp_path: Path, disk: SmallDisk
     full, again = disk.script(line, GROW, line, size="24m")
     assert full.code == FULL, full.said
     assert "disk is full" in full.said.lower()
-    assert "run the same command to continue" in full.said
+    assert "run the same command again to continue" in full.said
     assert "turn 1" in full.said
     assert branches(repository) == [wallet_project.BRANCH, "main"], "only the second command made one"
     assert again.code == 0, again.said

@@ -31,7 +31,7 @@ def the_operators_defaults_hold(place: E2ERepository) -> None:
     place.configure("budget: {usd: 50, steps: 30}\n")
     place.thinks(fixes)
     place.says("/agent fix --budget 5")
-    place.told("the operator of this server decides `budget.usd`")
+    place.told("the server's operator has locked `budget.usd`")
     assert place.job() is None
     place.labels()
     place.has("made-by-agent", place.pull())

@@ -68,7 +68,7 @@ def verification(**changes: Any) -> Verification:
         "verdict": "proved",
         "reasons": (
             "The reproduction fails on the base and passes on the head.",
-            "The suite ran on base and head, and nothing newly fails (42 passed).",
+            "The suite ran on base and head and has no new failures (42 passed).",
         ),
         "reproduction": reproduction(),
         "suite": suite(),

@@ -12,7 +12,7 @@ from app.core.text import head_and_tail, one_line, visible
 from app.jobs.store import JobRow
 from app.verify.feedback import feedback
 
-TITLE: Final = "Earlier attempts at this, and why they failed: do not repeat them"
+TITLE: Final = "Earlier failed attempts at this task; do not repeat them"
 MAX_ATTEMPTS: Final = 3
 MAX_OF_ONE: Final = 3_500
 """Characters of one attempt."""

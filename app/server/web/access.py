@@ -33,12 +33,12 @@ from app.server.web.visitors import Visitor
 
 METRICS: Final = "/metrics"
 NO_SIGN_IN: Final = (
-    "The password opens the dashboard only if the server listens on this machine alone. Set AGENT_FIX_CLIENT_ID and "
-    "AGENT_FIX_CLIENT_SECRET, so that people sign in with GitHub."
+    "Password sign-in works only while the server listens on localhost. To let people sign in with GitHub, set "
+    "AGENT_FIX_CLIENT_ID and AGENT_FIX_CLIENT_SECRET."
 )
 READS_ONLY: Final = (
-    "As for commands on GitHub, you need write access to its repository, and have to be among its `allowed_actors` if "
-    "it names any."
+    "Acting on a job requires write access to its repository and, if the repository sets `allowed_actors`, being on "
+    "that list."
 )
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -80,7 +80,7 @@ class AccessGuard:
             return who
         if isinstance(who, ApiCaller) and not is_api(path):
             if path != METRICS and not (self.local and is_local(address(scope))):
-                return self._refuse(scope, 403, "Nobody can sign in here yet", NO_SIGN_IN)
+                return self._refuse(scope, 403, "Sign-in is not set up", NO_SIGN_IN)
             who = Visitor(name="operator", form_key=self.password.form_key, operator=True)
         scope.setdefault("state", {})["caller" if isinstance(who, ApiCaller) else "visitor"] = who
         return self._request_refusal(scope, headers)

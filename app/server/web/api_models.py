@@ -208,7 +208,7 @@ class ListedJob(ApiBody):
     at_work: bool
     stop_requested: bool
     waiting_for: Literal["money", "pull_requests"] | None = Field(
-        description="What it needs to go on: a higher budget, or fewer open pull requests."
+        description="What it is waiting for: a higher budget, or fewer open pull requests."
     )
 
 

@@ -36,9 +36,10 @@ def state_name(state: str) -> str:
 
 
 NEXT_STEP: Final = {
-    "awaiting_approval": "Whoever has write access edits and approves it here, or with /agent approve on GitHub.",
-    "needs_input": "Whoever has write access answers here, or with /agent and the answer on GitHub.",
-    "paused": "Whoever has write access continues it here, or with /agent continue --budget +3 on GitHub.",
+    "awaiting_approval": "Someone with write access can edit and approve it here, or comment `/agent approve` on "
+    "GitHub.",
+    "needs_input": "Someone with write access can answer here, or comment `/agent` and the answer on GitHub.",
+    "paused": "Someone with write access can continue it here, or comment `/agent continue --budget +3` on GitHub.",
 }
 """What people can do about a job that waits for them."""
 

@@ -56,7 +56,7 @@ class JobForms:
         form = {name: values[0] for name, values in found.items()}
         visitor = visitor_of(request)
         if not visitor.sealed(job, form.get("seal", "")):
-            return self._message(403, "This form has expired", "Open the job's page again and use its button.")
+            return self._message(403, "This form has expired", "Reload the job's page and try again.")
         try:
             edited = _edited_plan(found) if action in {"plan", "approve"} else None
             target = await asyncio.to_thread(self._carry_out, job, action, form, edited, visitor.name)
@@ -101,7 +101,7 @@ class JobForms:
             case "continue":
                 amount = form.get("extra", "").strip()
                 if amount and not _AMOUNT.fullmatch(amount):
-                    raise WrongForm("More money is a number of dollars, like 3 or 2.50.")
+                    raise WrongForm("Enter an amount in dollars, such as 3 or 2.50.")
                 self._actions.proceed(job, id=new, who=who, extra=micro(amount) if amount else None)
             case _:
                 raise UnknownJob(job)

@@ -58,7 +58,7 @@ class ServerMetrics(Collector):
         undone = "Webhook deliveries that are stored but not processed."
         yield _one("deliveries_undone", undone, figures.deliveries_undone)
         yield _one("deliveries_oldest_seconds", "Age of the oldest of them.", figures.oldest_delivery)
-        yield _one("deliveries_dead", "Webhook deliveries that were given up.", figures.deliveries_dead)
+        yield _one("deliveries_dead", "Webhook deliveries that failed permanently.", figures.deliveries_dead)
         yield _by("effects", "Effects by state.", "state", figures.outbox)
         yield _one("effects_oldest_due_seconds", "How long the oldest effect has been due.", figures.oldest_effect)
         yield CounterMetricFamily(
@@ -91,7 +91,7 @@ class ServerMetrics(Collector):
         pulls = {(each.repository, each.pull): each.pull_state for each in self._ended if each.pull_state}
         yield ended
         yield cost
-        yield _by("pull_requests", "Pull requests by what became of them.", "state", Counter(pulls.values()))
+        yield _by("pull_requests", "Pull requests by outcome.", "state", Counter(pulls.values()))
         for name, (text, bounds, value) in HISTOGRAMS.items():
             found = [(each.kind, figure) for each in self._ended if (figure := value(each)) is not None]
             yield _histogram(name, text, bounds, found)

@@ -58,10 +58,10 @@ class OperatorPages:
         form = parse_qs((await request.body())[:2_000].decode("ascii", "replace"))
         kind, name, seal = (form.get(field, [""])[0] for field in ("kind", "id", "seal"))
         if not visitor.sealed(SEAL, seal):
-            text = "Open the page again and use its button."
+            text = "Reload the page and try again."
             return self._render("message.html", 403, title="This form has expired", text=text, visitor=visitor)
         if not await asyncio.to_thread(self._operations.retry, kind, name):
-            text = "It was tried again already, or deleted."
+            text = "It has already been retried or deleted."
             return self._render("message.html", 404, title="There is nothing to retry", text=text, visitor=visitor)
         record = partial(self._audit.record, detail=f"{kind} {name}", address=client_of(request))
         await asyncio.to_thread(record, visitor.name, "dashboard", "retry letter")

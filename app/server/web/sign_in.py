@@ -134,9 +134,9 @@ class SignInPages:
         code, state = query.get("code", ""), query.get("state", "")
         answer: Response
         if not secret or not hmac.compare_digest(_state(secret), state if state.isascii() else ""):
-            answer = self._failed("The sign-in took too long, or was begun in another browser.")
+            answer = self._failed("This sign-in expired or was started in another browser. Please try again.")
         elif not _CODE.fullmatch(code):
-            answer = self._failed("GitHub was not allowed to tell who you are.")
+            answer = self._failed("You did not authorize agent-fix on GitHub.")
         else:
             try:
                 answer = await self._signed_in(request, code, secret, unquote(quoted))

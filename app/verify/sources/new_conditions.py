@@ -206,7 +206,7 @@ def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
             yield outcome(either, true, "true")
         for start, end, operator in place.orders:
             other = _ORDER[operator]
-            sign = made("boundary", f"`{other}` in the place of `{operator}` in {shown}", other.encode())
+            sign = made("boundary", f"`{operator}` replaced by `{other}` in {shown}", other.encode())
             yield sign._replace(start=start, end=end)
 
 

@@ -116,7 +116,7 @@ async def test_the_status_shows_cost_and_progress_from_the_database(
     (text,) = harness.comments()
     assert "turn 7 of 100 · $0.42 of $5.00" in text
     assert "- [x] Plan: Half cents are rounded down." in text
-    assert "Lately: `bash pytest @octocat`" in text
+    assert "Recent actions: `bash pytest @octocat`" in text
 
 
 async def test_a_plan_that_waits_can_be_read_from_the_comment(

@@ -73,7 +73,7 @@ def test_a_committed_link_out_of_the_repository_is_not_followed(
     (repository / link).parent.mkdir(exist_ok=True)
     (repository / link).symlink_to(outside / ("" if link == ".github" else "written.yml"))
     assert run(repository, "--model", "groq/fast") != 0
-    assert "by a link" in capsys.readouterr().err
+    assert "is a symlink" in capsys.readouterr().err
     assert list(outside.rglob("*")) == []
 
 

@@ -42,7 +42,7 @@ def test_an_answer_that_is_not_the_apis_is_a_clear_error(
 ) -> None:
     with answering(body) as address:
         assert jobs(tmp_path, address) == 2
-    assert f"What answers at {address} is not an API of agent-fix." in capsys.readouterr().err
+    assert f"The server at {address} did not answer like the agent-fix API." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("body", ["[]", '{"errors": [1]}', '{"errors": 7}', "nothing"])

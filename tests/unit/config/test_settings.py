@@ -97,7 +97,7 @@ def test_all_missing_settings_are_reported_at_once() -> None:
 def test_invalid_setting_is_refused_with_name_and_remedy(name: str, value: str) -> None:
     (told,) = problems_of(*ROLES, **{name: value}).splitlines()
     assert told.startswith(f"- AGENT_FIX_{name} ")
-    assert any(word in told for word in ("Set it to", "List the numeric ids", "prints a good one"))
+    assert any(word in told for word in ("Set it to", "List the numeric ids", "generates one"))
 
 
 def test_a_wrong_value_matters_only_to_the_role_that_holds_it() -> None:

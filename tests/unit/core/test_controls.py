@@ -381,7 +381,7 @@ async def test_each_new_condition_is_altered_in_a_run_of_its_own() -> None:
 async def test_a_condition_that_no_test_needs_is_named() -> None:
     passing = otherwise("altered", shows="passed", new="passed")
     found = control(await examine(runs(ends=passing)), "altered_conditions_fail")
-    assert (found.outcome, found.detail) == ("failed", "no test fails if `3` (a.py:1).")
+    assert (found.outcome, found.detail) == ("failed", "no test fails when `3` (a.py:1).")
     one_fails = control(await examine(runs(ends=otherwise("altered", shows="passed"))), "altered_conditions_fail")
     assert one_fails.outcome == "held"
 
@@ -452,5 +452,5 @@ async def test_slow_tests_try_fewer_alterations(seconds: float, tried: int) -> N
         "altered_conditions_fail",
     )
     assert run.names.count("s-altered") == tried
-    said = f"{12 - tried} more alterations were not tried." if tried else "one run takes 40 s."
+    said = f"{12 - tried} more alterations were skipped for time." if tried else "one run takes 40 s."
     assert (found.outcome, found.detail) == ("held" if tried else "not_run", said)

@@ -98,7 +98,7 @@ def test_unproved_verdict_still_states_a_green_reproduction() -> None:
 
 def test_checks_that_did_not_run_are_listed() -> None:
     text = verified(reproduction=None, suite=None, gates=(), reasons=(), verdict="unproved")
-    assert "- The reproduction: there is none.\n- The test suite: no result." in text
+    assert "- Reproduction: none was submitted.\n- The test suite: no result." in text
     assert "🟢" not in text
     text = verified(suite=SuiteComparison(command="", not_run="No test command was found."))
     assert "- The test suite: No test command was found." in text

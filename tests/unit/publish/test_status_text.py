@@ -127,8 +127,8 @@ def test_comment_is_not_edited_for_seconds_only() -> None:
 def test_latest_actions_are_shown_escaped_while_working() -> None:
     lately = (row("command", "bash pytest -q\nmore"), row("verification", "tested: @octocat fixes #1"))
     made = text("working", lately=lately)
-    assert "Lately: `bash pytest -q` · tested: `@octocat` `fixes #1`" in made
-    assert "Lately" not in text("pr_opened", lately=lately, result=result("pr_opened"))
+    assert "Recent actions: `bash pytest -q` · tested: `@octocat` `fixes #1`" in made
+    assert "Recent actions" not in text("pr_opened", lately=lately, result=result("pr_opened"))
 
 
 def test_plan_can_be_edited_and_read_back() -> None:
@@ -246,7 +246,7 @@ def test_unpublished_change_is_shown_with_its_location(state: JobState, kept: st
     ended = result(state, diff="d" * 64, compare="https://x.example/compare/main...b?expand=1", branch="agent-fix/b")
     made = text(state, reason="It was refused.", result=ended, kept=kept)
     assert kept.format(job="j1") in made
-    assert "on the branch `agent-fix/b`: [open its pull request](https://x.example/compare/main...b?expand=1)" in made
+    assert "on the branch `agent-fix/b`. [Open its pull request](https://x.example/compare/main...b?expand=1)" in made
 
 
 @pytest.mark.parametrize("state", ["stopped", "pr_opened"])
@@ -362,7 +362,7 @@ DIFF = "diff --git a/money.py b/money.py\n--- a/money.py\n+++ b/money.py\n@@ -1 
 @pytest.mark.parametrize("state", sorted(ATTEMPT_SHOWN))
 def test_change_that_was_not_published_is_shown_folded(state: JobState) -> None:
     made = text(state, result=result(state, diff="d" * 64), diff=DIFF)
-    folded = "<summary>The change of this attempt, which was not published</summary>\n\n```diff\ndiff --git a/money.py"
+    folded = "<summary>Unpublished change from this attempt</summary>\n\n```diff\ndiff --git a/money.py"
     assert folded in made
     assert "-half = 0.5\n+half = 0.25\n```\n\n</details>" in made
     assert KEPT_ON_SERVER.format(job="j1") in made
@@ -374,7 +374,7 @@ def test_long_diff_is_cut_at_a_line_and_says_how_many_are_left_out() -> None:
     made = text("limit_reached", result=result("limit_reached"), diff=diff)
     assert MAX_BODY - 1_000 - MAX_COMMENT < len(made) <= MAX_BODY
     shown = len(re.findall(r"(?m)^\+line", made))
-    assert f"{3_000 - shown:,} more lines of this diff are left out." in made
+    assert f"{3_000 - shown:,} more lines not shown." in made
     assert made.endswith("</sub>\n")
 
 

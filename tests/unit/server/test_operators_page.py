@@ -66,22 +66,22 @@ async def test_each_waiting_job_says_why_it_waits(empty: WebClient) -> None:
         assert queue.claim("host:7:1", LIMITS, lease=timedelta(minutes=5)) is not None
     found = operations(empty).now()
     assert [(each.place, each.id, each.why) for each in found.queue] == [
-        (1, "j3", "its repository's 2 of 2 places are taken"),
-        (2, "j4", "a worker should take it now"),
-        (3, "j5", "its base commit is being fetched"),
+        (1, "j3", "its repository is at its limit of 2 jobs"),
+        (2, "j4", "ready; waiting for a free worker"),
+        (3, "j5", "fetching its base commit"),
     ]
     assert [(each.host, each.pid, [lease.id for lease in each.leases]) for each in found.workers] == [
         ("host", "7", ["j1", "j2"])
     ]
     assert queue.claim("host:8:1", LIMITS, lease=timedelta(minutes=5)) is not None
-    assert operations(empty).now().queue[0].why == "all 3 places of the server are taken"
+    assert operations(empty).now().queue[0].why == "the server is at its limit of 3 jobs"
     assert len(operations(empty).now().workers) == 2
     empty.clock.now += timedelta(minutes=6)
     late = operations(empty).now()
     assert [each.expired for worker in late.workers for each in worker.leases] == [True, True, True]
     assert [each.id for each in late.queue][:3] == ["j1", "j2", "j3"], "what nobody holds any more is taken over"
     page = await empty.page("/operators")
-    assert "its base commit is being fetched" in page
+    assert "fetching its base commit" in page
     assert '<span class="no">expired</span>' in page
 
 
@@ -96,7 +96,7 @@ async def test_a_dead_delivery_is_tried_again_from_the_page(empty: WebClient) ->
     with empty.engine.connect() as db:
         assert db.execute(sa.select(deliveries.c.state, deliveries.c.attempts)).one() == ("waiting", 0)
     assert (await empty.client.post("/operators/retry", data=fields)).status_code == 404
-    assert "Nothing was given up." in await empty.page("/operators")
+    assert "No dead letters." in await empty.page("/operators")
     (entry,) = AuditLog(empty.engine, empty.clock).newest(5)
     assert (entry.action, entry.detail) == ("retry letter", f"delivery {number}")
 

@@ -208,7 +208,7 @@ async def test_a_sign_in_that_this_browser_did_not_begin_is_refused(here: WebCli
     denied = await here.stranger.get("/sign-in/github")
     state = denied.headers["location"].partition("&state=")[2].partition("&")[0]
     answer = await here.stranger.get(f"/sign-in/done?error=access_denied&state={state}")
-    assert "GitHub was not allowed" in answer.text
+    assert "You did not authorize agent-fix" in answer.text
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/ü", "/\n"])

@@ -102,7 +102,7 @@ def test_branches_can_fail_where_they_have_an_outcome(language: str, text: str, 
 def test_boundaries_are_the_signs_of_an_order() -> None:
     new = "def f(a, b):\n    return a[: b - 3] if a <= b else a\n"
     assert says("python", SPLIT, new, "boundary") == [
-        "`<` in the place of `<=` in `a <= b`",
+        "`<=` replaced by `<` in `a <= b`",
     ]
 
 

@@ -106,7 +106,7 @@ def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
     assert found.reasons == (
         f"{shows} and pass on the head.",
         "One more independent test passes on both.",
-        "The suite ran on base and head, and nothing newly fails (2 passed).",
+        "The suite ran on base and head and has no new failures (2 passed).",
     )
 
 
@@ -121,7 +121,7 @@ def test_only_the_fixers_own_tests_are_tested_and_the_reader_is_told_what_is_mis
     assert (found.verdict, found.rules, found.controls) == ("tested", ("no_specification",), HELD)
     assert found.reasons == (
         "One of the agent's own tests fails on the base and passes on the head.",
-        "The suite ran on base and head, and nothing newly fails (2 passed).",
+        "The suite ran on base and head and has no new failures (2 passed).",
         "There are no independent tests: the budget is too small.",
     )
 
@@ -506,4 +506,4 @@ def test_slow_independent_tests_prove_nothing_where_the_patch_slows_them(
 def test_the_verdict_says_that_the_reporters_example_passes_on_the_base() -> None:
     found = verdict(specified=specification().model_copy(update={"reported_passes": True}))
     assert found.verdict == "proved"
-    assert any("own example passes on the base" in reason for reason in found.reasons)
+    assert any("own example already passes on the base" in reason for reason in found.reasons)

@@ -260,7 +260,7 @@ async def test_nothing_to_stop_is_told(harness: EventHarness) -> None:
 
 async def test_how_it_stands_is_told(harness: EventHarness) -> None:
     await harness.says("/agent status")
-    assert "There has been no job here yet." in harness.answer
+    assert "No job has run here yet." in harness.answer
     await harness.labels()
     comment = status_comment(harness, PLAN)
     harness.put("working")

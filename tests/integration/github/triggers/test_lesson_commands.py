@@ -89,7 +89,7 @@ async def test_the_number_of_lessons_is_limited(harness: EventHarness) -> None:
             LessonDraft(text=f"Rule number {number}.", kind="remembered", author="ada"), f"k{number}"
         )
     await harness.says("/agent remember one rule too many")
-    assert f"{MAX_REMEMBERED} lessons already, which is the limit" in harness.answer
+    assert f"the limit of {MAX_REMEMBERED} lessons added by people has been reached" in harness.answer
 
 
 @pytest.mark.parametrize("role", ["read", "triage", "none"])
@@ -124,7 +124,7 @@ async def test_the_answer_says_so_if_lessons_are_off(tmp_path: Path) -> None:
         for words in ("remember amounts are cents", "remember", "forget 1"):
             await harness.says(f"/agent {words}")
         assert set(harness.answers()) == {
-            "Lessons are not available here. Write them into `AGENTS.md`, which every job reads.\n"
+            "Lessons are not available here. Put them in `AGENTS.md`, which every job reads.\n"
         }
         assert texts(harness) == []
 

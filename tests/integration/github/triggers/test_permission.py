@@ -176,7 +176,7 @@ async def test_an_operators_lock_binds_repositories_and_commands(tmp_path: Path)
         await harness.says("/agent fix --model openai/other")
         assert harness.jobs() == []
         assert harness.answer == (
-            "Nothing was started: the operator of this server decides `model`; leave that option out.\n"
+            "Nothing was started: the server's operator has locked `model`; remove that option.\n"
         )
         await harness.says("/agent fix")
         job = harness.job

@@ -44,7 +44,10 @@ async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarnes
     await harness.labels()
     waiting = harness.job
     assert (waiting.row.state, waiting.waiting_for) == ("queued", "pull_requests")
-    assert waiting.row.reason == "1 agent-fix pull request is open or in progress, which is the limit here."
+    assert (
+        waiting.row.reason
+        == "1 agent-fix pull request is already open or in progress, which is the limit for this repository."
+    )
     assert await harness.trigger_loops.end_waits() == 0
     assert harness.stores.job_queries.without_base_commit() == ()
     harness.stores.job_queries.mark_ready(waiting.job.id)
@@ -118,7 +121,7 @@ async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
     await StatusUpdater(stores.store, stores.job_queries, stores.outbox, ledger, stores.clock).post_due()
     bodies = [effect.body for _, effect in harness.effects() if isinstance(effect, UpdateStatusComment)]
     for number in (1, 2):
-        assert any(f"It is number {number} of 2 in the queue" in body for body in bodies)
+        assert any(f"it is number {number} of 2 in the queue" in body for body in bodies)
 
 
 async def test_a_workflow_cannot_wait(tmp_path: Path) -> None:
@@ -127,4 +130,4 @@ async def test_a_workflow_cannot_wait(tmp_path: Path) -> None:
         harness.our_pull()
         await harness.labels()
         assert harness.jobs() == []
-        assert "which is the limit here" in harness.answer
+        assert "which is the limit for this repository" in harness.answer

@@ -195,7 +195,7 @@ async def test_a_protected_path_is_allowed_once_and_by_name(harness: EventHarnes
         "raise the limit",
     )
     await harness.says("/agent allow infra/other.tf")
-    assert "what it may change was decided when it began" in harness.answers()[-1]
+    assert "its permissions cannot change" in harness.answers()[-1]
     harness.ends("verification_failed")
     await harness.says("/agent allow infra/other.tf")
     (job,) = harness.living()
@@ -227,7 +227,7 @@ async def test_a_word_that_is_no_prompt_is_refused_with_the_nearest_one(harness:
     await harness.says("/agent fix with decimls")
     assert harness.jobs() == []
     assert "`.github/agent-fix/prompts/decimls.md`. Did you mean `decimals`?" in harness.answer
-    assert "write it in the line below the command" in harness.answer
+    assert "put them on the line below the command" in harness.answer
 
 
 async def test_help_names_the_repositorys_prompts(harness: EventHarness) -> None:
@@ -241,6 +241,6 @@ async def test_help_names_the_repositorys_prompts(harness: EventHarness) -> None
 
 async def test_refusal_without_prompts_says_how_to_tell_the_agent(harness: EventHarness) -> None:
     await harness.says("/agent fix with decimals")
-    assert "write it in the line below the command" in harness.answer
+    assert "put them on the line below the command" in harness.answer
     await harness.says("/agent fix\nwith decimals")
     assert harness.job.job.task.request == "with decimals"
