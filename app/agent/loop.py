@@ -217,7 +217,7 @@ class AgentLoop:
         return StoredAnswer(answer=answer, seconds=seconds, unread_messages=bool(unread))
 
     def _condense(self) -> bool:
-        """Compact for lack of room; False if that does not help or was tried."""
+        """Compact because the prompt does not fit; False if that does not help or was already tried."""
         if self.compactions >= _COMPACTIONS or not self._compact():
             return False
         self.compactions += 1

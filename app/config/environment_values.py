@@ -166,7 +166,7 @@ class VariableReader:
         return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters or contains blanks.", MAKE_ONE)
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Values with commas between them."""
+        """Comma-separated values."""
         return tuple(word for each in self.text(name).split(",") if (word := each.strip()))
 
     def signing_key(self, name: str, *, needed_by: str) -> bytes:

@@ -124,7 +124,7 @@ class Settings:
     """Where to post that a job ended or waits, signed with `webhook_signing_key`."""
     webhook_signing_key: bytes = field(default=b"", repr=False)
     notify: tuple[str, ...] = field(default=(), repr=False)
-    """Apprise's URLs of those to be told that a job ended or waits."""
+    """Apprise URLs to notify when a job ends or is waiting."""
     log: Literal["human", "json"] = "human"
     problems: tuple[SettingProblem, ...] = ()
     """What could not be read; only a server reports it."""

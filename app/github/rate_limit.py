@@ -65,7 +65,7 @@ class MutationPacer:
                 self._next_mutation = max(self._next_mutation, self._now()) + BETWEEN_MUTATIONS
 
     def note_limit(self, headers: Mapping[str, str]) -> None:
-        """Remember the limit that an answer's headers tell; an Enterprise Server may tell none."""
+        """Store the rate limit from a response's headers; Enterprise Server may send none."""
         numbers = [headers.get(f"x-ratelimit-{name}", "") for name in ("remaining", "limit", "reset")]
         if not all(number.isascii() and number.isdecimal() and len(number) < 11 for number in numbers):
             return

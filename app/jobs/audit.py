@@ -17,7 +17,7 @@ MAX_DETAIL: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One action. `job` is empty where it is about none, `address` where it came from GitHub or a terminal."""
+    """One action. `job` is empty for actions that concern no job, `address` for actions from GitHub or a terminal."""
 
     at: datetime
     who: str

@@ -22,7 +22,7 @@ TOO_LONG = timedelta(minutes=10)
 """A job in which nobody works for so long, although it is somebody's turn, is an alarm (R11)."""
 
 SPENT_LASTS = timedelta(minutes=1)
-"""How long the sum of all model calls is shown before it is read again."""
+"""How long the cached sum of all model calls is valid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class JobQueries:
         return self._first(jobs.c.id == job_id)
 
     def context(self, job_id: str) -> JobContext | None:
-        """A job's context without the job; None for one of the command line, or that has not begun."""
+        """A job's context; None for a command-line job or one that has not started."""
         query = sa.select(job_contexts.c.context).where(job_contexts.c.job == job_id)
         with self._engine.connect() as db:
             found = db.execute(query).scalar()

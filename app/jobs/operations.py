@@ -1,4 +1,4 @@
-"""What operators see of a server: who waits and why, who works, what was given up, and who limits it."""
+"""Data for the operators' page: the queue, workers, dead letters and rate limits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -90,7 +90,7 @@ class GitHubLimit:
 
 @dataclass(frozen=True, slots=True)
 class ProviderPause:
-    """A model provider that no job uses for now."""
+    """A model provider that is temporarily paused."""
 
     provider: str
     until: datetime

@@ -20,7 +20,7 @@ from app.llm.sql_ledger import calls
 PullState = Literal["", "open", "merged", "closed"]
 AT_ONCE: Final = 500
 OVERLAP: Final = timedelta(minutes=20)
-"""Clocks of several machines differ by less."""
+"""The maximum clock difference between machines that is tolerated."""
 LOOK_AGAIN: Final = timedelta(hours=6)
 
 metadata = sa.MetaData()
@@ -104,7 +104,7 @@ class Outcomes:
         return len(found)
 
     def pull_closed(self, repository: int, pull: int, *, merged: bool, head: str) -> int:
-        """Record what became of a pull request; returns the number of its jobs. The first answer stays."""
+        """Record whether a pull request was merged or closed; returns the number of its jobs. A merge is final."""
         here = (outcomes.c.repository_id == repository, outcomes.c.pull == pull)
         with writing(self._engine) as db:
             ours = set(db.scalars(sa.select(outcomes.c.commit_id).where(*here)))

@@ -296,7 +296,7 @@ class JobQueue:
         return None
 
     def end_wait(self, job_id: str, base: str) -> bool:
-        """Let a job go on that waited for pull requests, from this commit of its base branch unless that is empty."""
+        """Release a job that waited for the pull request limit, with a new base commit unless it is empty."""
         now = self._clock()
         with writing(self.engine) as db:
             mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.waiting_for != "")

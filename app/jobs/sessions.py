@@ -16,12 +16,12 @@ from app.jobs.account_tables import web_sessions
 from app.jobs.tables import writing
 
 SESSION_LASTS: Final = timedelta(hours=8)
-"""As long as GitHub's tokens for people."""
+"""The lifetime of GitHub's user tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebSession:
-    """Who signed in, and what GitHub said at `rights_at` that they may do, by repository."""
+    """A signed-in person, and their permission by repository as of `rights_at`."""
 
     user: int
     login: str
@@ -88,5 +88,6 @@ def _digest(cookie: str) -> str:
 
 
 def _cipher(cookie: str) -> Fernet:
-    """The cookie is random, so one hash makes a key of it; another text than the digest's is hashed."""
+    """A key derived from the cookie. The cookie is random, so one hash suffices; the prefix keeps the key different
+    from the stored digest."""
     return Fernet(urlsafe_b64encode(hashlib.sha256(f"token:{cookie}".encode()).digest()))

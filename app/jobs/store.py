@@ -19,7 +19,7 @@ from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, verdi
 
 Clock = Callable[[], datetime]
 WaitingFor = Literal["", "money", "pull_requests"]
-"""Nothing, a higher budget, or that one of the repository's open pull requests is merged or closed."""
+"""What a job is waiting for: nothing, a higher budget, or a free slot under the pull request limit."""
 
 
 @dataclass(frozen=True, slots=True)

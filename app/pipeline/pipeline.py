@@ -282,7 +282,7 @@ async def _attempt(
 
 
 async def _keep_tree(services: JobServices, sandbox: Sandbox) -> str:
-    """Keep what the agent has changed so far, verified or not; an empty text if it cannot be read."""
+    """The diff of the agent's changes so far, verified or not; empty if it cannot be read."""
     try:
         return await asyncio.to_thread(services.keep_diff, await services.export(sandbox))
     except AgentFixError:  # such as more files than may leave the sandbox: the limit is still what ended it

@@ -1,4 +1,4 @@
-"""Tells people and programs how a job stands: by Apprise, and by webhooks signed as Standard Webhooks describes."""
+"""Sends notifications about jobs: through Apprise, and as Standard Webhooks."""
 
 import asyncio
 import base64
@@ -62,7 +62,7 @@ class Notifier:
                 self._apprise.add(url)
 
     async def deliver(self, job: str, key: str, effect: SendNotification) -> Receipt:
-        """Deliver it, at least once. `key` is the same at each attempt. Raises NotDelivered."""
+        """Deliver at least once. `key` stays the same across retries. Raises NotDelivered."""
         checked = self._secret_scan.checked(job, effect)
         if not isinstance(checked, SendNotification):
             raise TypeError("a notification stays one")

@@ -82,8 +82,8 @@ _LEVELS = (
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Everything in a status comment. `at` is now, or since when it waits or has ended, so that a comment that
-    people may be editing is not rewritten."""
+    """Everything in a status comment. `at` is the time shown: now, or when the job started waiting or ended. It does
+    not change while people may be editing the comment."""
 
     job: Job
     job_context: JobContext

@@ -202,7 +202,7 @@ def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
 
 
 def notification(view: StatusView, channel: Channel) -> SendNotification:
-    """That a job ended or waits, in plain text."""
+    """The notification that a job ended or is waiting, as plain text."""
     place, result = view.job_context.issue_ref, view.result
     headline = HEADLINES["awaiting_approval" if view.planned_only else view.state]
     title = f"{headline}: {place.owner}/{place.name}#{place.number}"

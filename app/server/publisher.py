@@ -1,4 +1,4 @@
-"""The publisher: reads from and writes to the forge, and nothing else does. It holds the App's key and the database.
+"""The publisher: the only process that writes to the forge. It holds the App's key and the database.
 
 Each of its tasks is level-triggered: it looks at rows, does what is due and may die at any point. No model library
 is imported here.

@@ -173,7 +173,7 @@ class EventHandler:
         return await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
-        """What became of a pull request of ours; of others' there is no row."""
+        """Record the outcome of one of our pull requests; others have no row."""
         outcomes, repository, pull = self._stores.outcomes, event.repository.id, event.subject.number
         if event.change == "closed":
             outcomes.pull_closed(repository, pull, merged=event.merged, head=event.subject.head_commit)

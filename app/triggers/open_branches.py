@@ -1,4 +1,4 @@
-"""Counts what a repository's limit of open pull requests counts: those open, and those that active jobs will open."""
+"""Counts open pull requests, and active jobs that will open one, against a repository's limit."""
 
 from collections.abc import Iterable
 

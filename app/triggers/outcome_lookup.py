@@ -9,7 +9,7 @@ from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Stores
 
 AT_ONCE = 20
-"""Pull requests in one look."""
+"""Pull requests per lookup."""
 
 logger = logging.getLogger(__name__)
 

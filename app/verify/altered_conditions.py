@@ -40,7 +40,7 @@ class Altered:
 
     @property
     def raising(self) -> "Altered":
-        """It fails where the outcome occurs that this takes away."""
+        """The same place altered to raise an error whenever the removed outcome would occur."""
         return Altered(self.path, self.condition._replace(altered=self.condition.raising, raising=""))
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Alterations:
     run: RunsAltered
     existing: Callable[[], Sequence[str]]
     random: Random
-    """Which alterations are left out for lack of time, nobody can foresee."""
+    """Chosen at random, so that a patch cannot predict which alterations are skipped."""
 
     async def control(self, first: TestRun) -> Control:
         """`first` is a run of the tests on the head. What they leave open, tests of the suite may decide."""
@@ -89,7 +89,7 @@ class Alterations:
         return _control("held", [*sentences, *([f"{left} more alterations were skipped for time"] if left else [])])
 
     async def _unnoticed(self, ids: Sequence[str], altered: Sequence[Altered], first: TestRun) -> list[Altered]:
-        """Those with which all these tests pass, unless a branch has both outcomes there all the same."""
+        """Alterations under which all tests still pass, except for branches that the tests take both ways."""
         passing = await self._passing(ids, altered, first)
         absent = await self._passing(ids, [one.raising for one in passing if one.condition.raising], first)
         return [one for one in passing if not one.condition.raising or one.raising in absent]
@@ -102,9 +102,10 @@ class Alterations:
     async def _left_by_suite(
         self, wrong: Sequence[Altered], unexecuted: Sequence[Altered], limit: int
     ) -> tuple[list[Altered], list[Altered]]:
-        """What the suite's tests do not decide, either.
+        """What the suite's tests leave undecided as well.
 
-        One of them has to fail: they pass on the base, so a branch that they take may do what the base does.
+        For a condition, one of them must fail: they pass on the base, so a branch that they take may do what the
+        base does.
         """
         existing = await asyncio.to_thread(self.existing)
         if not existing or not limit:

@@ -54,7 +54,7 @@ def nearest_first(
 
 
 def matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The paths that one of a launcher's patterns means."""
+    """The paths matched by one of a launcher's patterns."""
     plain = {pattern for pattern in patterns if "*" not in pattern}
     wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
     return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]

@@ -36,7 +36,7 @@ def apply_patch(before: Patch | None, patch: Patch | None) -> Patch | None:
 
 
 def _excludes(one: str, other: str) -> bool:
-    """True if one path is a directory where the other is there."""
+    """True if one path is a parent directory of the other."""
     return one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 

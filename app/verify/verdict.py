@@ -1,7 +1,7 @@
 """The verdict: a pure function of the executed runs, by named rules.
 
 - proved: an independent author's frozen tests are red on the base for the right reason and green on the head, the
-  suite was run on both and is clean, and every control of these runs held
+  suite was run on both and has no new failures, and no control of these runs failed
 - tested: the fixer's own tests went from red to green under the same controls; or the task expects no red, and a suite
   that can be compared is clean
 - unproved: less than that, and nothing contradicts the patch
@@ -37,10 +37,10 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 CAPPING: frozenset[ControlName] = frozenset(
     {"conditions_agree", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
 )
-"""Controls that leave it standing that the tests pass: where one fails, the verdict is `tested` at best."""
+"""Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
 _ELSEWHERE: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
-"""Where one fails for independent tests, the change works only where it is tested; no other test makes up for it."""
+"""If one of these fails for the independent tests, the change works only under test; other tests cannot compensate."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
 """Rules whose objection no other change could have avoided."""

@@ -1,4 +1,4 @@
-"""Lets in programs with a token and people who signed in, and refuses everybody else and other sites' requests."""
+"""Authentication and authorization: API tokens, signed-in people, cross-site request checks."""
 
 import asyncio
 import ipaddress
@@ -86,7 +86,7 @@ class AccessGuard:
         return self._request_refusal(scope, headers)
 
     def _request_refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request of somebody who may make requests, if this one is not carried out."""
+        """The refusal of an authenticated request that is cross-site, malformed or too large; None if acceptable."""
         if scope["method"] not in {"GET", "HEAD"} and not from_our_pages(headers):
             return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
         if any(ord(letter) < 0x20 for letter in scope["path"]):  # no route has it, and URLs drop it before they compare
@@ -96,7 +96,7 @@ class AccessGuard:
         return None
 
     async def _person(self, scope: Scope) -> Visitor | ApiCaller | Response:
-        """The person who signed in; else the way to the sign-in, or a refusal for what is not a page."""
+        """The signed-in visitor, a redirect to the sign-in page, or a 401 for requests that are not for HTML."""
         if self.sign_in is None:
             return await self._program(scope)
         request = Request(scope)
@@ -191,7 +191,7 @@ def visitor_of(request: Request) -> Visitor:
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine: to listen at, or where a request came from."""
+    """Whether a host name or address is loopback."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

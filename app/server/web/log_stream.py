@@ -16,7 +16,7 @@ from app.server.web.problems import problem
 MAX_FOLLOWERS = 200
 LOOK_SECONDS = 1.0
 POLL_INTERVAL = 300
-"""After five minutes a browser asks again by itself, where it stood; so its rights are checked again."""
+"""Streams end after five minutes; the browser reconnects at its position, and its permissions are checked again."""
 
 
 class LogStreams:

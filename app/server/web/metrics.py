@@ -38,7 +38,7 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, Sequence[float], Callable[[Outcome], f
 
 
 class ServerMetrics(Collector):
-    """The metrics of one moment: everything is read from the database, so that all processes tell the same.
+    """The current metrics. All values come from the database, so every process reports the same.
 
     `answers` counts the receiver's answers to webhooks since its start, by word.
     """

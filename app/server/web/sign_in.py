@@ -27,7 +27,7 @@ from app.server.web.password import client_of
 from app.server.web.visitors import Visitor
 
 RIGHTS_LAST: Final = timedelta(minutes=5)
-"""How long GitHub's word on what a person may do is trusted before it is asked again."""
+"""How long permissions are cached before GitHub is asked again."""
 RIGHTS_LAST_AT_MOST: Final = timedelta(minutes=30)
 """The same while GitHub does not answer."""
 MINUTES_TO_SIGN_IN: Final = 10
@@ -189,7 +189,7 @@ class SignInPages:
         return request.url.scheme == "https" or self.public_url.startswith("https://")
 
     def _cookie(self, request: Request, name: str) -> str:
-        """Behind https with the prefix that keeps other hosts of the same domain from setting it."""
+        """The cookie's name; over HTTPS with the `__Host-` prefix, so that sibling hosts cannot set it."""
         return f"__Host-agent-fix-{name}" if self._secure(request) else f"agent-fix-{name}"
 
     def _attributes(self, request: Request) -> CookieAttributes:

@@ -12,7 +12,7 @@ from app.triggers.permission import RequesterStatus, refusal
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A person who signed in, or whoever has the password, who is an operator then. `user` is 0 for the latter.
+    """A signed-in person, or the holder of the web token, who counts as an operator and has user 0.
 
     `rights` has a person's permission (admin, write or read) by repository. Operators see and do everything.
     """
@@ -44,7 +44,7 @@ class Visitor:
         return refusal(actor, status, allowed_actors=job_context.config.allowed_actors) or ""
 
     def seal(self, what: str) -> str:
-        """A token that proves that a form came from a page that was shown to this visitor."""
+        """A CSRF token for a form shown to this visitor."""
         return hmac.new(self.form_key, f"form:{what}".encode(), hashlib.sha256).hexdigest()
 
     def sealed(self, what: str, seal: str) -> bool:

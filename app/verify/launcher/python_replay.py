@@ -157,7 +157,7 @@ class Replay:
             self._send("result", test.id, name, *around(test.call))
 
     def arguments(self) -> None:
-        """Where a test gives containers to calls: whether they are as they were."""
+        """Checks whether containers passed to calls were modified."""
         for test in self._tests:
             test.call()
             text = self._compare.touched()

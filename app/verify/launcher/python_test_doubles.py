@@ -105,7 +105,7 @@ class Comparisons:
 
 
 def copied(value: Any, depth: Any = 5) -> Any:
-    """Containers anew; all else as it is."""
+    """Copies containers; returns other values unchanged."""
     if depth and type(value) is dict:
         return {key: copied(one, depth - 1) for key, one in value.items()}
     return (

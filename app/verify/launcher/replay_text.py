@@ -213,7 +213,7 @@ def _is_assertion(call: ast.Call) -> bool:
 
 
 def _only_given(function: ast.AST) -> set[str]:
-    """The names that a function uses for nothing but as arguments, so that nobody asks what a call made of them."""
+    """Names that a function only passes as arguments and never reads again."""
     nodes = list(ast.walk(function))
     used = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     calls = [node for node in nodes if isinstance(node, ast.Call) and not _is_assertion(node)]
@@ -222,7 +222,7 @@ def _only_given(function: ast.AST) -> set[str]:
 
 
 def _without_docstring(body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
-    """It is no value."""
+    """The body without its docstring."""
     first = body[0] if body else None
     text = first.value if isinstance(first, ast.Expr) else None
     return body[1:] if isinstance(text, ast.Constant) and isinstance(text.value, str) else body

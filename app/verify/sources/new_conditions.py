@@ -50,8 +50,8 @@ _RAISED = {
 class NewCondition(NamedTuple):
     """`altered` is what is written in the place of the new version's bytes [start, end). Lines are from 1.
 
-    `raising` is what fails there once a branch has the outcome that `altered` takes away; empty for other values. A
-    `statement` is not altered: whether it is executed says enough.
+    `raising` replaces the condition with one that raises when the outcome removed by `altered` occurs; empty for
+    other kinds. A `statement` is not altered: whether it is executed says enough.
     """
 
     kind: Kind
@@ -65,7 +65,7 @@ class NewCondition(NamedTuple):
 
 
 def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCondition]:
-    """In the order of the text. What the old version has in the same words is not new."""
+    """Added conditions and statements in source order. Code that the old version contains verbatim is not new."""
     rows = added_rows(old or b"", new)
     places = _places(language, new)
     new_ones = Counter(place.words for place in places)

@@ -42,7 +42,7 @@ def _read(environment: Mapping[str, str]) -> PackageClients:
 
 
 def _mirrors(settings: Path) -> Iterator[tuple[str, str]]:
-    """What each mirror stands for, and its address."""
+    """Each mirror's `mirrorOf` pattern and URL."""
     try:
         root = ElementTree.parse(settings).getroot()  # noqa: S314  # a file of this machine
     except (OSError, ElementTree.ParseError):

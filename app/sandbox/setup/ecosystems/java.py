@@ -9,7 +9,7 @@ from app.sandbox.base import ENV
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots
 
 JAVA_MANIFESTS = ("pom.xml", "maven.config", "extensions.xml", "jvm.config")
-# A variable, because mvn before 3.9 reads no arguments from one.
+# MAVEN_OPTS, because mvn before 3.9 does not read MAVEN_ARGS.
 JAVA_ENVIRONMENT = (("MAVEN_OPTS", f"-Dmaven.repo.local={ENV}/m2"),)
 MIRROR = "AGENT_FIX_MAVEN_MIRROR"
 """The variable with the address of this machine's mirror."""
