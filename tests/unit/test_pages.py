@@ -8,6 +8,7 @@ import pytest
 from app.cli import parser
 from app.config.roles import ALLOWED_VARIABLES, API_TOKEN
 from app.core.job import Budget
+from app.jobs.schema import ALL
 from app.triggers.commands import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,13 @@ def test_every_requirement_has_a_test_and_a_state_with_its_reason() -> None:
     assert len(rows) > 60
     assert [row for row in rows if len(row) != 4 or not _TEST.fullmatch(row[2])] == []
     assert [row for row in rows if not re.fullmatch(r"done(: .+)?|(?:partly|open): .{20,}", row[3])] == []
+
+
+def test_the_overview_has_every_table_of_the_database() -> None:
+    _, _, below = read("docs/explanation/architecture.md").partition("| Table | A row is |")
+    rows = [line.split("|")[1] for line in below.partition("\n\n")[0].splitlines()[2:]]
+    told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(told) == sorted(table.name for tables in ALL for table in tables.tables.values())
 
 
 def test_the_page_for_users_has_every_command_and_no_other() -> None:
