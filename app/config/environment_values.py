@@ -190,7 +190,7 @@ class VariableReader:
 
 
 MAKE_KEY = "echo whsec_$(openssl rand -base64 32)"
-MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prints a good one."
+MAKE_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` generates one."
 
 
 def webhook_secrets(value: str) -> tuple[str, ...]:

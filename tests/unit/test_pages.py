@@ -16,7 +16,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 MOST_OF_A_PICTURE = 150 * 1024
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_TEST = re.compile(r"`(tests/[\w./]+)(?:::(\w+))?`")
+_TEST = re.compile(r"`(tests/[\w./]+)(?:::((?:Test\w+::)?test_\w+)(?:\[(\w+)\])?)?`")
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -41,11 +41,18 @@ def test_links_lead_somewhere(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_tests_behind_promises_are_there(name: str) -> None:
     lost = [
-        f"{path}::{function}"
-        for path, function in _TEST.findall(read(name))
-        if not (ROOT / path).exists() or (function and f"def {function}(" not in read(path))
+        found[0]
+        for found in _TEST.finditer(read(name))
+        if not (ROOT / found[1]).exists() or (found[2] and not _has_test(read(found[1]), found[2], found[3] or ""))
     ]
     assert lost == []
+
+
+def _has_test(source: str, test: str, story: str) -> bool:
+    owner, _, function = test.rpartition("::")
+    _, found, below = source.partition(f"class {owner}:\n") if owner else ("", "", source)
+    there = re.search(rf"^{'    ' if owner else ''}(?:async )?def {function}\(", below, re.MULTILINE)
+    return bool((found or not owner) and there and (not story or f"\ndef {story}(" in source))
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/how-to/use-on-github.md"])
@@ -65,6 +72,8 @@ def test_every_requirement_has_a_test_and_a_state_with_its_reason() -> None:
     assert len(rows) > 60
     assert [row for row in rows if len(row) != 4 or not _TEST.fullmatch(row[2])] == []
     assert [row for row in rows if not re.fullmatch(r"done(: .+)?|(?:partly|open): .{20,}", row[3])] == []
+    places = [path for row in rows for path in re.findall(r"`([\w./-]+)`", row[1])]
+    assert [path for path in places if not (ROOT / path).exists()] == []
 
 
 def test_the_overview_has_every_table_of_the_database() -> None:

@@ -29,7 +29,7 @@ def section() -> str:
         highest = max(limits, key=RANK.index)
         known = sum(1 for case in attacks() if case.family == family and case.known)
         rows.append([family, *cells, f"`{highest}`", str(known or "")])
-    head = ["Family", *frameworks, "Highest verdict", "Known to succeed"]
+    head = ["Family", *frameworks, "Highest verdict", "Known to exceed its limit"]
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     text = TEXT.format(attacks=len(attacks()), honest=len(fixes()), mutants=len(mutants()), misread=len(misread()))

@@ -100,9 +100,16 @@ def test_reservations_of_a_dead_process_are_released(e2e_server: BudgetHarness) 
     assert second.remaining() == DOLLAR * 13 // 10
 
 
-def test_concurrent_reservations_never_exceed_the_daily_budget(e2e_server: BudgetHarness) -> None:
-    e2e_server.caps = DayCaps(actor=3 * DOLLAR)
-    ledgers = [e2e_server.account(repository=number) for number in range(8)]
+@pytest.mark.parametrize("whose", ["repository", "actor", "server"])
+def test_concurrent_reservations_never_exceed_the_daily_budget(e2e_server: BudgetHarness, whose: str) -> None:
+    if whose == "repository":
+        ledgers = [e2e_server.account(actor=number, usd_per_day=3) for number in range(1, 9)]
+    elif whose == "actor":
+        e2e_server.caps = DayCaps(actor=3 * DOLLAR)
+        ledgers = [e2e_server.account(repository=number) for number in range(8)]
+    else:
+        e2e_server.caps = DayCaps(server=3 * DOLLAR)
+        ledgers = [e2e_server.account(repository=number, actor=number + 1) for number in range(8)]
     begin = threading.Barrier(len(ledgers))
 
     def ask(ledger: SqlLedger) -> bool:
