@@ -111,7 +111,7 @@ _BOOK = update(calls).where(_OF_CALL, _PENDING)
 _BOUGHT = select(calls.c.answer).where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
 _ALL = select(calls).where(_OF_JOB)
 _SUM_UP = text(
-    "INSERT INTO job_costs (job_id, cost) SELECT :job, coalesce(sum(cost), 0) FROM calls "
+    "INSERT INTO job_costs (job_id, cost) SELECT CAST(:job AS VARCHAR), coalesce(sum(cost), 0) FROM calls "
     "WHERE job_id = :job AND state <> 'reserved' ON CONFLICT (job_id) DO UPDATE SET cost = excluded.cost"
 )
 _SUM_UP_ALL = text(
