@@ -5,7 +5,6 @@ import hashlib
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from app.config.repository import RepoConfig
 from app.config.settings import Settings
+from app.core.clock import utc_now
 from app.core.errors import OutputError
 from app.core.failpoints import failpoint
 from app.core.job import Job, Journal, Progress
@@ -76,7 +76,7 @@ def open_store(settings: Settings) -> JobStore:
         raise OutputError(message, hint="Choose another one with --state DIR.") from error
     database = settings.state / "agent-fix.db"
     log = sqlite_engine(database, synced=False)
-    store = JobStore(sqlite_engine(database), lambda: datetime.now(UTC), log=log)
+    store = JobStore(sqlite_engine(database), utc_now, log=log)
     store.create_tables()
     ledger_tables.create_all(store.engine)
     for table in (jobs, calls):
@@ -109,7 +109,7 @@ class LocalContext:
         return GitStore(self.settings.state / "mirrors" / f"{digest}.git")
 
     def lessons(self, repository: Path) -> SqlLessonStore:
-        return SqlLessonStore(self.store.engine, lambda: datetime.now(UTC), local_repository_key(repository))
+        return SqlLessonStore(self.store.engine, utc_now, local_repository_key(repository))
 
     def folder(self, out: Path) -> OutputFolder:
         return OutputFolder(out)

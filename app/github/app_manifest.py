@@ -9,13 +9,13 @@ from githubkit.config import get_config
 from githubkit.exception import GitHubException
 from pydantic import Field
 
+from app.core.clock import utc_now
 from app.core.errors import AgentFixError
 from app.github.api_models import ApiModel
 from app.github.calls import BY_APP, CONVERT_MANIFEST, grant
 from app.github.connection import TIMEOUT, GitHubHost
 from app.github.failures import failure_of
 from app.github.http_client import parsed
-from app.github.rate_limit import utc_now
 
 PERMISSIONS: Final = grant(BY_APP)
 """The minimum. Without `workflows`, GitHub refuses a commit that touches a workflow."""

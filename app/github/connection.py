@@ -20,7 +20,8 @@ from githubkit.config import Config, get_config
 from githubkit.core import GitHubCore
 from githubkit.utils import UNSET
 
-from app.github.rate_limit import MutationPacer, RateLimit, utc_now
+from app.core.clock import utc_now
+from app.github.rate_limit import MutationPacer, RateLimit
 
 # Makes githubkit sign requests the right way. It decides by the path who signs, and gets some paths wrong.
 #

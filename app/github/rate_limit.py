@@ -6,15 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from app.core.clock import utc_now
 from app.github.errors import RateLimited
 
 BETWEEN_MUTATIONS = timedelta(seconds=1)
 MAX_WAIT_LENGTH = timedelta(seconds=3)
 """Longer waits raise RateLimited, so that the caller can do other work."""
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import Field
 
+from app.core.clock import utc_now
 from app.core.errors import AgentFixError
 from app.github.api_models import AccountResponse, ApiModel, InstallationResponse, RepositoryResponse
 from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES, Call
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
 from app.github.errors import TemporaryFailure
 from app.github.http_client import HttpClient, parsed
-from app.github.rate_limit import utc_now
 
 MAX_PAGES: Final = 30
 """Of one list, 100 entries each."""

@@ -178,7 +178,7 @@ def _uses(answers: Iterable[str]) -> tuple[ModelUse, ...]:
 def over_cap(cap: MicroUSD, spent: MicroUSD, worst: MicroUSD) -> BudgetError:
     return BudgetError(
         f"The next model call could cost {usd(worst)}, and {usd(spent)} of the budget of {usd(cap)} is spent.",
-        hint="Raise the budget (for example --budget +3) and continue; the job resumes where it stopped.",
+        hint="Raise the budget (for example `--budget +3`) and continue; the job resumes where it stopped.",
     )
 
 

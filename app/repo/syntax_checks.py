@@ -43,7 +43,6 @@ class Symbol(NamedTuple):
     line: int
     signature: str
     parent: str
-    end_line: int
 
 
 def first_error(path: str, content: bytes) -> SyntaxProblem | None:
@@ -229,7 +228,7 @@ def _symbol(kind: str, node: Node, name: Node, outer: Symbol | None, text: Calla
         signature = signature[: _MAX_SIGNATURE - 1] + "…"
     if kind == "impl":
         own = own.partition("<")[0]
-    return Symbol(own[:100], kind, node.start_point[0] + 1, signature, parent[:100], node.end_point[0] + 1)
+    return Symbol(own[:100], kind, node.start_point[0] + 1, signature, parent[:100])
 
 
 def _body(node: Node) -> Node | None:

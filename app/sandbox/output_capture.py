@@ -66,10 +66,6 @@ class OutputCapture:
         tail = b"".join(self._tail)
         return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
 
-    def all_kept(self) -> list[bytes]:
-        """All bytes in memory, to be measured."""
-        return [bytes(self._head), *map(bytes, self._tail)]
-
     @property
     def dropped(self) -> int:
         return self.seen - len(self.value())

@@ -190,7 +190,6 @@ class WorkflowRunPayload(WebhookPayload):
     outcome: WebhookCheckOutcome = Field(alias="workflow_run")
 
 
-ChecksPayload = CheckRunPayload | CheckSuitePayload | WorkflowRunPayload
 CHECKS: dict[str, type[CheckRunPayload] | type[CheckSuitePayload] | type[WorkflowRunPayload]] = {
     "check_run": CheckRunPayload,
     "check_suite": CheckSuitePayload,

@@ -91,7 +91,7 @@ def issue(told: Words, titles: Mapping[int, str]) -> str:
     return (
         f'<h1 class="title">{html.escape(about["title"])} <span>#{about["number"]}</span></h1>'
         f'<div class="about"><span class="badge">Open</span> {" ".join(map(label, state["labels"]))}</div>'
-        + comment(about["author"], about["body"], titles, cut=150, reactions=state["reactions"])
+        + comment(about["author"], about["body"], titles, cut=360, reactions=state["reactions"])
         + f'<p class="event"><b>grace</b> added the {label("agent-fix")} label</p>'
         + comment(status["author"], status["body"], titles)
     )
@@ -120,14 +120,26 @@ def pull(told: Words, titles: Mapping[int, str]) -> str:
     )
 
 
+def pull_excerpt(told: Words, titles: Mapping[int, str]) -> str:
+    """The draft without its plan, for a small picture."""
+    head, _, below = told["fixed"]["pull"]["body"].partition("## Plan")
+    _, heading, proof = below.partition("## Verification")
+    body = f"{head}{heading}{proof}"
+    return pull({"fixed": {"pull": {**told["fixed"]["pull"], "body": body}}}, titles)
+
+
 def thread(told: Words, titles: Mapping[int, str]) -> str:
     """A request on a line of the diff, and the answer to it."""
     found = told["fixed"]
-    lines = "".join(f"<tr><td>{number}</td><td>+{html.escape(text)}</td></tr>" for number, text in found["lines"])
+    lines, changed = (
+        "".join(f"<tr><td>{number}</td><td>+{html.escape(text)}</td></tr>" for number, text in found[side])
+        for side in ("lines", "changed")
+    )
     said = "".join(comment(each["author"], each["body"], titles, head=name(each["author"])) for each in found["thread"])
     return (
         f'<div class="file">{found["thread"][0]["path"]}</div>'
-        f'<div class="thread"><table class="diff">{lines}</table><div class="talk plain">{said}</div></div>'
+        f'<div class="thread"><table class="diff">{lines}</table><div class="talk plain">{said}</div>'
+        f'<p class="event">The lines that the second commit changed:</p><table class="diff">{changed}</table></div>'
     )
 
 
@@ -141,7 +153,14 @@ def check(told: Words, titles: Mapping[int, str]) -> str:
     )
 
 
-PICTURES = {"issue": issue, "status": states, "pull-request": pull, "thread": thread, "check-run": check}
+PICTURES = {
+    "issue": issue,
+    "status": states,
+    "pull-request": pull,
+    "pull-request-excerpt": pull_excerpt,
+    "thread": thread,
+    "check-run": check,
+}
 WIDE = {"status"}
 
 
@@ -174,7 +193,9 @@ def shrink(picture: Path) -> None:
     from PIL import Image  # noqa: PLC0415  # no library of ours
 
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(picture, optimize=True)
+        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            picture, optimize=True
+        )
 
 
 def main() -> None:

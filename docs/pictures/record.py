@@ -27,7 +27,17 @@ HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "app" / "cli" / "demo_data"
 SITE = "https://github.example.org"
 ASK_FIRST = "plan: approve\nbudget: {usd: 3, steps: 40}\n"
-FEW_TURNS = "plan: none\nbudget: {usd: 3, steps: 2}\n"
+LITTLE_MONEY = "plan: none\nbudget: {usd: 0.3, steps: 40}\n"
+MODEL = "openai/example-model"
+PRICES = f"{MODEL}: {{input: 3, output: 15, cached: 0.3, context_window: 200000, max_output: 8192}}\n"
+USAGE = {"prompt_tokens": 12_000, "completion_tokens": 900}
+READING = (
+    "ls",
+    "sed -n 1,80p duebook/invoices.py",
+    "ls tests",
+    "sed -n 1,80p duebook/cycle.py",
+    "sed -n 1,80p duebook/dates.py",
+)
 
 
 class Recorded:
@@ -120,7 +130,8 @@ def _explained(asked: ModelQuestion) -> Reply:
 
 
 def _endless(asked: ModelQuestion) -> Reply:
-    return called(("bash", {"command": f"sed -n '{asked.turn}0,{asked.turn}9p' duebook/importer.py"}))
+    command = READING[min(asked.turn, len(READING)) - 1]
+    return answer("", tools=[(f"call-{asked.turn}", "bash", json.dumps({"command": command}))], usage=USAGE)
 
 
 class RecordedScenario:
@@ -192,15 +203,20 @@ def fixed(scenario: RecordedScenario, thoughts: Thoughts) -> dict[str, Any]:
     scenario.grace.comment_inline(pull.number, InlineComment("duebook/cycle.py", line, words, start_line=line - 1))
     scenario.server.wait(lambda: scenario.site.inline_comments(pull.number)[1:], "the thread's answer")
     scenario.server.wait(lambda: "Follow-up" in scenario.site.pull(pull.number).body, "the follow-up's section")
-    text = (scenario.site.file("duebook/cycle.py", pull.head) or b"").decode().split("\n")
+    before, after = (_lines(scenario, head) for head in (pull.head, scenario.site.pull(pull.number).head))
     return {
         "issue": asdict(scenario.site.issue(number)),
         "states": states,
         "pull": asdict(pull),
         "checks": [asdict(each) for each in checks],
         "thread": [scenario.shown(each) for each in scenario.site.inline_comments(pull.number)],
-        "lines": [[each, text[each - 1]] for each in range(line - 4, line + 1)],
+        "lines": [[each, before[each - 1]] for each in range(line - 4, line + 1)],
+        "changed": [[number, text] for number, text in enumerate(after, 1) if text not in before],
     }
+
+
+def _lines(scenario: RecordedScenario, head: str) -> list[str]:
+    return (scenario.site.file("duebook/cycle.py", head) or b"").decode().split("\n")
 
 
 def waited(scenario: RecordedScenario) -> list[dict[str, Any]]:
@@ -241,9 +257,12 @@ def sample(config: str) -> dict[str, str | bytes]:
 def played() -> Iterator[tuple[str, Any]]:
     thoughts = Thoughts()
     with emulated_github() as github, ConversationModel(thoughts) as mind, tempfile.TemporaryDirectory() as directory:
+        prices = Path(directory) / "prices.yml"
+        prices.write_text(PRICES)
         environment = {
             **github.environment,
-            "AGENT_FIX_MODEL": "openai/local-endpoint",
+            "AGENT_FIX_MODEL": MODEL,
+            "AGENT_FIX_PRICES": str(prices),
             "OPENAI_API_BASE": mind.url,
             "OPENAI_API_KEY": "not needed here",
         }
@@ -253,7 +272,7 @@ def played() -> Iterator[tuple[str, Any]]:
             mind.author = thoughts.recorded.author
             yield "fixed", fixed(_scenario(server, github, "duebook"), thoughts)
             yield "waited", waited(_scenario(server, github, "duebook-refunds", config=ASK_FIRST))
-            yield "paused", paused(_scenario(server, github, "duebook-import", config=FEW_TURNS))
+            yield "paused", paused(_scenario(server, github, "duebook-import", config=LITTLE_MONEY))
             github.receiver = None
 
 

@@ -13,22 +13,17 @@ NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--cleare
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def find_bwrap(path: str = SYSTEM_PATH) -> Path:
-    """The first of those that can be used. Raises SandboxError without one."""
-    return _usable(path)[0]
-
-
 def choose_bwrap(directory: Path, path: str = SYSTEM_PATH) -> tuple[Path, bool]:
     """The first that can put a writable layer over what is in `directory`, and True; else the first, and False.
 
     Blocking. Whether it can depends on its version (0.11), the kernel, the file system and the rules for this binary.
     """
-    found = _usable(path)
+    found = usable_bwraps(path)
     layered = next((binary for binary in found if _overlays(binary, directory)), None)
     return (layered, True) if layered is not None else (found[0], False)
 
 
-def _usable(path: str) -> list[Path]:
+def usable_bwraps(path: str = SYSTEM_PATH) -> list[Path]:
     """A system binary comes first, because Ubuntu's AppArmor profile that allows user namespaces is bound to its
     path. Raises SandboxError without any."""
     system = shutil.which("bwrap", path=path)

@@ -1,12 +1,13 @@
 """A server's shared state: one database and one state directory, used by all its roles."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 
 from sqlalchemy.engine import Engine
 
 from app.config.settings import Settings
+from app.core.clock import utc_now
 from app.core.errors import OutputError
 from app.core.lessons import github_repository_key
 from app.jobs.commit_transfer import CommitTransfer
@@ -24,10 +25,6 @@ from app.jobs.store import JobStore
 from app.jobs.triggers import TriggerLog
 from app.publish.outbox import Outbox
 from app.repo.git_store import GitStore
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class ServerContext:

@@ -1,9 +1,10 @@
 """Builds the receiver: the database, but no repository, no GitHub client and no model."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from app.config.settings import Settings
+from app.core.clock import utc_now
 from app.core.money import Totals
 from app.jobs.database import open_database
 from app.jobs.health import HealthMetrics
@@ -17,10 +18,6 @@ from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
 from app.llm.sql_ledger import SqlLedger
 from app.server.web.sign_in import SignInClient
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class ReceiverContext:

@@ -24,8 +24,6 @@ Nothing is imported from the directory that it starts in.
 PYTHON = ("python3", "-I", "-S", "-c", START)
 GRACE = 30.0
 MAX_ANSWER = 256 * 1024**2
-MAX_INPUT = 60_000
-"""Bytes that fit into a pipe, so that nobody waits for a program that never reads."""
 
 
 class SupervisorStep(Record):

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.sandbox.bubblewrap.binary import find_bwrap
+from app.sandbox.bubblewrap.binary import usable_bwraps
 
-BWRAP = str(find_bwrap())
+BWRAP = str(usable_bwraps()[0])
 SHOWN = ("/usr", "/etc/alternatives", "/etc/ssl")
 NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")
 CHUNK = 32 * 1024

@@ -124,7 +124,7 @@ def test_python_symbols_carry_signature_and_place() -> None:
     source = b"LIMIT = 1\nclass A(Base):\n    def m(\n        self, a: int,\n    ) -> str:\n        return ''\n"
     limit, a, m = symbols("a.py", source)
     assert (limit.kind, a.kind, m.kind) == ("variable", "class", "method")
-    assert (m.name, m.parent, m.line, m.end_line) == ("m", "A", 3, 6)
+    assert (m.name, m.parent, m.line) == ("m", "A", 3)
     assert m.signature == "def m( self, a: int, ) -> str"
     assert a.signature == "class A(Base)"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.sandbox.bubblewrap import binary
-from app.sandbox.bubblewrap.binary import find_bwrap
+from app.sandbox.bubblewrap.binary import usable_bwraps
 from app.sandbox.bubblewrap.profile import Mount, options
 from app.sandbox.bubblewrap.provider import survey_host, synthetic_etc
 from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
@@ -132,20 +132,20 @@ class TestBinary:
 
     def test_a_suitable_system_binary_comes_first(self, tool: Tool) -> None:
         own = tool("bin/bwrap", self.HELP)
-        assert find_bwrap(str(own.parent)) == own
+        assert usable_bwraps(str(own.parent))[0] == own
 
     @pytest.mark.parametrize("says", ["", "--args --seccomp", HELP.replace("--disable-userns", "")])
     def test_an_old_one_is_passed_over(self, tool: Tool, says: str) -> None:
         own = tool("bin/bwrap", says)
-        assert find_bwrap(str(own.parent)) != own
+        assert usable_bwraps(str(own.parent))[0] != own
 
     def test_a_setuid_one_is_passed_over(self, tool: Tool) -> None:
         own = tool("bin/bwrap", self.HELP)
         own.chmod(0o4755)
-        assert find_bwrap(str(own.parent)) != own
+        assert usable_bwraps(str(own.parent))[0] != own
 
     def test_the_bundled_one_works(self) -> None:
-        assert find_bwrap("/nonexistent").name == "bwrap"
+        assert usable_bwraps("/nonexistent")[0].name == "bwrap"
 
 
 class TestProfile:

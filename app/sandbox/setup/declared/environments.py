@@ -15,7 +15,6 @@ _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
 _FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
 _TARGET = re.compile(r"^(?P<names>[\w./%-][\w./% -]*?)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
-_PYTHON_FACTOR = re.compile(r"py3?\d*|py3\.\d+|3\.\d+|python3?")
 
 
 def tox_commands(files: ManifestFiles, environment: str = "") -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.config.settings import settings_from
+from app.core.clock import utc_now
 from app.core.errors import AgentFixError
 from app.core.lessons import github_repository_key
 from app.jobs.lessons import SqlLessonStore
@@ -19,7 +20,6 @@ from app.pipeline.lessons.chroma_ranking import ChromaRanking
 from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
 from app.pipeline.lessons.full_text_ranking import FullTextRanking
 from app.pipeline.wiring.lessons import make_ranking
-from app.server.wiring.context import utc_now
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
 
 KEY = "sk-canary-0123456789"
