@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,14 @@ def shrink(picture: Path) -> None:
     from PIL import Image  # noqa: PLC0415  # no library of ours
 
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-            picture, optimize=True
+        plain = image.convert("RGB")
+        counted = Counter(zip(*[iter(plain.tobytes())] * 3, strict=True)).most_common(COLOURS // 2)
+        rare = plain.quantize(COLOURS // 2, Image.Quantize.MAXCOVERAGE).getpalette() or []
+        palette = Image.new("P", (1, 1))  # the commonest colours as they are, and rare ones such as those of emoji
+        palette.putpalette(
+            [part for _, colour in counted[: COLOURS // 2] for part in colour] + rare[: 3 * COLOURS // 2]
         )
+        plain.quantize(palette=palette, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 def main() -> None:
