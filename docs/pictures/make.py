@@ -198,9 +198,8 @@ def shrink(picture: Path) -> None:
         counted = Counter(zip(*[iter(plain.tobytes())] * 3, strict=True)).most_common(COLOURS // 2)
         rare = plain.quantize(COLOURS // 2, Image.Quantize.MAXCOVERAGE).getpalette() or []
         palette = Image.new("P", (1, 1))  # the commonest colours as they are, and rare ones such as those of emoji
-        palette.putpalette(
-            [part for _, colour in counted[: COLOURS // 2] for part in colour] + rare[: 3 * COLOURS // 2]
-        )
+        common = [part for colour, _ in counted for part in colour]
+        palette.putpalette([*common, *rare[: 3 * COLOURS // 2]])
         plain.quantize(palette=palette, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
