@@ -83,6 +83,14 @@ def test_the_overview_has_every_table_of_the_database() -> None:
     assert sorted(told) == sorted(table.name for tables in ALL for table in tables.tables.values())
 
 
+def test_the_recorded_conversation_has_todays_words() -> None:
+    source = "".join(path.read_text() for path in sorted((ROOT / "app/publish").glob("*.py")))
+    recorded = read("docs/pictures/conversation.json")
+    hints = {hint.strip() for hint in re.findall(r"`/agent [^`]+` ([^·\\\"]+)", recorded)}
+    assert len(hints) > 5
+    assert [hint for hint in hints if " ".join(hint.split()[-2:]) not in source] == [], "python -m docs.pictures.record"
+
+
 def test_the_page_for_users_has_every_command_and_no_other() -> None:
     told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/reference/commands.md")))
     assert told == set(VERBS)
