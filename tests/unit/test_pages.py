@@ -86,7 +86,7 @@ def test_the_overview_has_every_table_of_the_database() -> None:
 def test_the_recorded_conversation_has_todays_words() -> None:
     source = "".join(path.read_text() for path in sorted((ROOT / "app/publish").glob("*.py")))
     recorded = read("docs/pictures/conversation.json")
-    hints = {hint.strip() for hint in re.findall(r"`/agent [^`]+` ([^·\\\"]+)", recorded)}
+    hints = {hint.strip(" .)") for hint in re.findall(r"`/agent [^`]+` ([^·\\\"]+)", recorded)}
     assert len(hints) > 5
     assert [hint for hint in hints if " ".join(hint.split()[-2:]) not in source] == [], "python -m docs.pictures.record"
 
