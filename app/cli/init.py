@@ -54,9 +54,9 @@ class Choices:
 
 def init_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.state)
-    facts = look_at(arguments.repo.expanduser().absolute(), settings)
+    facts = inspect_repository(arguments.repo.expanduser().absolute(), settings)
     asks = not arguments.yes and not arguments.json and sys.stdin is not None and sys.stdin.isatty()
-    choices = choose(arguments, settings, asks=asks)
+    choices = ask_for_choices(arguments, settings, asks=asks)
     files = {WORKFLOW: workflow_text(), SOURCE: configuration_text(choices, facts.test)}
     parse_config(files[SOURCE].encode())
     new = {path: text for path, text in files.items() if path not in facts.present}
@@ -99,7 +99,7 @@ def _as_pull_request(
     return ExitCode.OK
 
 
-def look_at(path: Path, settings: Settings) -> RepositoryFacts:
+def inspect_repository(path: Path, settings: Settings) -> RepositoryFacts:
     """Raises RepositoryError for what is no usable repository."""
     root = top_level(path)
     context = LocalContext(settings)
@@ -122,10 +122,10 @@ def look_at(path: Path, settings: Settings) -> RepositoryFacts:
     )
 
 
-def choose(arguments: argparse.Namespace, settings: Settings, *, asks: bool) -> Choices:
+def ask_for_choices(arguments: argparse.Namespace, settings: Settings, *, asks: bool) -> Choices:
     """From options, environment and, where somebody sits, questions. Raises AgentFixError without a model."""
     found = arguments.model or settings.model
-    model = found or (_ask("Model (PROVIDER/NAME)", _usual(settings.environment)) if asks else "")
+    model = found or (_ask("Model (PROVIDER/NAME)", _default_model(settings.environment)) if asks else "")
     if not model:
         raise AgentFixError(
             "No model is set.", hint="Pass --model PROVIDER/NAME or set AGENT_FIX_MODEL.", code=ExitCode.MODEL
@@ -181,7 +181,7 @@ def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str])
     return steps
 
 
-def _usual(environment: Mapping[str, str]) -> str:
+def _default_model(environment: Mapping[str, str]) -> str:
     """The beginning of a model's name, by the first provider whose key is in the environment."""
     return next((f"{name}/" for name, known in PROVIDERS.items() if any(map(environment.get, known.keys))), "")
 

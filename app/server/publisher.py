@@ -49,7 +49,7 @@ def periodic_tasks(publisher_context: PublisherContext) -> tuple[PeriodicTask, .
         PeriodicTask("deliveries", trigger_loops.next_delivery, 0.1),
         PeriodicTask("base commits", trigger_loops.fetch_base_commits, 0.5),
         *(PeriodicTask(f"publishing {number}", publish, 0.2) for number in range(1, PARALLEL_INSTALLATIONS + 1)),
-        PeriodicTask("waiting jobs", trigger_loops.end_waits, 1.0),
+        PeriodicTask("waiting jobs", trigger_loops.release_waiting_jobs, 1.0),
         PeriodicTask("outcomes", trigger_loops.record_outcomes, 15.0),
         PeriodicTask("commit transfers", publisher_context.fill_commit_transfers, 2.0),
         PeriodicTask("finishing jobs", publisher_context.finalizer.finalize, 0.5),

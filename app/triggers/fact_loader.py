@@ -249,7 +249,9 @@ class FactLoader:
         if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
             pulls = await repo_context.readers.pulls.open()
-            in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_identity, but=number)
+            in_use = await asyncio.to_thread(
+                branches_in_use, queries, repository, pulls, bot_identity, except_issue=number
+            )
             more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
 

@@ -92,7 +92,6 @@ def status_address(job: str, stores: Stores) -> str:
     return status.receipt.url if status and status.receipt else ""
 
 
-PARKED_FOR_APPROVAL = "awaiting_approval"
 MAX_SAID = 20_000
 """Characters of one message to a job."""
 
@@ -156,7 +155,7 @@ class JobCommands:
         self._message(trigger_context, job, "steer", text)
         self._reply_poster.acknowledge(trigger_context)
         outcome = f"steer {job.job.id}"
-        if job.row.state == PARKED_FOR_APPROVAL:
+        if job.row.state == "awaiting_approval":
             return self._reply_poster.answer(trigger_context, outcome, replies.message_noted(job.row.state))
         return self._reply_poster.decide(trigger_context, outcome, job.job.id)
 
@@ -170,7 +169,7 @@ class JobCommands:
         )
         if approved.problem:
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply plan", approved.problem)
-        if job.row.state == PARKED_FOR_APPROVAL:
+        if job.row.state == "awaiting_approval":
             text = await asyncio.to_thread(self._newest_plan, job, approved.text, approved.editor)
             return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "approve", text)
         plan = approved.text or plan_of(job)

@@ -17,17 +17,17 @@ def branches_in_use(
     bot: int,
     *,
     waiting: bool = True,
-    but: int = 0,
+    except_issue: int = 0,
 ) -> frozenset[str]:
     """The branches of the bot's open pull requests, and of active jobs that will open one.
 
-    `waiting`: also of jobs that wait themselves; `but` leaves out the jobs of an issue.
+    `waiting`: also of jobs that wait themselves; `except_issue` leaves out the jobs of an issue.
     """
     active = (
         each.job.branch
         for each in job_queries.active_jobs(repository=repository)
         if each.job_context.publish_target in OPENS
-        and each.job_context.issue_ref.number != but
+        and each.job_context.issue_ref.number != except_issue
         and (waiting or each.waiting_for != "pull_requests")
     )
     return frozenset({*(each.head_branch for each in pulls if each.author == bot), *active})

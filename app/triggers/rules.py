@@ -258,10 +258,10 @@ def locked(context: RuleContext) -> Decision | None:
 
 def assigned_elsewhere(context: RuleContext) -> Decision | None:
     """Refuse issues assigned to somebody else. Not for pull requests, whose assignee only shepherds them."""
-    hands = context.state.assignees
-    if not context.starts or context.event.subject.is_pull_request or not hands:
+    assignees = context.state.assignees
+    if not context.starts or context.event.subject.is_pull_request or not assignees:
         return None
-    if {context.event.actor.id, context.bot.user} & set(hands):
+    if {context.event.actor.id, context.bot.user} & set(assignees):
         return None
     return _visible(
         "assigned_elsewhere", "This issue is assigned to someone else; assign it to yourself or unassign it."

@@ -116,7 +116,7 @@ class TriggerLoops:
         """Fetch base commits of admitted jobs; returns the number of jobs."""
         return await self._stock.fetch_due()
 
-    async def end_waits(self) -> int:
+    async def release_waiting_jobs(self) -> int:
         """Let jobs go on that waited until pull requests were merged or closed; returns how many."""
         for repository in self.handler.take_closed():
             self._limit.look_at(repository)

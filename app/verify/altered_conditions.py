@@ -73,14 +73,14 @@ class Alterations:
         limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
         if outcomes and not limit:
             return _control("not_run", [f"one run takes {first.execution.seconds:.0f} s"])
-        chosen = self._some(outcomes, limit)
+        chosen = self._sample(outcomes, limit)
         boundaries = [one for one in reached if one.condition.kind == "boundary"]
-        also = self._some(boundaries, min(limit - len(chosen), MAX_BOUNDARIES))
+        also = self._sample(boundaries, min(limit - len(chosen), MAX_BOUNDARIES))
         unnoticed = await self._unnoticed(self.ids, [*chosen, *also], first)
         unexecuted = [one for one in self.found if one.condition.kind == "statement" and one not in reached]
         wrong = [one for one in unnoticed if one.condition.kind == "outcome"]
         if wrong or unexecuted:
-            wrong, unexecuted = await self._left_by_suite(wrong, unexecuted, limit)
+            wrong, unexecuted = await self._not_covered_by_suite(wrong, unexecuted, limit)
         if wrong or unexecuted:
             sentences = [f"no test executes {one}" for one in unexecuted]
             return _control("failed", [*sentences, *(f"no test fails when {one}" for one in wrong)])
@@ -99,7 +99,7 @@ class Alterations:
         runs = await gather_all(*(self.run(ids, one, timeout) for one in altered))
         return [one for one, run in zip(altered, runs, strict=True) if not run.untrusted and _passed(run) == [*ids]]
 
-    async def _left_by_suite(
+    async def _not_covered_by_suite(
         self, wrong: Sequence[Altered], unexecuted: Sequence[Altered], limit: int
     ) -> tuple[list[Altered], list[Altered]]:
         """What the suite's tests leave undecided as well.
@@ -117,7 +117,7 @@ class Alterations:
         gone = [one for one in unexecuted if not first.measured or not _is_executed(one, first)]
         return await self._passing(ids, wrong[:limit], first) + [*wrong[limit:]], gone
 
-    def _some(self, altered: Sequence[Altered], limit: int) -> list[Altered]:
+    def _sample(self, altered: Sequence[Altered], limit: int) -> list[Altered]:
         chosen = self.random.sample(altered, min(limit, len(altered)))
         return [one for one in altered if one in chosen]
 

@@ -34,12 +34,12 @@ _TRUSTED: tuple[ControlName, ...] = ("failing_copies_fail",)
 _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
-CAPPING: frozenset[ControlName] = frozenset(
+CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
     {"conditions_agree", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
-_ELSEWHERE: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
+_CAPS_AT_UNPROVED: frozenset[ControlName] = frozenset({"replay_agrees", "conditions_agree"})
 """If one of these fails for the independent tests, the change works only under test; other tests cannot compensate."""
 
 BEYOND_THE_FIXER = frozenset({"no_specification", "suite_not_compared", "no_red_expected", "same_conditions"})
@@ -169,7 +169,7 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         )
         return
     for control in _controls(facts.reproduction):
-        if control.name in CAPPING:
+        if control.name in CAPS_AT_TESTED:
             yield from _unless_held(control, "tested")
     found = facts.specification
     if found is None or not found.tests:
@@ -177,7 +177,7 @@ def _not_proved(facts: Facts) -> Iterator[Refusal]:
         yield Refusal("no_specification", "tested", f"There are no independent tests: {why}")
     else:
         for control in found.controls:
-            yield from _unless_held(control, "unproved" if control.name in _ELSEWHERE else "tested")
+            yield from _unless_held(control, "unproved" if control.name in _CAPS_AT_UNPROVED else "tested")
         yield from _unless_run(_PROVING, found.controls, "tested")
         yield from _unless_slow(found)
         if not found.held_back:
@@ -269,7 +269,7 @@ def _controls(found: SpecificationResult | Reproduction | None) -> tuple[Control
 
 def _sound(controls: Sequence[Control]) -> bool:
     """True if no control failed, and all required ones were run."""
-    failed = any(control.outcome == "failed" and control.name not in CAPPING for control in controls)
+    failed = any(control.outcome == "failed" and control.name not in CAPS_AT_TESTED for control in controls)
     return not failed and not any(_unless_run(_TRUSTED, controls, "tested"))
 
 

@@ -48,13 +48,13 @@ async def test_a_waiting_job_continues_from_the_merged_base(harness: EventHarnes
         waiting.row.reason
         == "1 agent-fix pull request is already open or in progress, which is the limit for this repository."
     )
-    assert await harness.trigger_loops.end_waits() == 0
+    assert await harness.trigger_loops.release_waiting_jobs() == 0
     assert harness.stores.job_queries.without_base_commit() == ()
     harness.stores.job_queries.mark_ready(waiting.job.id)
     assert harness.stores.queue.claim("w1", FREE) is None
     newest = harness.world.push_as_human(harness.repo, "main", {"app/merged.py": "new = 1\n"})
     await closes(harness, pull)
-    assert await harness.trigger_loops.end_waits() == 1
+    assert await harness.trigger_loops.release_waiting_jobs() == 1
     assert (harness.job.waiting_for, harness.job.row.reason) == ("", "")
     assert harness.job.job.task.base == newest
     assert harness.stores.queue.claim("w1", FREE) is not None
@@ -70,17 +70,17 @@ async def test_waiting_jobs_continue_in_turn_without_a_webhook(harness: EventHar
         (1, 2, "pull_requests"),
         (2, 2, "pull_requests"),
     ]
-    assert await harness.trigger_loops.end_waits() == 0
+    assert await harness.trigger_loops.release_waiting_jobs() == 0
     harness.world.turn(pull, harness.owner, "closed")
-    assert await harness.trigger_loops.end_waits() == 0, "it was looked at just now"
+    assert await harness.trigger_loops.release_waiting_jobs() == 0, "it was looked at just now"
     harness.world.tick(EVERY.total_seconds())
-    assert await harness.trigger_loops.end_waits() == 1
+    assert await harness.trigger_loops.release_waiting_jobs() == 1
     assert waits(harness) == ["", "pull_requests"]
     harness.world.tick(EVERY.total_seconds())
-    assert await harness.trigger_loops.end_waits() == 0, "the first one is in progress"
+    assert await harness.trigger_loops.release_waiting_jobs() == 0, "the first one is in progress"
     harness.ends("no_change", first)
     harness.world.tick(EVERY.total_seconds())
-    assert await harness.trigger_loops.end_waits() == 1, "and ended without a pull request"
+    assert await harness.trigger_loops.release_waiting_jobs() == 1, "and ended without a pull request"
 
 
 async def test_a_job_in_progress_counts_and_so_does_one_that_waits(harness: EventHarness) -> None:
@@ -105,7 +105,7 @@ async def test_a_higher_limit_is_enough_and_a_stop_ends_the_wait(harness: EventH
     await harness.says("/agent stop", other)
     assert [each.row.state for each in harness.jobs()] == ["queued", "stopped"]
     harness.configure("max_open_pull_requests: 2\n")
-    assert await harness.trigger_loops.end_waits() == 1
+    assert await harness.trigger_loops.release_waiting_jobs() == 1
 
 
 async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
