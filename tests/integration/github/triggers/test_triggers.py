@@ -276,7 +276,7 @@ async def test_a_mistyped_command_gets_a_suggestion(harness: EventHarness) -> No
         ("closed", "reopen it"),
         ("locked", "locked"),
         ("assigned", "assigned to someone else"),
-        ("linked", "open for it"),
+        ("linked", "open for this issue"),
     ],
 )
 async def test_a_reason_is_given_if_nothing_starts(harness: EventHarness, how: str, words: str) -> None:
