@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from app.jobs.api_keys import ApiKeys
 from tests.support.conversation_model import ModelQuestion
 from tests.support.e2e_server import E2ERepository, Story, chosen, run_stories, running_e2e_server
 from tests.support.openai_endpoint import Reply, answer
-from tests.support.sample_project import CHECK, FIX, ISSUE, ODD, fixes
+from tests.support.sample_project import CHECK, FIX, ISSUE, ODD, Barrier, fixes
 
 pytestmark = [pytest.mark.xdist_group("api"), pytest.mark.timeout(400)]
 TOKEN = "a-web-token-for-stories"
@@ -123,6 +124,48 @@ def a_text_becomes_an_issue_whose_plan_is_edited_and_approved(place: E2EReposito
     assert all(each.says("Round half a cent UP, never down") for each in work)
 
 
+def a_search_becomes_a_job_for_each_issue(place: E2ERepository) -> None:
+    place.thinks(fixes)
+    world, ada = place.world, place.people.ada
+    second, third = (world.open_issue(place.repo, ada, title, ISSUE) for title in ("Half again", "Half once more"))
+    world.open_issue(place.repo, ada, "Not a bug", ISSUE)
+    for issue in (place.issue, second, third):
+        world.label(issue, ada, "bug")
+    program = Program(place)
+    search = ("--search", "label:bug sort:created-asc", "--limit", "2")
+    batch = commands(place, TOKEN, "start", program.repository, *search).strip()
+    reason = program.sees(batch, "answered")["reason"]
+    assert reason == f"Requested 2 jobs: #1 ({batch}n1), #{second.number} ({batch}n{second.number})."
+    ended = [program.sees(f"{batch}n{issue.number}", "pr_opened") for issue in (place.issue, second)]
+    assert [each["number"] for each in ended] == [place.issue.number, second.number]
+    assert {re.findall(r"Fixes #(\d+)", pull.body)[0] for pull in place.pulls} == {"1", str(second.number)}
+    assert len(program.reads("", repository=program.repository).json()["jobs"]) == 3, "the batch and its two jobs"
+    assert place.job(third) is None, "the limit was two"
+
+
+def an_urgent_issue_comes_before_one_that_was_labelled_earlier(place: E2ERepository) -> None:
+    barrier = Barrier()
+
+    def think(asked: ModelQuestion) -> Reply:
+        barrier.pass_through()
+        return fixes(asked)
+
+    place.thinks(think)
+    world, ada = place.world, place.people.ada
+    place.labels()
+    place.until(barrier.is_reached, "the first job at work")
+    ordinary, urgent = (world.open_issue(place.repo, ada, title, ISSUE) for title in ("Some day", "At once"))
+    world.label(urgent, ada, "P0")
+    for issue in (ordinary, urgent):
+        place.labels(issue)
+        place.comes_to("queued", issue=issue)
+    barrier.open()
+    for issue in (urgent, ordinary):
+        place.comes_to("pr_opened", issue=issue)
+    planned = [asked for asked in place.asked if asked.wants_a_plan]
+    assert [asked.says("At once") for asked in planned] == [False, True, False]
+
+
 def what_cannot_be_started_ends_with_the_reason(place: E2ERepository) -> None:
     program = Program(place)
     unknown = program.sends("", {"repository": "nobody/nothing", "issue": 1})["id"]
@@ -135,6 +178,8 @@ def what_cannot_be_started_ends_with_the_reason(place: E2ERepository) -> None:
 STORIES: tuple[Story, ...] = (
     an_issue_becomes_a_draft_pull_request,
     a_text_becomes_an_issue_whose_plan_is_edited_and_approved,
+    a_search_becomes_a_job_for_each_issue,
+    an_urgent_issue_comes_before_one_that_was_labelled_earlier,
     what_cannot_be_started_ends_with_the_reason,
 )
 

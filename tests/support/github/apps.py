@@ -172,7 +172,7 @@ def _user(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[in
 
 
 def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[int, Any]:
-    """By `repo:` and `label:`; the newest first, or by reactions."""
+    """By `repo:` and `label:`; the newest first, or by reactions; or the other way round."""
     words = [word.partition(":") for word in request.query_params["q"].split()]
     repo = next(repo for repo in fake.world.repos.values() if ("repo", ":", repo.full_name) in words)
     token = fake.gate.token(request.headers["authorization"])
@@ -180,9 +180,12 @@ def _search(fake: FakeGitHub, request: Request, _body: dict[str, Any]) -> tuple[
         return 200, {"total_count": 0, "incomplete_results": False, "search_type": "lexical", "items": []}
     labels = {value for name, _, value in words if name == "label"}
     found = [issue for issue in repo.issues.values() if issue.state == "open" and labels <= set(issue.labels)]
+    if ("is", ":", "issue") in words:
+        found = [issue for issue in found if issue.pull is None]
     liked = [number for kind, number, _, _ in repo.reactions if kind == "issues"]
     by_likes = request.query_params.get("sort") in {"reactions", "reactions-+1"}
-    found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=True)
+    descending = request.query_params.get("order") != "asc"
+    found.sort(key=lambda issue: liked.count(issue.number) if by_likes else issue.number, reverse=descending)
     items = [found_view(repo, issue) for issue in found]
     kind = {"incomplete_results": False, "search_type": "lexical"}
     return 200, {"total_count": len(found), "items": items, **kind}

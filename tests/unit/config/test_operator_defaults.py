@@ -1,5 +1,6 @@
 """The operator's defaults: what counts where a repository says nothing, where it does, and where it may not."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,59 @@ def test_environment_variables_override_the_defaults_file(tmp_path: Path) -> Non
     assert "must be a runner name" in refused.value.hint
 
 
-def test_every_key_can_be_locked() -> None:
-    assert set(RepoConfig.model_fields) < set(lockable_keys())
-    assert {"budget.usd_per_day", "iterate.max"} <= set(lockable_keys())
+VALUES = {
+    "model": ("a/b", "c/d"),
+    "reasoning": ("low", "high"),
+    "fallbacks": ("[a/b]", "[c/d]"),
+    "runner": ("codex", "kilo"),
+    "plan": ("approve", "none"),
+    "specification": ("false", "true"),
+    "setup": ("[make]", "[make all]"),
+    "test": ("make", "make test"),
+    "lint": ("ruff check", "flake8"),
+    "gates": ("[{name: types, command: mypy .}]", "[]"),
+    "network": ("[a.example]", "[b.example]"),
+    "budget": ("{usd: 2}", "{usd: 3}"),
+    "budget.usd": ("2", "3"),
+    "budget.minutes": ("20", "30"),
+    "budget.suite_minutes": ("4", "5"),
+    "budget.steps": ("20", "30"),
+    "budget.usd_per_day": ("20", "30"),
+    "budget.usd_per_day_actor": ("20", "30"),
+    "e2b_template": ("base", "other"),
+    "allowed_actors": ("[ada]", "[grace]"),
+    "max_open_pull_requests": ("2", "3"),
+    "urgent_labels": ("[now]", "[soon]"),
+    "pull_request": ("early", "final"),
+    "ci": ("auto", "manual"),
+    "iterate": ("{max: 1}", "{max: 2}"),
+    "iterate.ci": ("false", "true"),
+    "iterate.reviews": ("false", "true"),
+    "iterate.conflicts": ("false", "true"),
+    "iterate.max": ("1", "2"),
+    "branch": ("ours/{number}", "theirs/{number}"),
+    "title": ("'fix: {title}'", "'bug: {title}'"),
+    "labels": ("[ours]", "[theirs]"),
+    "reviewers": ("[ada]", "[grace]"),
+    "images": ("true", "false"),
+    "instructions": ("Be brief.", "Be thorough."),
+}
+"""Of each key, a value of the operator's and one of a repository's."""
+
+
+def _written(key: str, value: str) -> str:
+    section, _, name = key.rpartition(".")
+    return f"{section}: {{{name}: {value}}}\n" if section else f"{name}: {value}\n"
+
+
+@pytest.mark.parametrize("key", sorted(set(lockable_keys()) - {"protected_paths"}))
+def test_every_key_has_a_default_that_can_be_locked(key: str) -> None:
+    """All but `protected_paths`, to which repositories only add."""
+    value = attrgetter(key)
+    text = _written(key, VALUES[key][0])
+    open_default, locked, own = parse_defaults(text), parse_defaults(f"{text}lock: [{key}]\n"), RepoConfig()
+    configured = parse_config(_written(key, VALUES[key][1]).encode())
+    assert value(open_default) not in (value(own), value(configured))
+    assert value(open_default.under(own)) == value(locked.under(configured)) == value(open_default)
+    assert value(open_default.under(configured)) == value(configured)
+    assert locked.under(configured).overruled[0].startswith(key)
