@@ -151,6 +151,7 @@ def _show(api: ServerApi, arguments: argparse.Namespace) -> None:
         "repository": job["repository"] + (f"#{job['number']}" if job["number"] else ""),
         "branch": job["branch"] or "-",
         "model": job["model"] or "-",
+        "runner": job["runner"],
         "state": job["state"] + (f": {job['reason']}" if job["reason"] else ""),
         "queue": f"place {waiting['place']} of {waiting['of']}, waiting {_NEEDED[waiting['waiting_for']]}"
         if waiting

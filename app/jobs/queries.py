@@ -35,6 +35,7 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
     _TASK[("budget", "usd")].as_integer().label("budget"),
     _TASK["model"].as_string().label("model"),
+    _TASK["runner"].as_string().label("runner"),
     NUMBER.label("number"),
     job_contexts.c.context["login"].as_string().label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
@@ -61,6 +62,7 @@ class JobSummary:
     is_pull_request: bool
     budget: MicroUSD
     model: str
+    runner: str
     number: int | None
     login: str
     aim: str
@@ -173,6 +175,7 @@ def job_summary(row: sa.RowMapping) -> JobSummary:
         is_pull_request=bool(row["is_pull_request"]),
         budget=row["budget"] or 0,
         model=row["model"] or "",
+        runner=row["runner"] or "native",
         number=row["number"],
         login=row["login"] or "",
         aim=row["aim"] or "",

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -132,19 +131,22 @@ def a_search_becomes_a_job_for_each_issue(place: E2ERepository) -> None:
     for issue in (place.issue, second, third):
         world.label(issue, ada, "bug")
     program = Program(place)
-    search = ("--search", "label:bug sort:created-asc", "--limit", "2")
+    search = ("--search", "label:bug sort:created-asc", "--limit", "2", "--plan-only")
     batch = commands(place, TOKEN, "start", program.repository, *search).strip()
     reason = program.sees(batch, "answered")["reason"]
     assert reason == f"Requested 2 jobs: #1 ({batch}n1), #{second.number} ({batch}n{second.number})."
-    ended = [program.sees(f"{batch}n{issue.number}", "pr_opened") for issue in (place.issue, second)]
-    assert [each["number"] for each in ended] == [place.issue.number, second.number]
-    assert {re.findall(r"Fixes #(\d+)", pull.body)[0] for pull in place.pulls} == {"1", str(second.number)}
+    planned = [program.sees(f"{batch}n{issue.number}", "awaiting_approval") for issue in (place.issue, second)]
+    assert [each["number"] for each in planned] == [place.issue.number, second.number]
+    program.sends(f"/{batch}n{second.number}/approve", {})
+    program.sees(f"{batch}n{second.number}", "pr_opened")
+    assert f"Fixes #{second.number}" in place.pull().body
     assert len(program.reads("", repository=program.repository).json()["jobs"]) == 3, "the batch and its two jobs"
     assert place.job(third) is None, "the limit was two"
 
 
 def an_urgent_issue_comes_before_one_that_was_labelled_earlier(place: E2ERepository) -> None:
     barrier = Barrier()
+    place.configure("plan: approve\n")
 
     def think(asked: ModelQuestion) -> Reply:
         barrier.pass_through()
@@ -161,7 +163,7 @@ def an_urgent_issue_comes_before_one_that_was_labelled_earlier(place: E2EReposit
         place.comes_to("queued", issue=issue)
     barrier.open()
     for issue in (urgent, ordinary):
-        place.comes_to("pr_opened", issue=issue)
+        place.comes_to("awaiting_approval", issue=issue)
     planned = [asked for asked in place.asked if asked.wants_a_plan]
     assert [asked.says("At once") for asked in planned] == [False, True, False]
 

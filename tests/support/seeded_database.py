@@ -159,7 +159,8 @@ class SeededDay:
         title = TITLES[number % len(TITLES)]
         made = job(f"seed{number:02}", where, model="anthropic/claude-sonnet-4-5", created_at=self.clock.now)
         task = made.task.model_copy(update={"issue": Issue(title=title, body="…", number=where.number)})
-        made = made.model_copy(update={"task": task, "budget": Budget(usd=5_000_000)})
+        runner = "codex" if number == 12 else "native"
+        made = made.model_copy(update={"task": task, "budget": Budget(usd=5_000_000), "runner": runner})
         aim = {"answered": "ask", "pr_updated": "follow_up"}.get(state, "fix")
         wanted = job_context(where, login=PEOPLE[number % len(PEOPLE)], aim=aim)
         self.queue.admit(made, wanted, trigger(f"seed/{number}", where), ready=state != "queued")

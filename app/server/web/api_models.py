@@ -201,6 +201,7 @@ class ListedJob(ApiBody):
     verdict: Verdict | None
     pull_request: str | None = Field(description="The URL of the pull request.")
     model: str
+    runner: str
     cost: Money
     budget: Money
     created_at: datetime
@@ -294,7 +295,6 @@ class JobDetails(ListedJob):
 
     base: str
     branch: str
-    runner: str
     models: dict[str, str] = Field(description="By kind of work: `code`, and each other kind with a model of its own.")
     fallbacks: list[str]
     limits: LimitsJson

@@ -133,6 +133,14 @@ async def test_a_question_that_makes_no_sense_is_refused(here: WebClient, query:
     assert problem["errors"][0]["where"] == f"query.{query.partition('=')[0]}"
 
 
+async def test_list_and_details_name_model_and_runner(here: WebClient) -> None:
+    listed = {job["id"]: (job["model"], job["runner"]) for job in (await got(here, "?limit=50"))["jobs"]}
+    assert listed["seed12"] == ("anthropic/claude-sonnet-4-5", "codex")
+    assert listed["seed13"] == ("anthropic/claude-sonnet-4-5", "native")
+    job = await got(here, "/seed12")
+    assert (job["model"], job["runner"]) == listed["seed12"]
+
+
 async def test_a_job_is_shown_with_everything_that_is_stored(here: WebClient) -> None:
     job = await got(here, "/seed13")
     assert (job["state"], job["verdict"], job["usage"]["calls"]) == ("pr_opened", "proved", 16)

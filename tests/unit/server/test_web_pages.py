@@ -70,6 +70,14 @@ async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_c
     assert "All systems normal" in page.text
 
 
+async def test_list_and_page_show_model_and_runner(here: WebClient) -> None:
+    listed = await seen(here, "/")
+    assert listed.text.count("anthropic/claude-sonnet-4-5") == 23
+    assert listed.text.count("anthropic/claude-sonnet-4-5 · codex") == 1, "our own needs no mention"
+    page = "".join((await seen(here, "/jobs/seed12")).text.split())
+    assert "Modelanthropic/claude-sonnet-4-5Runnercodex" in page
+
+
 async def test_the_list_is_filtered_by_state_and_repository(here: WebClient) -> None:
     assert (await seen(here, "/?state=paused")).jobs == ["seed14"]
     waiting = await seen(here, "/?state=waiting")
