@@ -1,14 +1,19 @@
 """Other coding agents, really installed from their registries: no key, no network, one model, and the same proof."""
 
+import hashlib
 import json
 import os
+import platform
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from app.agent.external.recipe import AgentRecipe, built_in
+from app.sandbox.base import TOOLS
 from app.sandbox.setup.plan import find_tool_for_sandbox
 from app.sandbox.setup.toolchains import newer_pythons
 from tests.support.cli_job import FIXED, PLAN, TESTED, CliJob, ended
@@ -80,3 +85,87 @@ def test_a_real_agent_reaches_proved_with_the_gateway_alone(recipe: AgentRecipe,
     (tmp_path / "sent" / "to-the-model.json").write_text(sent)
     assert "model.sock" not in sent, "no path of the host is seen inside"
     assert find_canary(secrets, cli_job.state, cli_job.out, cli_job.repository, tmp_path / "sent") == []
+
+
+class PythonMirror:
+    """A folder with one interpreter, this one, in the form and under the name in which uv downloads interpreters."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        version, machine = sys.version_info, platform.machine()
+        name = f"cpython-3.{version.minor}.{version.micro}+20260101-{machine}-unknown-linux-gnu-install_only.tar.gz"
+        self.archive = place / "mirror" / "20260101" / name
+        self.archive.parent.mkdir(parents=True)
+        with tarfile.open(self.archive, "w:gz", compresslevel=1) as archive:
+            for part in ("bin", "include", "lib"):
+                archive.add(Path(sys.base_prefix) / part, f"python/{part}", filter=self._needed)
+        published = "https://github.com/astral-sh/python-build-standalone/releases/download/20260101/"
+        self._entry = {
+            "name": "cpython",
+            "arch": {"family": machine, "variant": None},
+            "os": "linux",
+            "libc": "gnu",
+            "major": 3,
+            "minor": version.minor,
+            "patch": version.micro,
+            "prerelease": "",
+            "variant": None,
+            "build": "20260101",
+            "url": published + name.replace("+", "%2B"),
+            "sha256": hashlib.sha256(self.archive.read_bytes()).hexdigest(),
+        }
+
+    @staticmethod
+    def _needed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        left_out = {"site-packages", "test", "__pycache__", "pkgconfig"}
+        return None if left_out & set(Path(entry.name).parts) or entry.name.endswith(".a") else entry
+
+    def install(self, **changes: str) -> "subprocess.CompletedProcess[str]":
+        """What a recipe does where the sandbox's interpreter is too old."""
+        known = self.place / "known.json"
+        minor = sys.version_info.minor
+        key = f"cpython-3.{minor}.{sys.version_info.micro}-linux-{platform.machine()}-gnu"
+        known.write_text(json.dumps({key: self._entry | changes}))
+        old = self.place / "old"
+        old.write_text(f'#!/bin/sh\n[ "$2" != -c ] || exit 1\nexec {sys.executable} "$@"\n')
+        old.chmod(0o700)
+        recipe = built_in()["openhands"]
+        create = recipe.install(str(old))[0].replace(f" {recipe.least_python}", f" 3.{minor}")
+        create = create.replace(TOOLS, str(self.place / "agent"))
+        variables = {
+            "UV_PYTHON_INSTALL_MIRROR": (self.place / "mirror").as_uri(),
+            "UV_PYTHON_DOWNLOADS_JSON_URL": str(known),
+            "HOME": str(self.place),
+        }
+        return subprocess.run(
+            ["/bin/sh", "-ec", create.replace("/tmp/uv", str(self.place / "uv"))],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+
+
+@pytest.mark.full
+@pytest.mark.timeout(TIMEOUT + 60)
+def test_a_real_uv_installs_the_interpreter_of_a_mirror_and_no_other(tmp_path: Path) -> None:
+    """uv from its registry, and an interpreter that is this one packed again, because GitHub may be out of reach."""
+    mirror = PythonMirror(tmp_path)
+    wrong = mirror.install(sha256="0" * 64)
+    assert wrong.returncode != 0
+    assert "mismatch" in wrong.stderr.lower()
+    missing = mirror.install(build="20260102", url=str(mirror._entry["url"]).replace("20260101", "20260102"))
+    assert missing.returncode != 0
+    assert not (tmp_path / "agent" / "bin").exists(), "the agent is not installed with an interpreter that is too old"
+    done = mirror.install()
+    assert done.returncode == 0, done.stderr
+    asked = [
+        tmp_path / "agent" / "bin" / "python",
+        "-I",
+        "-c",
+        "import ssl, sys; print(sys.base_prefix, *sys.version_info[:3])",
+    ]
+    prefix, *version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    assert Path(prefix).is_relative_to(tmp_path / "agent" / "python"), "below the one directory that is kept"
+    assert version == [str(part) for part in sys.version_info[:3]]
