@@ -124,6 +124,7 @@ def a_text_becomes_an_issue_whose_plan_is_edited_and_approved(place: E2EReposito
 
 
 def a_search_becomes_a_job_for_each_issue(place: E2ERepository) -> None:
+    place.configure("plan: approve\n")
     place.thinks(fixes)
     world, ada = place.world, place.people.ada
     second, third = (world.open_issue(place.repo, ada, title, ISSUE) for title in ("Half again", "Half once more"))
@@ -131,7 +132,7 @@ def a_search_becomes_a_job_for_each_issue(place: E2ERepository) -> None:
     for issue in (place.issue, second, third):
         world.label(issue, ada, "bug")
     program = Program(place)
-    search = ("--search", "label:bug sort:created-asc", "--limit", "2", "--plan-only")
+    search = ("--search", "label:bug sort:created-asc", "--limit", "2")
     batch = commands(place, TOKEN, "start", program.repository, *search).strip()
     reason = program.sees(batch, "answered")["reason"]
     assert reason == f"Requested 2 jobs: #1 ({batch}n1), #{second.number} ({batch}n{second.number})."

@@ -1,5 +1,6 @@
 """Stories with a pod or a task for each job: from label to draft, with deaths, stops and deploys on the way."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,14 +12,17 @@ from app.jobs.job_queries import JobWithContext
 from tests.chaos.invariants import assert_sound
 from tests.chaos.server import ChaosServer, chaos_server
 from tests.support.clusters import (
+    NAMESPACE,
     ClusterUnderTest,
     apply_manifests,
     ecs_cluster,
+    kubectl,
     kubernetes_cluster,
     secret_of,
 )
 from tests.support.github.authentication import app_key
-from tests.support.kubernetes.control_plane import ControlPlane, control_plane
+from tests.support.installed_programs import ROOT
+from tests.support.kubernetes.control_plane import TOOLS, ControlPlane, control_plane
 from tests.support.server_process import SECRET
 
 pytestmark = [pytest.mark.timeout(420), pytest.mark.xdist_group("clusters")]
@@ -92,6 +96,19 @@ class Story:
     def ends(self) -> None:
         self.until(self.server.is_settled, "the end")
         self.until(lambda: not self.cluster.listed, "the end of all pods")
+
+
+def test_an_api_server_with_kedas_types_takes_the_manifests_for_keda(plane: ControlPlane) -> None:
+    """Its types are really there; KEDA itself does not run."""
+    types = TOOLS / "keda"
+    if not types.is_dir():
+        pytest.skip("KEDA's types were NOT USED on a real Kubernetes API: they are missing (`make kubernetes-tools`)")
+    kubectl(plane, "apply", "--server-side", "-f", str(types))
+    kubectl(plane, "wait", "--for=condition=Established", "--all", "customresourcedefinitions", "--timeout=60s")
+    kubectl(plane, "apply", "--validate=strict", "-f", str(ROOT / "deploy" / "keda" / "scaled-object.yaml"))
+    stored = json.loads(kubectl(plane, "get", "scaledobject", "worker", "-n", NAMESPACE, "-o", "json"))
+    (trigger,) = stored["spec"]["triggers"]
+    assert (trigger["type"], stored["spec"]["minReplicaCount"]) == ("postgresql", 0)
 
 
 def test_a_label_leads_to_a_draft_from_a_pod_that_holds_no_key_of_the_app(cluster: Story) -> None:

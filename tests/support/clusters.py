@@ -131,10 +131,14 @@ def secret_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def apply_manifests(plane: ControlPlane) -> None:
-    kubeconfig = plane.kubeconfig("admin", plane.token)
-    words = [program("kubectl"), f"--kubeconfig={kubeconfig}", "apply", "-k", str(ROOT / "deploy" / "kubernetes-jobs")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    kubectl(plane, "apply", "-k", str(ROOT / "deploy" / "kubernetes-jobs"))
+
+
+def kubectl(plane: ControlPlane, *words: str) -> str:
+    command = [program("kubectl"), f"--kubeconfig={plane.kubeconfig('admin', plane.token)}", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @contextmanager
