@@ -160,12 +160,8 @@ def test_a_real_uv_installs_the_interpreter_of_a_mirror_and_no_other(tmp_path: P
     assert not (tmp_path / "agent" / "bin").exists(), "the agent is not installed with an interpreter that is too old"
     done = mirror.install()
     assert done.returncode == 0, done.stderr
-    asked = [
-        tmp_path / "agent" / "bin" / "python",
-        "-I",
-        "-c",
-        "import ssl, sys; print(sys.base_prefix, *sys.version_info[:3])",
-    ]
+    question = "import ssl, sys; print(sys.base_prefix, *sys.version_info[:3])"
+    asked = [str(tmp_path / "agent" / "bin" / "python"), "-I", "-c", question]
     prefix, *version = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
     assert Path(prefix).is_relative_to(tmp_path / "agent" / "python"), "below the one directory that is kept"
     assert version == [str(part) for part in sys.version_info[:3]]
