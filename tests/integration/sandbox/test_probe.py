@@ -13,7 +13,16 @@ from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, S
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.bubblewrap.repair import PROPERTY_REPAIR, HostConditions, host_conditions, start_repair
 from app.sandbox.command import Executor, SandboxCommand
-from app.sandbox.probe import ProbeContext, checks, essential, judge_essential, judge_reach, judge_status, time_limit
+from app.sandbox.probe import (
+    ProbeContext,
+    checks,
+    essential,
+    judge_essential,
+    judge_reach,
+    judge_status,
+    memory_limit,
+    time_limit,
+)
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 GOOD_STATUS = {
@@ -140,6 +149,24 @@ class TestTimeLimit:
         (found,) = await time_limit(Busy(late=9))
         assert not found.ok
         assert "never began" in found.detail
+
+
+class Python313(FailingExecutor):
+    """Its tracebacks show the line of a program that was given with `-c`."""
+
+    def __init__(self, *, limited: bool) -> None:
+        self.limited = limited
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        traceback = f'  File "<string>", line 1, in <module>\n    {command.argv[-1]}\nMemoryError\n'
+        return CompletedCommand(1, traceback.encode()) if self.limited else CompletedCommand(0, b"")
+
+
+class TestMemoryLimit:
+    @pytest.mark.parametrize("limited", [True, False])
+    async def test_a_program_that_gets_no_memory_ends_with_an_error(self, limited: bool) -> None:
+        (found,) = await memory_limit(Python313(limited=limited), ProbeContext("/usr/bin/python3", ()))
+        assert found.ok == limited
 
 
 class TestJudgement:
