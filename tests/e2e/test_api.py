@@ -161,7 +161,7 @@ def an_urgent_issue_comes_before_one_that_was_labelled_earlier(place: E2EReposit
     world.label(urgent, ada, "P0")
     for issue in (ordinary, urgent):
         place.labels(issue)
-        place.comes_to("queued", issue=issue)
+        place.until(lambda about=issue: (job := place.job(about)) and job.ready, f"a base for {issue.title}")  # type: ignore[misc]
     barrier.open()
     for issue in (urgent, ordinary):
         place.comes_to("awaiting_approval", issue=issue)

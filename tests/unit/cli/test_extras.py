@@ -13,7 +13,7 @@ IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
 def test_a_missing_library_is_named_with_its_extra() -> None:
     found = missing_extra(ModuleNotFoundError("No module named 'githubkit.auth'", name="githubkit.auth"))
     assert found is not None
-    assert "extra `github`" in found.message
+    assert "agent-fix[github]" in found.message
     assert "pip install '.[github]'" in found.hint
     assert missing_extra(ModuleNotFoundError(name="tomlkit")) is None
 
