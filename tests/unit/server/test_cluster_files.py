@@ -130,4 +130,8 @@ def test_keda_counts_the_jobs_that_want_a_worker_or_have_one(tmp_path: Path) -> 
     server.store().enter("j1", "paused")
     server.queue.stop("j2", "asked")
     assert count() == 1
+    claim = server.queue.claim("here", QueueLimits(jobs=9, per_repository=9))
+    assert claim is not None
+    server.queue.stop(claim.job, "asked")
+    assert count() == 0, "one in progress that is to stop needs no worker more"
     server.engine.dispose()
