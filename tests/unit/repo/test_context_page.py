@@ -34,7 +34,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
         f"{sections.MAX_CHECKS}; {sections.MAX_OF_A_LOG // 4:,} tokens of a log",
         f"{MAX_IDS} test ids, or {BRIEF_LINES} lines",
         f"the past, below | {MAX_TESTS} paths",
-        f"more than {LARGE_COMMIT} files have no say",
+        f"more than {LARGE_COMMIT} files are ignored",
         f"{image_descriptions.MAX_TOKENS:,} tokens, {images.MAX_IMAGES} images",
         f"at most {images.MAX_IMAGE_BYTES:,} bytes (5 MB in base64, which providers take)",
         f"and {images.MAX_IMAGE_SIDE:,} pixels on a side",
@@ -48,4 +48,4 @@ def test_budgets_are_told_as_they_are(told: str) -> None:
 
 def test_the_number_of_authors_who_are_asked_for() -> None:
     assert MAX_ASKED_FOR == 12
-    assert "for the twelve who spoke last" in PAGE
+    assert "for the last twelve commenters" in PAGE
