@@ -1,4 +1,4 @@
-"""Records a job's trace for OpenTelemetry, by OTLP over HTTP, where OTEL_* variables ask for it.
+"""Records a job's trace for OpenTelemetry, by OTLP over HTTP, if OTEL_* variables ask for it.
 
     job ─► step ─► chat MODEL (a model call) | execute_tool NAME (the agent's command) | run (the harness's command)
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenSpan:
-    """A span to which results are added; does nothing where no trace is recorded."""
+    """A span to which results are added; does nothing if no trace is recorded."""
 
     def __init__(self, span: "Span | None") -> None:
         self._span = span
@@ -98,6 +98,9 @@ def job_trace(job: str, environment: Mapping[str, str], attributes: Attributes =
         def generate_trace_id(self) -> int:
             return int.from_bytes(hashlib.sha256(job.encode()).digest()[:16], "big")
 
+    protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if protocol and protocol.strip() != "http/protobuf":
+        logger.warning("traces are sent by OTLP over HTTP (http/protobuf); %r is not supported", protocol)
     named = {"service.version": __version__}
     if not environment.get("OTEL_SERVICE_NAME") and "service.name=" not in environment.get(RESOURCE, ""):
         named["service.name"] = "agent-fix"
@@ -122,9 +125,8 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
     """By the standard variables: an endpoint, or `otlp` as the exporter of traces, and the SDK not disabled."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().casefold() == "true":
         return False
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip().casefold()
-    if exporter:
-        return exporter == "otlp"
+    if exporters := environment.get("OTEL_TRACES_EXPORTER", "").strip().casefold():
+        return "otlp" in (name.strip() for name in exporters.split(","))
     return any(environment.get(name, "").strip() for name in ENDPOINTS)
 
 

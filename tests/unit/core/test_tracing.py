@@ -124,6 +124,7 @@ def test_an_error_is_named_and_never_quoted(receiver: OtlpReceiver) -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        ({"OTEL_TRACES_EXPORTER": "console, otlp"}, True),
     ],
 )
 def test_traces_are_asked_for_by_the_standard_variables(environment: dict[str, str], *, asked: bool) -> None:
