@@ -1,7 +1,6 @@
 """Requests that the App makes about itself: its account, its installations and its webhook deliveries."""
 
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -100,17 +99,9 @@ class AppRegistration:
     async def repositories(self, installation: int) -> tuple[Repository, ...]:
         """The repositories of an installation, read with a token that can only list them."""
         client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
-        found: list[api_models.RepositoryResponse] = []
         http = HttpClient(self._app, self._app.pace(installation))
-        for page in range(1, MAX_PAGES + 1):
-            params = {"per_page": 100, "page": page}
-            answer = http.reject_redirect(
-                await http.with_retries(partial(http.request, client, LIST_REPOSITORIES, params=params))
-            )
-            found += parsed(api_models.RepositoriesResponse, answer).repositories
-            if "next" not in answer.links:
-                break
-        return tuple(repository_facts(item) for item in found)
+        pages = http.pages(api_models.RepositoriesResponse, client, LIST_REPOSITORIES)
+        return tuple([repository_facts(item) async for page in pages for item in page.repositories])
 
     async def deliveries(self, since: datetime) -> tuple[api_models.DeliveryResponse, ...]:
         """The deliveries since a moment, newest first. GitHub keeps them for three days."""
@@ -130,13 +121,8 @@ class AppRegistration:
         await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
 
     async def _pages(self, kind: type[T], call: Call) -> list[T]:
-        found: list[T] = []
-        for page in range(1, MAX_PAGES + 1):
-            answer = await self._request(call, params={"per_page": 100, "page": page})
-            found += parsed(list[kind], answer)  # type: ignore[valid-type]
-            if "next" not in answer.links:
-                break
-        return found
+        pages = self._http.pages(list[kind], self._app.as_app(), call)  # type: ignore[valid-type]
+        return [item async for page in pages for item in page]
 
     async def _read(self, kind: type[T], call: Call, *values: str) -> T:
         return parsed(kind, await self._request(call, *values))

@@ -1,7 +1,9 @@
 """Sends requests to one GitHub: paced, retried where safe, with failures mapped to `app.github.errors`."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import httpx
 from githubkit import GitHub
@@ -15,6 +17,11 @@ from app.github.failures import DEFAULT_WAIT, NotSeenYet, failure_of, refusal_of
 from app.github.rate_limit import MutationPacer
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+PER_PAGE: Final = 100
+MAX_PAGES: Final = 50
+"""Of one list: 5,000 comments, files, repositories or labelled issues."""
 
 _PAUSES = (0.5, 1.0, 2.0)
 """Seconds between the attempts of a read."""
@@ -106,6 +113,30 @@ class HttpClient:
             except TemporaryFailure:
                 await self._app.sleep(pause)
         return await ask()
+
+    async def pages(
+        self,
+        kind: type[T],
+        client: GitHub[Any],
+        call: Call,
+        *values: str | int,
+        params: Mapping[str, str | int] | None = None,
+        most: int = MAX_PAGES,
+    ) -> AsyncIterator[T]:
+        """The pages of a list, each read with retries. Logs a warning if there are more than `most`."""
+        for number in range(1, most + 1):
+            query = {**(params or {}), "per_page": PER_PAGE, "page": number}
+            page, response = await self.with_retries(partial(self._page, kind, client, call, values, query))
+            yield page
+            if "next" not in response.links:
+                return
+        log.warning("only the first %d entries of %s were read", most * PER_PAGE, call.path)
+
+    async def _page(
+        self, kind: type[T], client: GitHub[Any], call: Call, values: tuple[str | int, ...], query: dict[str, str | int]
+    ) -> tuple[T, httpx.Response]:
+        response = self.reject_redirect(await self.request(client, call, *values, params=query))
+        return parsed(kind, response), response
 
     async def until_visible(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request that was refused because GitHub does not see our last write yet."""

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import httpx
+from githubkit import GitHub
 from pydantic import TypeAdapter, ValidationError
 
 from app.github.api_models import GraphQLResponse
@@ -14,15 +15,11 @@ from app.github.calls import GET_REPOSITORY, Call, grant
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import TemporaryFailure
 from app.github.failures import graphql_failure
-from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
+from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, parsed
 
 T = TypeVar("T")
 
 Query = Mapping[str, str | int]
-
-PER_PAGE = 100
-MAX_PAGES = 50
-"""5,000 comments, files or labelled issues are read; beyond that the rest is ignored."""
 
 
 class RepositoryApi:
@@ -38,7 +35,11 @@ class RepositoryApi:
 
     async def read(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T:
         """A GET, retried after a TemporaryFailure. `values` fill the call's path after the repository's."""
-        return (await self._read(kind, call, values, params))[0]
+
+        async def ask() -> T:
+            return parsed(kind, self._http.reject_redirect(await self._send(call, values, params=params)))
+
+        return await self._http.with_retries(ask)
 
     async def find(self, kind: type[T], call: Call, *values: str | int, params: Query | None = None) -> T | None:
         """As `read`; None for a 404, once a second request has shown that the repository itself is accessible."""
@@ -69,14 +70,8 @@ class RepositoryApi:
         most: int = MAX_PAGES,
     ) -> list[T]:
         """The same for a list inside an object; returns the pages."""
-        pages: list[T] = []
-        for page in range(1, most + 1):
-            query = {**(params or {}), "per_page": PER_PAGE, "page": page}
-            found, response = await self._read(kind, call, values, query)
-            pages.append(found)
-            if "next" not in response.links:
-                break
-        return pages
+        pages = self._http.pages(kind, self._client(call), call, *self._values(call, values), params=params, most=most)
+        return [page async for page in pages]
 
     async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
         """A file's bytes; None where there is none."""
@@ -134,15 +129,6 @@ class RepositoryApi:
     async def revoke_token(self, token: str) -> None:
         await self.auth.revoke(self.installation, token)
 
-    async def _read(
-        self, kind: type[T], call: Call, values: tuple[str | int, ...], params: Query | None
-    ) -> tuple[T, httpx.Response]:
-        async def ask() -> tuple[T, httpx.Response]:
-            response = self._http.reject_redirect(await self._send(call, values, params=params))
-            return parsed(kind, response), response
-
-        return await self._http.with_retries(ask)
-
     async def _send(
         self,
         call: Call,
@@ -153,7 +139,12 @@ class RepositoryApi:
         raw: bool = False,
         mutation: bool = False,
     ) -> httpx.Response:
-        client = self.app.as_installation(self.installation, self.repository.id, grant([call.purpose]))
-        if call.is_below_repository:
-            values = (self.repository.owner, self.repository.name, *values)
+        client, values = self._client(call), self._values(call, values)
         return await self._http.request(client, call, *values, params=params, body=body, raw=raw, mutation=mutation)
+
+    def _client(self, call: Call) -> GitHub[Any]:
+        return self.app.as_installation(self.installation, self.repository.id, grant([call.purpose]))
+
+    def _values(self, call: Call, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
+        """What fills the call's path, the repository first if its path begins with that."""
+        return (self.repository.owner, self.repository.name, *values) if call.is_below_repository else values

@@ -6,27 +6,24 @@ browser ─► GitHub's page (state, challenge) ─► code ─► the person's 
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
+from githubkit import GitHub
 from pydantic import Field
 
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError
 from app.github.api_models import AccountResponse, ApiModel, InstallationResponse, RepositoryResponse
-from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES, Call
+from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
 from app.github.errors import TemporaryFailure
 from app.github.http_client import HttpClient, parsed
-
-MAX_PAGES: Final = 30
-"""Of one list, 100 entries each."""
 
 
 class SignInRefused(AgentFixError):  # noqa: N818  # an answer
@@ -104,25 +101,17 @@ class GitHubSignIn:
         return found.access_token
 
     async def person(self, token: str) -> SignedInPerson:
-        async with self._reader(token) as reader:
-            found = parsed(AccountResponse, await reader.get(GET_SELF))
-            return SignedInPerson(found.id, found.login, await self._rights(reader))
+        async with self._connection(token) as connection:
+            http, client = HttpClient(connection, connection.pace(0)), connection.with_token(token)
+            answer = await http.with_retries(partial(http.request, client, GET_SELF))
+            found = parsed(AccountResponse, http.reject_redirect(answer))
+            return SignedInPerson(found.id, found.login, await _rights(http, client))
 
     async def rights(self, token: str) -> dict[int, str]:
         """The person's base permission (admin, write or read) in each repository that they and the App may open."""
-        async with self._reader(token) as reader:
-            return await self._rights(reader)
-
-    async def _rights(self, reader: "_UserReader") -> dict[int, str]:
-        rights: dict[int, str] = {}
-        async for page in reader.pages(LIST_USER_INSTALLATIONS):
-            for installation in parsed(InstallationsResponse, page).installations:
-                if installation.suspended_at is not None:
-                    continue
-                async for inner in reader.pages(LIST_USER_REPOSITORIES, installation.id):
-                    found = parsed(UserRepositoriesResponse, inner).repositories
-                    rights |= {each.id: each.permissions.permission for each in found}
-        return {repository: right for repository, right in rights.items() if right != "none"}
+        async with self._connection(token) as connection:
+            http, client = HttpClient(connection, connection.pace(0)), connection.with_token(token)
+            return await _rights(http, client)
 
     async def revoke(self, token: str) -> None:
         """Errors are ignored: the token expires within hours anyway."""
@@ -139,30 +128,19 @@ class GitHubSignIn:
         transport = self.transport or httpx.AsyncHTTPTransport(proxy=self.host.proxy)
         return httpx.AsyncClient(transport=transport, timeout=TIMEOUT, follow_redirects=False)
 
-    @asynccontextmanager
-    async def _reader(self, token: str) -> AsyncIterator["_UserReader"]:
-        connection = TokenConnection(self.host, token, transport=self.transport, now=self.now, sleep=self.sleep)
-        async with connection:
-            yield _UserReader(connection)
+    def _connection(self, token: str) -> TokenConnection:
+        return TokenConnection(self.host, token, transport=self.transport, now=self.now, sleep=self.sleep)
 
 
-class _UserReader:
-    """Reads with a person's token."""
-
-    def __init__(self, connection: TokenConnection) -> None:
-        self._http = HttpClient(connection, connection.pace(0))
-        self._client = connection.with_token(connection.token)
-
-    async def get(self, call: Call, *values: int, **params: int) -> httpx.Response:
-        ask = partial(self._http.request, self._client, call, *values, params=params or None)
-        return self._http.reject_redirect(await self._http.with_retries(ask))
-
-    async def pages(self, call: Call, *values: int) -> AsyncIterator[httpx.Response]:
-        for number in range(1, MAX_PAGES + 1):
-            answer = await self.get(call, *values, per_page=100, page=number)
-            yield answer
-            if "next" not in answer.links:
-                return
+async def _rights(http: HttpClient, client: GitHub[Any]) -> dict[int, str]:
+    rights: dict[int, str] = {}
+    async for page in http.pages(InstallationsResponse, client, LIST_USER_INSTALLATIONS):
+        for installation in page.installations:
+            if installation.suspended_at is not None:
+                continue
+            async for found in http.pages(UserRepositoriesResponse, client, LIST_USER_REPOSITORIES, installation.id):
+                rights |= {each.id: each.permissions.permission for each in found.repositories}
+    return {repository: right for repository, right in rights.items() if right != "none"}
 
 
 def challenge(verifier: str) -> str:
