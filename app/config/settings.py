@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from app.config import value_rules
 from app.config.app_file import read_app_file
@@ -41,6 +41,7 @@ from app.config.roles import (
 )
 from app.core.errors import AgentFixError
 from app.core.model_names import ModelNames
+from app.core.redaction import looks_random
 
 __all__ = ["API_TOKEN", "ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]
@@ -57,6 +58,11 @@ _DATA_RESIDENCY = ".ghe.com"
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?)(?:_|$)|APIKEY|_PAT$", re.IGNORECASE
 )
+
+_OTLP_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:TRACES_)?HEADERS")
+_PARTS = re.compile(r"[/@:?&=,\s]+")
+MIN_PART = 8
+"""Characters of a secret that is part of a notification's address or of a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +162,11 @@ class Settings:
         named = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         with_password = {value for value in self.environment.values() if "://" in value and "@" in value}
         ours = {value for values in self.own_secrets().values() for value in values}
-        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours | set(self.notify)))
+        headers = (value for name, value in self.environment.items() if _OTLP_HEADERS.fullmatch(name))
+        parts = {part for value in (*self.notify, *headers) for part in _PARTS.split(unquote(value))}
+        random = {part for part in parts if len(part) >= MIN_PART and looks_random(part)}
+        ours |= {*self.notify, *random}
+        return tuple(sorted(named - {self.app_key, self.webhook_secret} | with_password | ours))
 
     def own_secrets(self) -> dict[str, tuple[str, ...]]:
         """The readable values of the variables that only one role may hold."""

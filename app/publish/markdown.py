@@ -38,12 +38,12 @@ _BLOCK_START = re.compile(r"^(?:[-+=#:!/|]|\d+(?=[.)]))")
 
 def inline(text: str) -> str:
     """One line of prose, escaped; code spans stay, and whatever GitHub would act on becomes one."""
-    return _inline(one_line(_visible(text)))
+    return _inline(one_line(as_shown(text)))
 
 
 def code_span(text: str) -> str:
     """A code span that shows exactly this text on one line."""
-    content = _visible(text).replace("\n", " ").replace("\t", " ").strip()
+    content = as_shown(text).replace("\n", " ").replace("\t", " ").strip()
     if not content:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
@@ -53,7 +53,7 @@ def code_span(text: str) -> str:
 
 def fenced(text: str, language: str = "text") -> str:
     """A code block that shows exactly this text; `language` comes from our templates only (`mermaid` is executed)."""
-    content = _visible(text).strip("\n")
+    content = as_shown(text).strip("\n")
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", content)), default=0))
     return f"{fence}{language}\n{content}\n{fence}"
 
@@ -83,7 +83,7 @@ def details(summary: str, body: str) -> str:
 def prose(text: str) -> str:
     """Several paragraphs of other people's text: lists, headings and code stay recognisable, nothing is active."""
     blocks: list[str] = []
-    lines = iter(_visible(text).split("\n"))
+    lines = iter(as_shown(text).split("\n"))
     for line in lines:
         if opening := _FENCE.match(line):
             blocks.append(fenced("\n".join(_until(lines, opening[1]))))
@@ -177,6 +177,6 @@ def _start(line: str) -> str:
     return f"\\{line}"
 
 
-def _visible(text: str) -> str:
-    """Normalize all characters that any tool treats as a line end."""
+def as_shown(text: str) -> str:
+    """The text as a code block shows it: without escape sequences and hidden characters; `\\n` ends its lines."""
     return plain(_LINE_ENDS.sub("\n", text))

@@ -37,7 +37,7 @@ class NotDelivered(AgentFixError):  # noqa: N818  # what happened to it
 class Notifier:
     """Delivers notifications. `urls` are Apprise's; `key` signs the webhook's requests.
 
-    Raises ModuleNotFoundError where Apprise is asked for and not installed.
+    Raises ModuleNotFoundError if Apprise is needed and not installed, AgentFixError for an address that it refuses.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Notifier:
         self._apprise: Any = None
         if urls:
             self._apprise = import_module("apprise").Apprise()
-            for url in urls:
-                self._apprise.add(url)
+            for number, url in enumerate(urls, 1):
+                if not self._apprise.add(url):
+                    hint = "Its log names the address. Apprise's wiki lists the forms: https://github.com/caronc/apprise/wiki"
+                    raise AgentFixError(f"Apprise cannot use address {number} of AGENT_FIX_NOTIFY.", hint=hint)
 
     async def deliver(self, job: str, key: str, effect: SendNotification) -> Receipt:
         """Deliver at least once. `key` stays the same across retries. Raises NotDelivered."""
@@ -85,9 +87,13 @@ class Notifier:
         }
         headers["webhook-signature"] = sign(self._key, message, headers["webhook-timestamp"], body)
         try:
-            async with httpx.AsyncClient(timeout=TIMEOUT, transport=self._transport) as client:
-                answer = await client.post(self._webhook_url, content=body, headers=headers)
-        except httpx.HTTPError as error:
+            async with (
+                asyncio.timeout(TIMEOUT),
+                httpx.AsyncClient(timeout=TIMEOUT, transport=self._transport) as client,
+                client.stream("POST", self._webhook_url, content=body, headers=headers) as answer,
+            ):
+                pass  # only the status counts; the body is not read
+        except (httpx.HTTPError, TimeoutError) as error:
             raise NotDelivered(f"The webhook's receiver did not answer ({type(error).__name__}).") from error
         if not answer.is_success:
             message = f"The webhook's receiver answered {answer.status_code}."
@@ -95,7 +101,8 @@ class Notifier:
 
     async def _notify(self, effect: SendNotification) -> None:
         text = "\n".join(filter(None, (effect.body, effect.pull_request or effect.page)))
-        if not await asyncio.to_thread(self._apprise.notify, title=effect.title, body=text, body_format="text"):
+        title, text = (part.replace("@", "@\u200b") for part in (effect.title, text))  # so that nobody is mentioned
+        if not await asyncio.to_thread(self._apprise.notify, title=title, body=text, body_format="text"):
             raise NotDelivered("Apprise could not deliver the notification.")
 
 

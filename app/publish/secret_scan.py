@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from app.core.errors import AgentFixError, ExitCode
 from app.core.patch import Patch
 from app.core.redaction import Redactor
-from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits
+from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification
 
 HELD_BACK = (
     "**Held back.** The text for this comment contained something that must not leave this server. "
@@ -39,7 +39,8 @@ class SecretScan:
 
         Raises SecretFound if there is no replacement: for a branch and its pull request.
         """
-        texts = [text for name in _TEXTS if isinstance(text := getattr(effect, name, None), str)]
+        names = type(effect).model_fields if isinstance(effect, SendNotification) else _TEXTS
+        texts = [text for name in names if isinstance(text := getattr(effect, name, None), str)]
         if isinstance(effect, OpenDraftPullRequest | PushCommits):
             self.refuse(job, [*texts, effect.recipe.message])
             return effect
@@ -70,4 +71,6 @@ class SecretScan:
 
 def _held_back(effect: Effect) -> dict[str, str]:
     fixed = dict.fromkeys(("body", "summary", "section"), HELD_BACK) | {"title": "Held back"}
+    if isinstance(effect, SendNotification):
+        fixed |= dict.fromkeys(("repository", "page", "pull_request", "verdict", "cost"), "")
     return {name: text for name, text in fixed.items() if name in type(effect).model_fields}

@@ -128,7 +128,8 @@ def render_status(view: StatusView) -> str:
     level = next(fitting, None)
     if level is None:
         return _render(view, _LEVELS[-1])[:MAX_COMMENT]
-    return _render(view, level, shown)
+    whole = _render(view, level, shown)
+    return whole if len(whole) <= MAX_BODY else _render(view, level)
 
 
 def error_id(view: StatusView) -> str:

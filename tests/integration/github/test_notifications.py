@@ -12,6 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from app.config.environment_values import VariableReader
+from app.core.errors import AgentFixError
 from app.core.redaction import Redactor
 from app.jobs.job_queries import JobQueries
 from app.llm.sql_ledger import SqlLedger
@@ -138,6 +139,28 @@ async def test_our_own_secrets_are_held_back(harness: PublisherHarness) -> None:
     assert json.loads(request.content)["data"]["body"] == HELD_BACK
 
 
+async def test_secret_in_any_field_of_a_notification_is_held_back(harness: PublisherHarness) -> None:
+    made, receiver = await harness.admit(), Receiver()
+    harness.store.finish(made.id, "no_change", "", {"exit_status": "no_change"})
+    await told(harness, notifier(harness, receiver, "ada/sample"))
+    (request,) = receiver.requests
+    assert b"ada/sample" not in request.content
+
+
+async def test_body_of_a_receivers_answer_is_not_read(harness: PublisherHarness) -> None:
+    made = await harness.admit()
+    harness.store.finish(made.id, "no_change", "", {"exit_status": "no_change"})
+    read: list[bytes] = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            read.append(b"x" * 1_000)
+            yield read[-1]
+
+    await told(harness, notifier(harness, lambda _: httpx.Response(200, content=endless())))
+    assert not read
+
+
 @pytest.fixture
 def posted() -> Iterator[tuple[str, list[Any]]]:
     """An address of Apprise's JSON plugin, and what it posted there."""
@@ -168,6 +191,20 @@ async def test_apprise_delivers_in_plain_words(harness: PublisherHarness, posted
     await told(harness, notifier(harness, Receiver(), urls=(url,)), "apprise")
     assert [each["title"] for each in found] == ["⏸️ Paused: ada/sample#1"]
     assert "The budget of $5.00 is spent." in found[0]["message"]
+
+
+async def test_nobody_is_mentioned_by_a_notification(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
+    url, found = posted
+    made = await harness.admit()
+    harness.store.enter(made.id, "paused", "Ask @everyone and <@42>.", waiting_for="money")
+    await told(harness, notifier(harness, Receiver(), urls=(url,)), "apprise")
+    assert "@everyone" not in found[0]["message"]
+    assert "<@42>" not in found[0]["message"]
+
+
+def test_address_that_apprise_cannot_use_is_refused_at_the_start(harness: PublisherHarness) -> None:
+    with pytest.raises(AgentFixError, match="address 2 of AGENT_FIX_NOTIFY"):
+        notifier(harness, Receiver(), urls=("json://127.0.0.1/", "slcak://a/b/c"))
 
 
 @pytest.mark.parametrize("value", ["", "whsec_", "whsec_c2hvcnQ=", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_!!"])

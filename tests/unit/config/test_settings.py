@@ -219,6 +219,16 @@ def test_a_role_needs_nothing_that_it_does_not_get(role: Role) -> None:
     assert again.for_role(role) == environment
 
 
+def test_tokens_in_addresses_of_notifications_and_in_headers_are_secrets() -> None:
+    token, key = "AbC1dEf2GhI3jKl4MnO5", "zY9xW8vU7tS6rQ5pO4nM"
+    given = {"NOTIFY": f"tgram://{token}/-100123 discord://1234/abcd"}
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{key},x-scope=team"}
+    redactor = Redactor(settings_from({**server(**given), **headers}, PLACE).secrets)
+    assert redactor.found(f"before {token} after")
+    assert redactor.found(f"before {key} after")
+    assert not redactor.found("authorization team tgram 1234 abcd")
+
+
 def test_every_secret_is_redacted_in_the_log(tmp_path: Path) -> None:
     found = settings_from(server(WEBHOOK_SECRET=f"{SECRET},{'Rotating-Secret-2'}"), PLACE)
     redactor = Redactor(found.secrets)

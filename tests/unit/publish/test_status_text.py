@@ -378,11 +378,26 @@ def test_long_diff_is_cut_at_a_line_and_says_how_many_are_left_out() -> None:
     assert made.endswith("</sub>\n")
 
 
-def test_lines_of_a_diff_with_a_secret_are_masked() -> None:
-    token = "ghp_" + "a1B2c3D4e5F6" * 3
+@pytest.mark.parametrize("hidden", ["", "\u200b", "\x1b[0m", "\x00", "x\b"])
+def test_diff_with_a_secret_is_left_out(hidden: str) -> None:
+    """Also if characters that nobody would see stand in the middle of it."""
+    token = "ghp_" + hidden + "a1B2c3D4e5F6" * 3
     shown = attempt_diff(f"+a = 1\n+token = {token!r}\n+b = 2\n", 5_000)
-    assert token not in shown
-    assert "+a = 1\n+[redacted]\n+b = 2\n" in shown
+    assert "ghp_" not in shown
+    assert "a1B2" not in shown
+    assert "looks like a secret" in shown
+
+
+def test_no_line_of_a_private_key_is_shown() -> None:
+    body = "".join(f"+{'aB3dE5' * 10}{number}\n" for number in range(26))
+    shown = attempt_diff(f"+-----BEGIN RSA PRIVATE KEY-----\n{body}+-----END RSA PRIVATE KEY-----\n", 5_000)
+    assert "aB3dE5" not in shown
+
+
+def test_long_runs_of_backticks_leave_room_for_the_fence() -> None:
+    diff = f"+{'`' * 990}\n" + "".join(f"+line {number} {'x' * 50}\n" for number in range(3_000))
+    assert len(attempt_diff(diff, 52_000)) <= 52_000
+    assert len(text("limit_reached", result=result("limit_reached"), diff=diff)) <= MAX_BODY
 
 
 def test_a_diff_without_room_or_lines_is_not_shown() -> None:
