@@ -193,7 +193,7 @@ async def test_apprise_delivers_in_plain_words(harness: PublisherHarness, posted
     assert "The budget of $5.00 is spent." in found[0]["message"]
 
 
-async def test_nobody_is_mentioned_by_a_notification(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
+async def test_a_notification_mentions_nobody(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
     url, found = posted
     made = await harness.admit()
     harness.store.enter(made.id, "paused", "Ask @everyone and <@42>.", waiting_for="money")
