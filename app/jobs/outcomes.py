@@ -131,9 +131,6 @@ class Outcomes:
                 db.execute(outcomes.update().where(*here).values(looked_at=now))
         return tuple(map(_place, found))
 
-    def all(self) -> Sequence[Outcome]:
-        return self.since(0.0, self._clock().timestamp() + OVERLAP.total_seconds())
-
     def since(self, moment: float, until: float) -> Sequence[Outcome]:
         """The outcomes of jobs that were requested in that time, oldest first."""
         query = sa.select(*_FIELDS).where(outcomes.c.created_at >= moment, outcomes.c.created_at < until)

@@ -1,7 +1,7 @@
 """A server's figures in Prometheus' text format."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -11,30 +11,20 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.jobs.health import HealthFigures
-from app.jobs.outcomes import Outcome
+from app.jobs.outcome_totals import DISTRIBUTIONS, OutcomeTotals
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MAX_REPOSITORIES: Final = 100
 MAX_MODELS: Final = 30
 OTHER: Final = "other"
 """The label of all repositories or models beyond those that were seen first."""
-_SECONDS: Final = (5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
-_TOKENS: Final = (10_000.0, 30_000.0, 100_000.0, 300_000.0, 1_000_000.0, 3_000_000.0, 10_000_000.0)
-_DOLLARS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0)
-HISTOGRAMS: Final[Mapping[str, tuple[str, Sequence[float], Callable[[Outcome], float | None]]]] = {
-    "first_reaction_seconds": (
-        "From the request to the first reaction on GitHub.",
-        _SECONDS,
-        lambda each: each.reaction_seconds,
-    ),
-    "pull_request_seconds": (
-        "From the request to the draft pull request.",
-        _SECONDS,
-        lambda each: each.pull_request_seconds,
-    ),
-    "job_tokens": ("Tokens of an ended job.", _TOKENS, lambda each: float(each.tokens)),
-    "job_cost_dollars": ("Cost of an ended job.", _DOLLARS, lambda each: each.cost / 1_000_000),
+HISTOGRAMS: Final = {
+    "first_reaction_seconds": "From the request to the first reaction on GitHub.",
+    "pull_request_seconds": "From the request to the draft pull request.",
+    "job_tokens": "Tokens of an ended job.",
+    "job_cost_dollars": "Cost of an ended job.",
 }
+"""By kind of task only: with every label they would have as many series as jobs."""
 
 
 class ServerMetrics(Collector):
@@ -43,10 +33,10 @@ class ServerMetrics(Collector):
     `answers` counts the receiver's answers to webhooks since its start, by word.
     """
 
-    def __init__(self, figures: HealthFigures, answers: Mapping[str, int], ended: Sequence[Outcome]) -> None:
+    def __init__(self, figures: HealthFigures, answers: Mapping[str, int], totals: OutcomeTotals) -> None:
         self._figures = figures
         self._answers = answers
-        self._ended = ended
+        self._totals = totals
 
     def collect(self) -> Iterator[Metric]:
         figures = self._figures
@@ -73,33 +63,37 @@ class ServerMetrics(Collector):
         yield from self._outcomes()
 
     def _outcomes(self) -> Iterator[Metric]:
-        repositories = _first((each.repository for each in self._ended), MAX_REPOSITORIES)
-        models = _first((each.model for each in self._ended), MAX_MODELS)
+        repositories = _first((each.repository for each in self._totals.ended), MAX_REPOSITORIES)
+        models = _first((each.model for each in self._totals.ended), MAX_MODELS)
         labels = ["repository", "kind", "model", "verdict", "state"]
         ended = CounterMetricFamily("agent_fix_jobs_ended", "Ended jobs.", labels=labels)
         cost = CounterMetricFamily("agent_fix_jobs_cost_dollars", "Cost of ended jobs.", labels=labels)
         count, spent = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
-        for each in self._ended:
+        for each in self._totals.ended:
             repository = each.repository if each.repository in repositories else OTHER
             model = each.model if each.model in models else OTHER
             values = (repository, each.kind, model, each.verdict or "none", each.state)
-            count[values] += 1
+            count[values] += each.count
             spent[values] += each.cost
         for key in sorted(count):
             ended.add_metric(key, count[key])
             cost.add_metric(key, spent[key] / 1_000_000)
-        pulls = {(each.repository, each.pull): each.pull_state for each in self._ended if each.pull_state}
         yield ended
         yield cost
-        yield _by("pull_requests", "Pull requests by outcome.", "state", Counter(pulls.values()))
-        for name, (text, bounds, value) in HISTOGRAMS.items():
-            found = [(each.kind, figure) for each in self._ended if (figure := value(each)) is not None]
-            yield _histogram(name, text, bounds, found)
+        yield _by("pull_requests", "Pull requests by outcome.", "state", self._totals.pulls)
+        for name, text in HISTOGRAMS.items():
+            family = HistogramMetricFamily(f"agent_fix_{name}", text, labels=["kind"])
+            bounds = [f"{bound:g}" for bound in DISTRIBUTIONS[name][1]]
+            for found in self._totals.distributions:
+                if found.name == name:
+                    buckets = zip([*bounds, "+Inf"], map(float, (*found.at_most, found.count)), strict=True)
+                    family.add_metric([found.kind], list(buckets), found.sum)
+            yield family
 
 
-def render(figures: HealthFigures, answers: Mapping[str, int], ended: Sequence[Outcome] = ()) -> str:
+def render(figures: HealthFigures, answers: Mapping[str, int], totals: OutcomeTotals) -> str:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServerMetrics(figures, answers, ended))
+    registry.register(ServerMetrics(figures, answers, totals))
     return generate_latest(registry).decode()
 
 
@@ -111,16 +105,6 @@ def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(f"agent_fix_{name}", text, labels=[label])
     for key in sorted(values):
         family.add_metric([key], values[key])
-    return family
-
-
-def _histogram(name: str, text: str, bounds: Sequence[float], found: Sequence[tuple[str, float]]) -> Metric:
-    """By kind of task only: with every label it would have as many series as jobs."""
-    family = HistogramMetricFamily(f"agent_fix_{name}", text, labels=["kind"])
-    for kind in sorted({kind for kind, _ in found}):
-        values = [value for its, value in found if its == kind]
-        buckets = [(f"{bound:g}", float(sum(value <= bound for value in values))) for bound in bounds]
-        family.add_metric([kind], [*buckets, ("+Inf", float(len(values)))], sum(values))
     return family
 
 

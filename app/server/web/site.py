@@ -25,7 +25,7 @@ from app.jobs.job_actions import JobActions
 from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPages
 from app.jobs.operations import OperationsOverview
-from app.jobs.outcomes import Outcomes
+from app.jobs.outcome_totals import outcome_totals
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.sessions import WebSessions
 from app.server.web import metrics
@@ -108,10 +108,11 @@ def _routes(
     """Every page with what it demands of a visitor; the API's routes check the scopes of keys themselves."""
     rules = PageRules(parts.files.job_queries.context, pages.refusal, pages.missing)
 
-    outcomes = Outcomes(parts.files.overview.engine, parts.files.overview.clock)
+    engine = parts.files.overview.engine
 
     async def figures(_: Request) -> Response:
-        found, ended = await asyncio.gather(asyncio.to_thread(parts.health.figures), asyncio.to_thread(outcomes.all))
+        totals = asyncio.to_thread(outcome_totals, engine)
+        found, ended = await asyncio.gather(asyncio.to_thread(parts.health.figures), totals)
         text = metrics.render(found, parts.answers, ended)
         return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
 

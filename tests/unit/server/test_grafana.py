@@ -9,17 +9,19 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.jobs.health import HealthFigures
-from app.jobs.outcomes import Outcome
+from app.jobs.outcome_totals import DISTRIBUTIONS, Distribution, EndedJobs, OutcomeTotals
 from app.server.web.metrics import render
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "agent-fix.json"
 FIGURES = HealthFigures({"queued": 1}, 1.0, None, 0, 0.0, 0, {"done": 1}, 0.0, 5, 1)
-ENDED = Outcome("j", "o/r", "bug", "m", "proved", "pr_opened", 1.0, 2.0, 1.0, 9.0, 5, 5, 1, "open", None)
+ENDED = EndedJobs("o/r", "bug", "m", "proved", "pr_opened", 1, 5)
+COUNTED = tuple(Distribution(name, "bug", (1,) * len(each[1]), 1, 9.0) for name, each in DISTRIBUTIONS.items())
+TOTALS = OutcomeTotals((ENDED,), {"open": 1}, COUNTED)
 
 
 def known() -> dict[str, set[str]]:
     """The labels of each sample that the server has."""
-    text = render(FIGURES, {"accepted": 1}, (ENDED,))
+    text = render(FIGURES, {"accepted": 1}, TOTALS)
     return {
         sample.name: set(sample.labels) for family in text_string_to_metric_families(text) for sample in family.samples
     }

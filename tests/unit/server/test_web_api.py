@@ -6,13 +6,15 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from app.jobs.outcomes import Outcome, Outcomes
+from app.jobs.outcome_totals import outcome_totals
+from app.jobs.outcomes import Outcomes, outcomes
 from app.jobs.queries import JobOverview
 from app.server.web.log_stream import MAX_FOLLOWERS, LogStreams
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
@@ -118,23 +120,25 @@ async def test_metrics_are_what_prometheus_reads(here: WebClient) -> None:
     assert values['agent_fix_first_reaction_seconds_count{kind="bug"}'] == 15
 
 
-def outcome(number: int) -> Outcome:
-    return Outcome(
-        f"j{number}", f"octo/r{number}", "bug", f"acme/m{number}", "proved", "pr_opened", 1.0, 2.0, 1.0, 20.0, 9, 9, 1,
-        "open", None,
-    )  # fmt: skip
+def ended(here: WebClient, *numbers: int) -> dict[str, float]:
+    """The metrics after each of these jobs, of a repository and a model of its own, has ended once more."""
+    counted = {"kind": "bug", "verdict": "proved", "state": "pr_opened", "pull_request_seconds": 20.0, "cost": 9}
+    with here.engine.begin() as db:
+        for number in numbers:
+            names = {"job": uuid4().hex, "repository": f"octo/r{number}", "model": f"acme/m{number}"}
+            db.execute(outcomes.insert().values(**names, **counted, created_at=float(number)))
+    return samples(render(here.receiving.health.figures(), {}, outcome_totals(here.engine)))
 
 
 def test_number_of_series_is_bounded(here: WebClient) -> None:
-    ended = [outcome(number) for number in range(400)]
-    values = samples(render(here.receiving.health.figures(), {}, ended))
+    values = ended(here, *range(400))
     series = [name for name in values if name.startswith("agent_fix_jobs_ended_total")]
     assert len(series) <= MAX_REPOSITORIES + MAX_MODELS + 1
     rest = f'kind="bug",model="{OTHER}",repository="{OTHER}",state="pr_opened",verdict="proved"'
     assert values[f"agent_fix_jobs_ended_total{{{rest}}}"] == 400 - MAX_REPOSITORIES
     assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="15"}'] == 0
     assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="30"}'] == 400
-    more = samples(render(here.receiving.health.figures(), {}, [*ended, outcome(7), outcome(399)]))
+    more = ended(here, 7, 399)
     assert all(more[name] >= values[name] for name in series), "no counter decreases"
 
 
@@ -144,5 +148,5 @@ async def test_webhook_answers_are_counted(here: WebClient) -> None:
 
 
 def test_a_label_cannot_leave_its_quotes(here: WebClient) -> None:
-    text = render(here.receiving.health.figures(), {'a"} 1\nevil{x="\\': 2})
+    text = render(here.receiving.health.figures(), {'a"} 1\nevil{x="\\': 2}, outcome_totals(here.engine))
     assert '{answer="a\\"} 1\\nevil{x=\\"\\\\"} 2' in text
