@@ -32,8 +32,8 @@ audit_log = sa.Table(
     sa.Column("job", sa.String(40), nullable=False, default=""),
     sa.Column("detail", sa.Text, nullable=False, default=""),
 )
-"""Who did what, when, from where and to which job; never changed. `way`: `dashboard`, `api`, `github` or `terminal`;
-`address` is the client's for the first two."""
+"""Who did what, when, from where and to which job; never changed, deleted after 400 days. `way`: `dashboard`, `api`,
+`github` or `terminal`; `address` is the client's for the first two."""
 
 github_limits = sa.Table(
     "github_limits",

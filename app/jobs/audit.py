@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, cast
 
 import sqlalchemy as sa
@@ -13,6 +13,8 @@ from app.jobs.tables import writing
 
 AuditWay = Literal["dashboard", "api", "github", "terminal"]
 MAX_DETAIL: Final = 300
+KEPT: Final = timedelta(days=400)
+"""A year and a month, so that a yearly review still sees the whole year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,12 @@ class AuditLog:
             query = query.where(audit_log.c.seq < before)
         with self._engine.connect() as db:
             return tuple(_entry(row) for row in db.execute(query).mappings())
+
+
+def prune_audit_log(engine: Engine, now: datetime) -> int:
+    """Delete entries that are older than `KEPT`; return their number."""
+    with writing(engine) as db:
+        return db.execute(audit_log.delete().where(audit_log.c.at < (now - KEPT).timestamp())).rowcount
 
 
 def insert_audit(db: Connection, entry: AuditEntry) -> None:

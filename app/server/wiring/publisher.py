@@ -15,6 +15,7 @@ from app.core.task import IssueRef
 from app.github.app_registration import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
+from app.jobs.audit import prune_audit_log
 from app.jobs.commit_transfer import WantedCommit
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
@@ -69,8 +70,8 @@ class PublisherContext:
         """Delete what nobody requests any more."""
         await asyncio.to_thread(self.server_context.inbox.prune)
         await asyncio.to_thread(self.server_context.transfers.prune, TRANSFER_LIFETIME)
-        await asyncio.to_thread(prune_streamed, self.server_context.engine, self.server_context.clock())
-        await asyncio.to_thread(prune_lessons, self.server_context.engine, self.server_context.clock())
+        for prune in (prune_streamed, prune_lessons, prune_audit_log):
+            await asyncio.to_thread(prune, self.server_context.engine, self.server_context.clock())
         return 0
 
     def _fill(self, wanted: WantedCommit) -> bool:

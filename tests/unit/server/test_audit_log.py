@@ -3,12 +3,13 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from app.jobs.api_keys import ApiKeys
-from app.jobs.audit import AuditLog
+from app.jobs.audit import AuditLog, prune_audit_log
 from app.jobs.triggers import insert_trigger
 from app.server.web.operators import AUDIT_SHOWN
 from tests.support.server_jobs import trigger
@@ -71,3 +72,14 @@ async def test_pages_lead_from_the_newest_entry_to_the_oldest(here: WebClient) -
     rest = (await here.client.get(f"/api/audit?before={page['before']}")).json()
     assert [each["detail"] for each in rest["entries"]] == [f"key <{number}>" for number in (4, 3, 2, 1, 0)]
     assert rest["before"] is None
+
+
+async def test_entries_are_deleted_after_400_days(here: WebClient) -> None:
+    log = AuditLog(here.engine, here.clock)
+    began = here.clock.now
+    for days, who in ((0, "ada"), (1, "grace")):
+        here.clock.now = began + timedelta(days=days)
+        log.record(who, "api", "start")
+    assert prune_audit_log(here.engine, began + timedelta(days=400)) == 0
+    assert prune_audit_log(here.engine, began + timedelta(days=400, hours=1)) == 1
+    assert [each.who for each in log.newest(9)] == ["grace"]
