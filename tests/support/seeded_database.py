@@ -177,7 +177,7 @@ class SeededDay:
         self.queue.release(claim)
 
     def works(self, name: str, number: int, state: JobState) -> None:
-        ledger = SqlLedger(self.engine, name, 5_000_000, clock=lambda: self.clock.now.timestamp())
+        ledger = SqlLedger(self.engine, name, 5_000_000, clock=self.clock.now.timestamp)
         for call in range(3 + number):
             cost = 4_860_000 if state == "paused" and not call else 21_000 + 1_700 * call
             ledger.reserve(f"turn-{call}", cost)
