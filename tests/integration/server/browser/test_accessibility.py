@@ -74,7 +74,7 @@ def test_a_plan_before_its_approval(visitor: BrowserContext, here: Dashboard) ->
     page.get_by_text("Edit as text").click()
     judge(page)
     page.set_viewport_size(SCREENS[0][0])
-    page.get_by_label("Steps, one more").focus()
+    page.get_by_label("Steps, another").focus()
     page.keyboard.type("Say so in the changelog.")
     page.get_by_role("button", name="Save as a new version").first.focus()
     page.keyboard.press("Enter")
