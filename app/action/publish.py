@@ -114,6 +114,8 @@ def _limits(workflow: Workflow) -> DrainLimits:
 
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
     """Give every job a final or resumable state, because nothing continues it after this step."""
+    if found.waiting_for == "rest":
+        publisher_context.server_context.queue.give_up_rest(found.job.id)
     if found.row.final or found.handed_over or found.row.state in WAITING:
         return
     state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or ENDED_EARLY)
@@ -130,6 +132,7 @@ def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobW
         "exit-status": row.state,
         "verdict": verdict,
         "pull-request": result.url if result and row.state in FINAL else "",
+        "rest": "true" if found.waiting_for == "rest" else "false",
         "cost": f"{cost / 1_000_000:.4f}",
         "record": str(write_record(workflow, server_context, found)),
     }

@@ -48,6 +48,8 @@ class SolveStep:
         """The state is read before the log, so that no line is missed."""
         found = self._server_context.job_queries.get(self._job)
         self.report()
+        if found is not None and found.waiting_for == "rest":
+            return False
         return found is None or found.row.final or found.handed_over or self._waits(found)
 
     def _waits(self, found: JobWithContext) -> bool:

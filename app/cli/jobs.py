@@ -164,13 +164,17 @@ def _is_over(row: JobRow) -> bool:
 
 def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
-    if row.final:
+    resting = row.rest_pending and row.living_owner is not None
+    if row.final and not resting:
         _answer(arguments, row, f"Job {row.job.id} has already ended: {local_state(row.state)}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
     if row.living_owner is not None:
         _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not responded yet.")
+        return ExitCode.OK
+    if resting:
+        _answer(arguments, row, f"The rest of the suite of job {row.job.id} is stopped; branch and verdict stay.")
         return ExitCode.OK
     perhaps = f" Its branch {row.job.branch} may already exist." if row.state == "publishing" else ""
     if perhaps:

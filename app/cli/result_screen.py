@@ -48,6 +48,8 @@ def finding_lines(facts: Verification) -> Iterator[str]:
     if facts.suite is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
         yield from filter(None, (facts.suite.not_run,))
+    if facts.rest is not None:
+        yield from (f"newly failing: {one_line(test)}" for test in facts.rest.newly_failing[:10])
     for control in facts.controls:
         if control.outcome == "failed":
             yield f"control failed: {CONTROLS[control.name]} {one_line(control.detail)}".rstrip()
@@ -55,6 +57,28 @@ def finding_lines(facts: Verification) -> Iterator[str]:
         if gate.outcome in {"blocked", "warned"}:
             details = "; ".join(one_line(detail) for detail in gate.details[:3])
             yield f"{gate.outcome}: {gate.name}: {details}"
+
+
+def rest_lines(result: JobResult) -> Iterator["Line"]:
+    """What is there before the rest of a long suite has ended, and how to do without it."""
+    facts = result.verification
+    if facts is None or facts.rest is None:
+        return
+    files, limit = count(facts.rest.files, "test file"), f"{facts.rest.minutes:g} min"
+    yield Line(f"{facts.verdict}: branch {result.branch} is made.", BOLD)
+    yield Line(f"The rest of the suite is running: {files} on base and head, for at most {limit}.")
+    yield Line("Ctrl-C ends it and keeps branch and verdict.", FAINT)
+
+
+def rest_line(facts: Verification) -> str:
+    """How far the rest of a long suite came; empty if there is none."""
+    rest = facts.rest
+    if rest is None:
+        return ""
+    compared = f"rest of the suite: {rest.compared} of {count(rest.files, 'test file')} compared"
+    limit = f"{rest.minutes:g} min"
+    ended = {"finished": "", "out_of_time": f" within {limit}", "pending": ", still running"}
+    return f"{compared}{ended.get(rest.state, f'. {one_line(rest.reason)}')}"
 
 
 def _on_base(facts: Verification) -> str:
@@ -141,6 +165,8 @@ def result_screen(order: LocalJob, result: JobResult, width: int = 0) -> Iterato
     if result.verification is not None:
         yield Line(_cut(f"  red    {red_line(result.verification)}", width), "31")
         yield Line(_cut(f"  green  {green_line(result.verification)}", width), "32")
+        if rest := rest_line(result.verification):
+            yield Line(_cut(f"         {rest}", width))
         yield from (Line(_cut(f"         {text}", width), "33") for text in finding_lines(result.verification))
     for attempt in result.attempts:
         yield Line(_cut(f"  attempt {attempt.number}  {one_line(describe_attempts(attempt))}", width))

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from app.cli.extras import missing_extra
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
-from app.cli.result_screen import CHANGE, local_state, result_screen
+from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
@@ -39,6 +39,9 @@ from app.publish.pull_request_content import pull_request_content, shown_model
 from app.publish.pull_request_text import pull_request_body, pull_request_title
 from app.server.shutdown import CANCELLED, InterruptHandler, end_process
 from app.server.terminal import TerminalProgress, is_screen, may_colour
+
+if TYPE_CHECKING:
+    from app.jobs.engine import DurableEngine
 
 PLAN_FILE = "plan.md"
 
@@ -127,6 +130,14 @@ async def report(
     runner: LocalJobRunner, order: LocalJob, result: JobResult, terminal: TerminalProgress, *, as_json: bool
 ) -> None:
     """Write the files into OUT and print the outcome. Idempotent."""
+    document = await write_files(runner, order, result)
+    _print_end(order, result, terminal)
+    if as_json:
+        print(json.dumps(document, indent=2))
+
+
+async def write_files(runner: LocalJobRunner, order: LocalJob, result: JobResult) -> dict[str, Any]:
+    """Write the files into OUT; returns the contents of `job.json`."""
     document = job_document(order, result)
     files: dict[str, str | bytes] = {"job.json": json.dumps(document, indent=2) + "\n"}
     if result.diff:
@@ -139,9 +150,7 @@ async def report(
         await asyncio.to_thread(runner.folder.write, name, content)
     if result.exit_status in PUBLISHED and result.verification is not None:
         await runner.forge.ensure_pull_request(pull_request(order, result, result.verification))
-    _print_end(order, result, terminal)
-    if as_json:
-        print(json.dumps(document, indent=2))
+    return document
 
 
 def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -> None:
@@ -223,7 +232,7 @@ async def run_local(
         with waiting_for(terminal, "the issue and the repository"):
             order = await asyncio.to_thread(find)
         interruption.job = order.job.id
-        code = await LocalRun(local_context, order, terminal, as_json=as_json).run()
+        code = await LocalRun(local_context, order, terminal, interruption, as_json=as_json).run()
         if afterwards is not None:
             await asyncio.to_thread(afterwards)
     except AgentFixError as error:
@@ -252,12 +261,21 @@ class LocalRun:
     """One process at work on one job."""
 
     def __init__(
-        self, local_context: LocalContext, order: LocalJob, terminal: TerminalProgress, *, as_json: bool
+        self,
+        local_context: LocalContext,
+        order: LocalJob,
+        terminal: TerminalProgress,
+        interruption: InterruptHandler,
+        *,
+        as_json: bool,
     ) -> None:
         self.local_context = local_context
         self.order = order
         self.terminal = terminal
+        self.interruption = interruption
         self.as_json = as_json
+        self._engine: DurableEngine[JobResult] | None = None
+        self._so_far: JobResult | None = None
 
     @cached_property
     def runner(self) -> LocalJobRunner:
@@ -306,12 +324,50 @@ class LocalRun:
             raise
 
     async def _work(self, *, resumed: bool) -> JobResult:
-        async def work(_job_id: str, journal: Journal) -> JobResult:
-            return await self.runner.work(journal)
+        return await (await self._launched()).carry_out(self.order.job.id, resumed=resumed)
 
-        engine = await asyncio.to_thread(self.local_context.engine, self.order.job.id, work)
-        await asyncio.to_thread(engine.launch)
-        return await engine.carry_out(self.order.job.id, resumed=resumed)
+    async def _launched(self) -> "DurableEngine[JobResult]":
+        async def work(name: str, journal: Journal) -> JobResult:
+            if name == self.order.job.id or self._so_far is None:
+                return await self.runner.work(journal)
+            return await self.runner.finish_rest(self._so_far, journal, self._keep)
+
+        if self._engine is None:
+            self._engine = await asyncio.to_thread(self.local_context.engine, self.order.job.id, work)
+            await asyncio.to_thread(self._engine.launch)
+        return self._engine
+
+    def _keep(self, result: JobResult) -> None:
+        self._so_far = result
+
+    async def _with_rest(self, result: JobResult) -> JobResult:
+        """Write out what is there already, then run the rest of the suite, until Ctrl-C at most."""
+        job, store = self.order.job, self.local_context.store
+        await write_files(self.runner, self.order, result)
+        failpoint("rest.begun")
+        self._so_far, self.interruption.instead = result, asyncio.Event()
+        store.acquire(job.id)
+        for line in rest_lines(result):
+            self.terminal.show(line.text, line.style)
+        rest = asyncio.ensure_future((await self._launched()).carry_out(f"{job.id}.rest", resumed=True))
+        ends = [asyncio.ensure_future(self.interruption.instead.wait()), asyncio.ensure_future(self._cancelled())]
+        await asyncio.wait({rest, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        if rest.done() and (error := rest.exception()) is not None:
+            reason = error.message if isinstance(error, AgentFixError) else type(error).__name__
+            ended = self._so_far.with_rest_ended("given_up", reason)
+        elif rest.done():
+            ended = rest.result()
+        else:
+            ended = self._so_far.with_rest_ended("stopped", "It was interrupted.")
+        self.interruption.instead = None
+        store.finish(job.id, ended.exit_status, ended.reason, ended.model_dump(mode="json"))
+        return ended
+
+    async def _cancelled(self) -> None:
+        while not await asyncio.to_thread(self.local_context.store.stop_requested, self.order.job.id):  # noqa: ASYNC110  # others say it
+            await asyncio.sleep(STOP_POLL_SECONDS)
 
     async def _release(self, error: AgentFixError) -> None:
         """Keep the job's state, and write out what is known so far for people to look at."""
@@ -334,6 +390,8 @@ class LocalRun:
 
     async def _report(self, result: JobResult) -> ExitCode:
         failpoint("report.begun")
+        if result.rest_pending:
+            result = await self._with_rest(result)
         await report(self.runner, self.order, result, self.terminal, as_json=self.as_json)
         failpoint("report.done")
         self.local_context.store.mark_reported(self.order.job.id)

@@ -56,6 +56,11 @@ class BudgetConfig(Record):
         description="Maximum minutes of one run of the whole test suite (5). Of a longer one, the tests nearest to the "
         "change are run.",
     )
+    rest_of_suite_minutes: Annotated[float, Field(ge=0, le=1_440, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Maximum minutes for the rest of such a suite (30), which is run once the draft is open and updates"
+        " it; 0: it is not run.",
+    )
     steps: Annotated[int, Field(ge=1, le=1_000)] | None = Field(
         default=None, description="Maximum model turns of one job."
     )
@@ -68,7 +73,9 @@ class BudgetConfig(Record):
 
     def over(self, default: Budget) -> Budget:
         """The default, with the file's values in place of its own."""
-        given = self.model_dump(include={"minutes", "steps", "suite_minutes"}, exclude_none=True)
+        given = self.model_dump(
+            include={"minutes", "steps", "suite_minutes", "rest_of_suite_minutes"}, exclude_none=True
+        )
         if self.usd is not None:
             given["usd"] = round(self.usd * 1_000_000)
         return default.model_copy(update=given)

@@ -50,18 +50,21 @@ class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
 
 
 DEFAULT_SUITE_MINUTES = 5.0
+DEFAULT_REST_MINUTES = 30.0
 
 
 class Budget(Record):
     """A job's limits: money (micro-dollars), working minutes (waiting for people is not counted), model turns.
 
-    `suite_minutes` is the time for one run of the whole test suite; None for the default.
+    `suite_minutes` is the time for one run of the whole test suite; None for the default. Of a longer suite, what the
+    verdict leaves out is run afterwards, for `rest_of_suite_minutes`.
     """
 
     usd: MicroUSD = 5_000_000
     minutes: float = 60.0
     steps: int = 100
     suite_minutes: float | None = None
+    rest_of_suite_minutes: float | None = None
 
     @property
     def suite_seconds(self) -> float:
@@ -69,6 +72,13 @@ class Budget(Record):
         if self.suite_minutes is None:
             return 60 * min(DEFAULT_SUITE_MINUTES, self.minutes / 4)
         return 60 * min(self.suite_minutes, self.minutes)
+
+    @property
+    def rest_minutes(self) -> float:
+        """Thirty minutes unless chosen, and at most half of a job's minutes, which these do not count towards."""
+        if self.rest_of_suite_minutes is None:
+            return min(DEFAULT_REST_MINUTES, self.minutes / 2)
+        return self.rest_of_suite_minutes
 
     def for_a_question(self) -> "Budget":
         """A fifth of every limit: a question only needs to be looked up."""

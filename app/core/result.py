@@ -6,7 +6,7 @@ from app.core.money import MicroUSD, Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.record import Record
-from app.core.verification import Verdict, Verification
+from app.core.verification import RestState, Verdict, Verification
 
 
 class AttemptSummary(Record):
@@ -39,6 +39,8 @@ class JobResult(Record):
     changes: tuple[FileStat, ...] = ()
     patch: str = ""
     """Digest of the patch; its bytes are in the job's blobs."""
+    rest_order: str = ""
+    """Digest of a RestOrder in the job's blobs, where the rest of a long suite is run after publication."""
     diff: str = ""
     """Digest of the change as a diff for `git apply`, in the job's blobs; set whatever the outcome."""
     compare: str = ""
@@ -56,10 +58,25 @@ class JobResult(Record):
     warnings: tuple[str, ...] = ()
 
     @property
+    def rest_pending(self) -> bool:
+        """True while the rest of a long suite is still to be run."""
+        rest = self.verification.rest if self.verification else None
+        return rest is not None and rest.state == "pending"
+
+    def with_rest_ended(self, state: RestState, reason: str) -> "JobResult":
+        """The result with the rest of the suite ended before its end, if it had not ended."""
+        if not self.rest_pending or self.verification is None or self.verification.rest is None:
+            return self
+        rest = self.verification.rest.model_copy(update={"state": state, "reason": reason})
+        return self.model_copy(update={"verification": self.verification.model_copy(update={"rest": rest})})
+
+    @property
     def exit_code(self) -> ExitCode:
         """0 only if the verdict is `proved` or `tested`, or if only a plan was requested."""
         match self.exit_status:
             case "pr_opened" | "pr_updated":
+                if self.verification is not None and self.verification.verdict == "broken":
+                    return ExitCode.BROKEN  # by the rest of a long suite
                 proved = self.verification is not None and self.verification.verdict in {"proved", "tested"}
                 return ExitCode.OK if proved else ExitCode.UNPROVED
             case "answered":

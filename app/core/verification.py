@@ -271,6 +271,38 @@ class SuiteComparison(Record):
     """What readers must know about the numbers: flaky tests, other suites that were found, partial runs."""
     not_run: str = ""
     """If not empty, a sentence that says why there is no suite result (for example that no test command was found)."""
+    nearest: tuple[str, ...] = ()
+    """The test files nearest to the change, where only these were run because the suite is longer than its limit."""
+
+
+RestState = Literal["pending", "finished", "out_of_time", "stopped", "given_up"]
+
+
+class RestOfSuite(Record):
+    """The test files of a long suite that the verdict left out: compared part by part once the change is published."""
+
+    state: RestState = "pending"
+    files: int
+    """How many there are."""
+    minutes: float
+    """The limit."""
+    command: str = ""
+    parts: int = 0
+    compared: int = 0
+    """Files that were executed on base and head. Each is looked at once; what has no results on the base is not."""
+    looked_at: int = 0
+    base: TestCount = TestCount()
+    head: TestCount = TestCount()
+    newly_failing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    worse: str = ""
+    """If not empty, a sentence that says how a part became worse where no single test is named."""
+    recheck: Execution | None = None
+    """Newly failing tests, run once more alone on the head."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    reason: str = ""
+    """Why it ended early, as a sentence."""
 
 
 class GateResult(Record):
@@ -308,6 +340,8 @@ class Facts(Record):
     reproduction: Reproduction | None = None
     suite: SuiteComparison | None = None
     gates: tuple[GateResult, ...] = ()
+    rest: RestOfSuite | None = None
+    """None where the verdict left nothing out, or where the rest is not to be run."""
     caps: tuple[Cap, ...] = ()
     expects_red: bool = True
     """False for tasks that change no behaviour: there the suite is all that can be compared."""
@@ -335,6 +369,16 @@ class BaselineResult(Record):
     brief: str = ""
     specification: Specification | None = None
     """The independent author's tests, or why there are none; None where nothing is to be red."""
+
+
+class RestOrder(Record):
+    """What the rest of a long suite is run from."""
+
+    patch: Patch
+    known: SuiteResult
+    """The whole suite on the base, as far as it got."""
+    nearest: tuple[str, ...]
+    """The test files that were executed on base and head."""
 
 
 class UnchangedSubmission(Record):

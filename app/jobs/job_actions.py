@@ -110,11 +110,12 @@ class JobActions:
         row = self._store.get(job_id)
         if row is None:
             raise UnknownJob(job_id)
-        if row.state in FINAL:
+        found = self._job_queries.get(job_id)
+        if row.state in FINAL and (found is None or found.waiting_for != "rest"):
             raise WrongState("The job has already ended.")
         if self._requests.end(job_id, "stopped", reason):
             return "stopped"
-        if self._job_queries.get(job_id) is None:
+        if found is None:
             raise WrongState("The job belongs to the command line.")
         return "stopped" if self._queue.stop(job_id, reason) else "stopping"
 

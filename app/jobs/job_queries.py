@@ -12,7 +12,7 @@ from app.core.failpoints import failpoint
 from app.core.job import Job, JobState
 from app.jobs.context import JobContext, ThreadRef
 from app.jobs.store import JobRow, WaitingFor, job_row
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 
 WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
 """States in which a job wants a worker, until it is handed over to the publisher."""
@@ -118,6 +118,21 @@ class JobQueries:
         """Jobs whose work is done and whose effects are being published."""
         return self._all(jobs.c.state == "publishing", job_contexts.c.handed_over.is_(True))
 
+    def ended_rests(self) -> tuple[JobWithContext, ...]:
+        """Published jobs of which the rest of the suite has ended, which people are not told yet."""
+        return self._all(job_contexts.c.waiting_for == "rest_ended")
+
+    def with_rest(self, repository: int, number: int) -> JobWithContext | None:
+        """The published job of an issue, or behind a pull request, of which the rest of the suite is being run."""
+        running = self._all(job_contexts.c.waiting_for == "rest", job_contexts.c.repository == repository)
+        page = f"/pull/{number}"
+        here = (
+            each
+            for each in running
+            if each.job_context.issue_ref.number == number or str((each.row.result or {}).get("url")).endswith(page)
+        )
+        return next(here, None)
+
     def not_posted(self, at_least_every: timedelta) -> tuple[JobWithContext, ...]:
         """Jobs whose change was not posted yet, and unfinished ones that were not posted for that long."""
         now = self._clock()
@@ -154,6 +169,16 @@ class JobQueries:
             values = job_context.model_copy(update={"threads": joined}).model_dump(mode="json")
             db.execute(job_contexts.update().where(here).values(context=values))
         failpoint("review.joined")
+
+    def published_rest(self, job_id: str, result: dict[str, Any]) -> None:
+        """Store the final result of a job whose suite's rest has ended, and have its status posted again."""
+        with writing(self._engine) as db:
+            values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
+            values["reason"] = str(result.get("reason", ""))
+            db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
+            mine = job_contexts.update().where(job_contexts.c.job == job_id)
+            db.execute(mine.values(waiting_for="", posted_state="rest_ended"))
+        failpoint("rest.published")
 
     def mark_posted(self, job_id: str, state: JobState) -> None:
         """Record that this state is being posted."""

@@ -165,8 +165,23 @@ class JobQueue:
                     claims.append(self._take(db, row, owner, now + lease, crashes=row["crashes"] + died))
                     busy[row["repository"]] += 1
                 if len(claims) == room:
-                    break
+                    return claims
+            claims += self._claim_rests(db, now, owner, lease, room - len(claims))
         return claims
+
+    def _claim_rests(
+        self, db: Connection, now: datetime, owner: str, lease: timedelta, room: int
+    ) -> Iterator[JobClaim]:
+        """Published jobs whose suites have a rest to run, where no other job of the repository or server waits."""
+        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
+        wanted = (job_contexts.c.waiting_for == "rest", free, job_contexts.c.due <= now.timestamp())
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(room)
+        for row in db.execute(query).mappings().all():
+            died = row["owner"] is not None
+            if died and row["crashes"] + 1 >= MAX_CRASHES:
+                self._end_rest(db, row["id"])
+            else:
+                yield self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
 
     def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
         """Extend the lease; False if another worker has claimed the job."""
@@ -184,7 +199,8 @@ class JobQueue:
                 return
             crashes = job_contexts.c.crashes + 1 if crashed else job_contexts.c.crashes
             mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
-            if db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES and crashed:
+            died_often = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES
+            if died_often and crashed and not self._end_rest(db, claim.job):
                 self._end_dead_letter(db, claim.job, self._clock())
 
     def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
@@ -208,6 +224,33 @@ class JobQueue:
             db.execute(job_contexts.update().where(job_contexts.c.job == claim.job).values(handed_over=True))
         failpoint("job.handed_over")
         return True
+
+    def end_rest(self, claim: JobClaim, result: dict[str, Any]) -> bool:
+        """Store the result with the rest of the suite, for the publisher. False if the claim was lost."""
+        with writing(self.engine) as db:
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
+            values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
+            if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
+                return False
+            self._end_rest(db, claim.job)
+        failpoint("rest.ended")
+        return True
+
+    def give_up_rest(self, job_id: str) -> None:
+        """End a rest that nobody works on any more."""
+        with writing(self.engine) as db:
+            self._end_rest(db, job_id)
+
+    def others_wait(self, claim: JobClaim, limits: QueueLimits) -> bool:
+        """True if a job could be claimed if this one gave its place back."""
+        now = self._clock()
+        with self.engine.connect() as db:
+            busy = self._busy(db, now)
+            mine = sa.select(job_contexts.c.repository).where(job_contexts.c.job == claim.job)
+            own = db.execute(mine).scalar()
+            query = sa.select(job_contexts.c.repository).select_from(BOTH).where(waits_for_worker(now), ACTIVE)
+            waiting = set(db.execute(query.distinct()).scalars())
+        return any(busy[place] < limits.per_repository or place == own for place in waiting)
 
     def made_progress(self, job_id: str) -> None:
         """Record that a step finished: earlier crashes no longer count."""
@@ -381,7 +424,18 @@ class JobQueue:
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:
             db.execute(job_contexts.update().where(job_contexts.c.job.in_(ended)).values(active_key=None))
-        return ended
+        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
+        resting = (job_contexts.c.waiting_for == "rest", jobs.c.stop_requested.is_(True), free)
+        rests = db.execute(sa.select(jobs.c.id).select_from(BOTH).where(*resting)).scalars().all()
+        return [*ended, *(job_id for job_id in rests if self._end_rest(db, job_id))]
+
+    def _end_rest(self, db: Connection, job_id: str) -> bool:
+        """False if the job has no rest to run."""
+        mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.waiting_for == "rest")
+        if db.execute(mine.values(waiting_for="rest_ended", lease_until=0.0)).rowcount != 1:
+            return False
+        db.execute(jobs.update().where(jobs.c.id == job_id).values(owner=None, updated_at=self._clock()))
+        return True
 
     def _take(self, db: Connection, row: sa.RowMapping, owner: str, until: datetime, *, crashes: int) -> JobClaim:
         epoch = row["epoch"] + 1

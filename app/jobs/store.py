@@ -12,14 +12,17 @@ from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, STREAMED, Job, JobState, Progress, ProgressKind
+from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
 from app.jobs import process_owner
 from app.jobs.renamed_tables import has_former_names, rename_tables
 from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, verdict_of, writing
 
 Clock = Callable[[], datetime]
-WaitingFor = Literal["", "money", "pull_requests"]
-"""What a job is waiting for: nothing, a higher budget, or a free slot under the pull request limit."""
+WaitingFor = Literal["", "money", "pull_requests", "rest", "rest_ended"]
+"""What a job is waiting for: nothing, a higher budget, or a free slot under the pull request limit.
+
+A published job: that a worker runs the `rest` of its suite, or, once that has ended, that this is published.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class JobRow:
     owner: str | None
     epoch: int
     updated_at: datetime
+
+    @property
+    def rest_pending(self) -> bool:
+        """True for a published job of which the rest of the suite has not ended."""
+        verification = (self.result or {}).get("verification") or {}
+        rest = verification.get("rest") if isinstance(verification, dict) else None
+        return self.state in PUBLISHED and isinstance(rest, dict) and rest.get("state") == "pending"
 
     @property
     def final(self) -> bool:
@@ -169,8 +179,10 @@ class JobStore:
         """Set the job's state. `waiting_for` is what it is waiting for, if a command can provide that."""
         self._update(job_id, waiting_for, state=state, reason=reason)
 
-    def finish(self, job_id: str, state: JobState, reason: str, result: dict[str, Any]) -> None:
-        self._update(job_id, state=state, reason=reason, result=result)
+    def finish(
+        self, job_id: str, state: JobState, reason: str, result: dict[str, Any], *, waiting_for: WaitingFor = ""
+    ) -> None:
+        self._update(job_id, waiting_for, state=state, reason=reason, result=result)
 
     def store_result(self, job_id: str, result: dict[str, Any]) -> None:
         """Store the job's result so far, for people who look at it while it waits for them."""

@@ -79,7 +79,8 @@ job_contexts = sa.Table(
 finished step. `handed_over`: the work is done and its effects are requested. `stop_reason`: why somebody asked to stop
 it. `actor`: the id of the person whose daily budget it uses, 0 if the bot started it. `posted_state`, `posted_at`: the
 state that the status comment shows, and since when. `waiting_for`: `money` if a paused job needs a higher budget,
-`pull_requests` if a queued one waits until fewer pull requests are open, else empty. Times in seconds since 1970.
+`pull_requests` if a queued one waits until fewer pull requests are open; of a published one, `rest` until a worker has
+run the rest of its suite, then `rest_ended` until that is published; else empty. Times in seconds since 1970.
 """
 
 # Jobs in progress are few among all that ever were.
@@ -88,6 +89,7 @@ _LEASED = job_contexts.c.lease_until > 0.0
 sa.Index("ix_jobs_owner", jobs.c.owner, postgresql_where=_OWNED, sqlite_where=_OWNED)
 sa.Index("ix_jobs_stopping", jobs.c.id, postgresql_where=_STOPPING, sqlite_where=_STOPPING)
 sa.Index("ix_job_contexts_lease", job_contexts.c.lease_until, postgresql_where=_LEASED, sqlite_where=_LEASED)
+sa.Index("ix_job_contexts_waiting_for", job_contexts.c.waiting_for)
 
 messages = sa.Table(
     "messages",

@@ -21,7 +21,14 @@ from app.core.plan_text import render_plan
 from app.core.record import Record
 from app.core.result import JobResult
 from app.core.task import STRUCTURAL
-from app.core.verification import BaselineResult, Settlement, Specification, SpecificationResult, VerifiedPatch
+from app.core.verification import (
+    BaselineResult,
+    RestOfSuite,
+    Settlement,
+    Specification,
+    SpecificationResult,
+    VerifiedPatch,
+)
 from app.pipeline.attempts import (
     Attempt,
     AttemptOutcome,
@@ -72,6 +79,21 @@ async def no_setup() -> None:
     return None
 
 
+class OrderedRest(NamedTuple):
+    """What of a long suite is run after publication, and the digest of its RestOrder among the job's blobs."""
+
+    rest: RestOfSuite
+    order: str
+
+
+OrderRest = Callable[[VerifiedPatch, BaselineResult], Awaitable[OrderedRest | None]]
+"""Decides what of the suite is left to run once a change is published; None for nothing."""
+
+
+async def no_rest(verified: VerifiedPatch, known: BaselineResult) -> OrderedRest | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class JobServices:
     """One job's services, built in `app.pipeline.wiring`; all side effects go through them."""
@@ -98,6 +120,7 @@ class JobServices:
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
     show: Callable[[JobResult], None] = lambda _: None
     """Stores the result so far, for people who look at the job while it waits."""
+    order_rest: OrderRest = no_rest
     set_up: Callable[[], Awaitable[None]] = no_setup
     """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
     notes: Sequence[str] = ()
@@ -224,6 +247,7 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
         diff = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
         result = result.model_copy(update={"diff": diff})
     if chosen.is_publishable:
+        result = await _with_rest(services, result, chosen.verified[-1], await ready.base.result())
         services.progress.report("state", "publishing")
         publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
@@ -231,6 +255,17 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result
+
+
+async def _with_rest(
+    services: JobServices, result: JobResult, verified: VerifiedPatch, known: BaselineResult
+) -> JobResult:
+    """The result, with what of a long suite is to be run once the change is published."""
+    ordered = await services.order_rest(verified, known)
+    if ordered is None or result.verification is None:
+        return result
+    verification = result.verification.model_copy(update={"rest": ordered.rest})
+    return result.model_copy(update={"verification": verification, "rest_order": ordered.order})
 
 
 async def _attempt(

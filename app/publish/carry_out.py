@@ -18,9 +18,10 @@ from app.publish.effects import (
     Receipt,
     UpdateDraftStatus,
     UpdateStatusComment,
+    UpdateVerdict,
     WriteCheckRun,
 )
-from app.publish.follow_up import with_section, with_state
+from app.publish.follow_up import with_parts, with_section, with_state
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             return Receipt(url=await forge.ensure_labels_and_reviewers(effect.branch, effect.labels, effect.reviewers))
         case AddFollowUpSection():
             return Receipt(url=await forge.amend_pull_request(partial(with_section, key=job, section=effect.section)))
+        case UpdateVerdict():
+            edit = partial(with_parts, verdict=effect.banner, verification=effect.verification)
+            return Receipt(url=await forge.update_draft_status(effect.branch, "", edit, close=False))
         case UpdateStatusComment():
             return Receipt(url=await forge.ensure_comment(job, effect.body))
         case ChangeLabels():

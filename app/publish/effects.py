@@ -114,6 +114,15 @@ class AddFollowUpSection(Record):
     section: Body
 
 
+class UpdateVerdict(Record):
+    """Replace the verdict and the verification in the body of our pull request of that branch."""
+
+    kind: Literal["verdict"] = "verdict"
+    branch: str
+    banner: Comment
+    verification: Body
+
+
 class UpdateStatusComment(Record):
     """Write the job's status comment; a newer effect replaces one that is still open."""
 
@@ -185,6 +194,7 @@ Effect = Annotated[
     | PushCommits
     | LabelAndRequestReview
     | AddFollowUpSection
+    | UpdateVerdict
     | UpdateStatusComment
     | ChangeLabels
     | AddReaction

@@ -1,6 +1,7 @@
 """Edits our pull request's body: a section for each follow-up, and the state of an early draft."""
 
 import re
+from typing import Literal
 
 from app.publish.effects import MAX_BODY
 
@@ -38,6 +39,32 @@ def with_state(body: str, section: str) -> str:
 
 def marked_state(section: str) -> str:
     return f"{_STATE_MARKS[0]}\n{section}\n{_STATE_MARKS[1]}"
+
+
+PartName = Literal["verdict", "verification"]
+
+
+def marked_part(name: PartName, text: str) -> str:
+    """Text of the body that may be replaced later, without what looks like its markers, such as in an output."""
+    begin, end = _part_marks(name)
+    return f"{begin}\n{text.replace(f'agent-fix:{name}', f'agent-fix: {name}')}\n{end}"
+
+
+def _part_marks(name: PartName) -> tuple[str, str]:
+    return f"<!-- agent-fix:{name} -->", f"<!-- /agent-fix:{name} -->"
+
+
+def with_parts(body: str, *, verdict: str, verification: str) -> str:
+    """The body with these parts replaced, each only if it is there and the body does not become too long."""
+    parts: tuple[tuple[PartName, str], ...] = (("verdict", verdict), ("verification", verification))
+    for name, text in parts:
+        begin, end = _part_marks(name)
+        head, there, rest = body.partition(begin)
+        _, closed, tail = rest.partition(end)
+        changed = f"{head}{marked_part(name, text)}{tail}"
+        if there and closed and len(changed) <= MAX_BODY:
+            body = changed
+    return body
 
 
 def _marks(key: str) -> tuple[str, str]:

@@ -27,11 +27,13 @@ from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import EffectStatus, Outbox, StaleEpoch
 from app.publish.policy_rules import PublishRefused
 from app.publish.pull_request_content import pull_request_content
-from app.publish.pull_request_text import follow_up_body
+from app.publish.pull_request_text import follow_up_body, update_verdict
 from app.publish.threads import sibling_answer, thread_answer, touches
 
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
+STOPPED_REST = "It was stopped."
+GIVEN_UP_REST = "Its process ended too often, or its sandbox was lost."
 
 
 class DiffReader(Protocol):
@@ -59,19 +61,48 @@ class JobFinalizer:
         mirror: Callable[[int], DiffReader],
         *,
         forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0,
+        stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST,
     ) -> None:
-        """`forget_lessons` deletes the lessons of a job."""
+        """`forget_lessons` deletes the lessons of a job; `stop_reason` says who stopped it."""
         self._store = store
         self._job_queries = job_queries
         self._outbox = outbox
         self._mirror = mirror
         self._forget_lessons = forget_lessons
+        self._stop_reason = stop_reason
         self._isolated = IsolatedLoop("finishing it")
 
     async def finalize(self) -> int:
-        """Give every job that can have one its final state; returns how many."""
+        """Give every job that can have one its final state, and publish ended rests of suites; returns how many."""
         waiting = await asyncio.to_thread(self._job_queries.handed_over_jobs)
-        return await self._isolated.run_each(waiting, self._finalize)
+        ended = await asyncio.to_thread(self._job_queries.ended_rests)
+        done = await self._isolated.run_each(waiting, self._finalize)
+        return done + await self._isolated.run_each(ended, self._publish_rest)
+
+    def _publish_rest(self, each: JobWithContext) -> bool:
+        """Request what people are told of the rest of a suite, or of why it was not finished."""
+        result = JobResult.model_validate(each.row.result)
+        stopped = each.row.stop_requested
+        reason = self._stop_reason(each.job.id) if stopped else GIVEN_UP_REST
+        result = result.with_rest_ended("stopped" if stopped else "given_up", reason)
+        try:
+            for effect in self._with_rest(each, result):
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+        except StaleEpoch:
+            return False
+        failpoint("rest.publishing")
+        self._job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
+        return True
+
+    def _with_rest(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
+        """The same texts again, with the rest of the suite and the verdict that follows."""
+        if result.verification is None:
+            return
+        facts = pull_request_content(each.job, result, result.verification)
+        if each.job_context.publish_target != "same_branch":
+            yield update_verdict(facts)
+        elif _is_ours(each):
+            yield AddFollowUpSection(section=follow_up_body(facts, each.job_context.login))
 
     def _finalize(self, each: JobWithContext) -> bool:
         final = self._final_result(each)
@@ -86,7 +117,13 @@ class JobFinalizer:
         result = final.result
         if result.exit_status not in PUBLISHED:
             self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
-        self._store.finish(each.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))
+        self._store.finish(
+            each.job.id,
+            result.exit_status,
+            result.reason,
+            result.model_dump(mode="json"),
+            waiting_for="rest" if result.exit_status in PUBLISHED and result.rest_pending else "",
+        )
         failpoint("job.finished")
         return True
 

@@ -23,7 +23,14 @@ from app.jobs.job_queries import JobWithContext
 from app.publish.base_merge import merge_base_branch, merge_note
 from app.publish.drafts import NOT_YET, EarlyDrafts, is_early_effect
 from app.publish.early_draft import AT_WORK
-from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, UpdateDraftStatus
+from app.publish.effects import (
+    Effect,
+    OpenDraftPullRequest,
+    OpenEarlyDraft,
+    PushCommits,
+    UpdateDraftStatus,
+    UpdateVerdict,
+)
 from app.publish.outbox import EffectClaim
 from app.publish.policy_rules import (
     LiveState,
@@ -120,6 +127,10 @@ class PublishPolicy:
                 return await self._early(claim, effect, forge)
             case UpdateDraftStatus():
                 return await self._draft_status(claim, effect, forge)
+            case UpdateVerdict():
+                where = self._where(claim)
+                if effect.branch != (where.row.result or {}).get("branch"):
+                    raise PublishRefused("This is not the branch of the job's pull request.")
             case OpenDraftPullRequest() | PushCommits():
                 return await self._change(claim, effect, forge)
         return effect

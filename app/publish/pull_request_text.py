@@ -10,11 +10,12 @@ from app.config.repository import RepoConfig
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.task import Person, Task, TaskKind
-from app.core.verification import GateResult, Verdict
+from app.core.verification import GateResult, RestOfSuite, Verdict
 from app.llm.ledger import price
 from app.publish.attempts_text import attempts_section
-from app.publish.effects import MAX_BODY, MAX_TITLE
+from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.evidence import Caps, clip
+from app.publish.follow_up import marked_part
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
 from app.publish.pull_request_content import PullRequestContent
@@ -60,6 +61,14 @@ def pull_request_body(facts: PullRequestContent) -> str:
     return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
 
 
+def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
+    """Banner and verification again, for a body of which everything else stays: short enough beside that."""
+    room = MAX_BODY - MAX_FOLLOW_UP
+    at = (_verification(facts, caps) for caps in _LEVELS)
+    verification = next((text for text in at if len(text) <= room), "") or _verification(facts, Caps(0, 1, 60))
+    return UpdateVerdict(branch=facts.branch, banner=banner(facts), verification=verification)
+
+
 def follow_up_body(facts: PullRequestContent, who: str) -> str:
     """The section about a follow-up in a pull request's body; at most 15,000 characters."""
     bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
@@ -97,20 +106,27 @@ def _ident(text: str) -> str:
 
 
 def _body(facts: PullRequestContent, caps: Caps) -> str:
+    verdict, verification = banner(facts), _verification(facts, caps)
+    if facts.verification.rest is not None:  # these two are written again once it has been run
+        verdict, verification = marked_part("verdict", verdict), marked_part("verification", verification)
     sections = (
         opening_line(facts.task),
-        banner(facts),
+        verdict,
         *_alerts(facts, caps),
         _section("What changed and why", _summary(facts, caps)),
         _section("Plan", _plan(facts.plan, caps)),
         _section("Changes", _changes(facts, caps)),
-        _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps)),
+        verification,
         _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),
         _section("Notes", _notes(facts, caps)),
         NEXT if facts.task.issue.number is not None else "",
         _footer(facts),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _verification(facts: PullRequestContent, caps: Caps) -> str:
+    return _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps))
 
 
 def _section(title: str, content: str) -> str:
@@ -148,9 +164,18 @@ def banner(facts: PullRequestContent) -> str:
     ):
         numbers.append(f"tests passed {suite.base.count.passed:,} → {suite.head.count.passed:,}")
         numbers.append(f"newly failing {len(suite.newly_failing):,}")
+    if (rest := verification.rest) is not None:
+        numbers.append(_rest_numbers(rest))
     numbers.append(_totals(facts.changes))
     lines += ["", " · ".join(numbers)]
     return _alert(_ALERT[verification.verdict], *lines)
+
+
+def _rest_numbers(rest: RestOfSuite) -> str:
+    if rest.state == "pending":
+        return "rest of the suite still running"
+    ended = f"rest of the suite: {rest.compared:,} of {rest.files:,} test files"
+    return f"{ended}, newly failing {len(rest.newly_failing):,}"
 
 
 def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:

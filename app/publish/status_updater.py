@@ -196,7 +196,7 @@ def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
         return
     yield from _check(view)
     if view.job.aim != "ask":
-        yield labels("awaiting_approval" if view.planned_only else view.state, view.job.task.prompt)
+        yield labels("awaiting_approval" if view.planned_only else _labelled_as(view), view.job.task.prompt)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
 
@@ -238,6 +238,13 @@ def labels(state: JobState, prompt: str = "") -> ChangeLabels:
     )
 
 
+def _labelled_as(view: StatusView) -> JobState:
+    """A published change that the rest of its suite found broken needs a person."""
+    facts = view.result.verification if view.result else None
+    broken = view.state in PUBLISHED and facts is not None and facts.verdict == "broken"
+    return "verification_failed" if broken else view.state
+
+
 def end_reaction(state: JobState) -> Reaction | None:
     """The reaction to the request once the job has ended; a question of ours is no end."""
     if state not in FINAL or state == "needs_input":
@@ -255,10 +262,14 @@ def _check(view: StatusView) -> Iterator[WriteCheckRun]:
     yield WriteCheckRun(
         name=CHECK,
         commit=result.commit,
-        title=f"{facts.verdict.capitalize()}. {meaning(facts)}"[:200],
+        title=f"{facts.verdict.capitalize()}. {_still_running(result)}{meaning(facts)}"[:200],
         summary=next((text for text in sections if len(text) <= MAX_BODY), meaning(facts)),
-        conclusion=_CONCLUSIONS[facts.verdict],
+        conclusion=None if result.rest_pending else _CONCLUSIONS[facts.verdict],
     )
+
+
+def _still_running(result: JobResult) -> str:
+    return "The rest of the suite is still running. " if result.rest_pending else ""
 
 
 def _aware(moment: datetime) -> datetime:

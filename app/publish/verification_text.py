@@ -8,8 +8,10 @@ from app.core.verification import (
     FailureReason,
     GateResult,
     Reproduction,
+    RestOfSuite,
     SuiteComparison,
     SuiteResult,
+    TestCount,
     Verdict,
     Verification,
 )
@@ -77,12 +79,14 @@ def verification_section(facts: Verification, base: str, head: str, caps: Caps) 
     """What was run and found. The verdict itself stands above it, once (`app.publish.pull_request_text.banner`)."""
     parts = [
         bullets(facts.reasons, caps),
+        about_rest(facts.rest),
         _table(facts, base, head, caps),
         independent_tests(facts, caps),
         _origin(facts.reproduction, caps),
         control_table(facts.controls),
         _submissions(facts),
         _tests(facts.suite, caps),
+        _tests_of_rest(facts.rest, caps),
         _not_run(facts, caps),
         _gates(facts.gates, caps),
         _outputs(facts, caps),
@@ -137,10 +141,25 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
             rows.append(
                 ["The change's own tests", "", _ran(own, before), code_cell(clip(own.execution.command, caps.text))]
             )
+    if (rest := facts.rest) is not None and rest.parts:
+        sides = [_counted(rest.base, ()), _counted(rest.head, rest.newly_failing)]
+        what = f"{code_cell(clip(rest.command, caps.text))}<br>{count(rest.parts, 'part')}, {duration(rest.seconds)}"
+        rows.append(["Rest of the suite", *sides, what])
     if not rows:
         return ""
     # The command comes last, so that a narrow page cuts off a long command and not its result.
     return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
+
+
+def _counted(counted: TestCount, newly_failing: Sequence[str]) -> str:
+    """One side of the rest of the suite, which ran in parts and so has no exit code of its own."""
+    icon = "🔴" if newly_failing else "🟡" if counted.failed else "🟢"
+    return f"{icon} {_numbers(counted)}"
+
+
+def _numbers(counted: TestCount) -> str:
+    numbers = [(counted.failed, "failed"), (counted.passed, "passed"), (counted.skipped, "skipped")]
+    return ", ".join(f"{number:,} {name}" for number, name in numbers if number) or "no tests"
 
 
 def _specified(execution: Execution | None, failing: int) -> str:
@@ -174,8 +193,7 @@ def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
     tolerable = not execution.timed_out and bool(result.failing) and set(result.failing or ()) <= set(known)
     words = "passes" if good else "fails"
     if counted is not None:
-        numbers = [(counted.failed, "failed"), (counted.passed, "passed"), (counted.skipped, "skipped")]
-        words = ", ".join(f"{number:,} {name}" for number, name in numbers if number) or "no tests"
+        words = _numbers(counted)
     icon = "🟢" if good else "🟡" if tolerable else "🔴"
     return f"{icon} {words}<br>{_ending(execution)}"
 
@@ -223,6 +241,44 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
         lines.append(f"🔴 The suite's results on the head are not trusted: {why}")
     lines += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
     return "\n\n".join(lines)
+
+
+def about_rest(rest: RestOfSuite | None) -> str:
+    """How far the rest of a long suite is, in plain words; empty if there is none."""
+    if rest is None:
+        return ""
+    files = f"{count(rest.files, 'test file')} further from the change"
+    limit = f"{rest.minutes:g} min"
+    if rest.state == "pending":
+        return (
+            f"⏳ **The rest of the suite is still running:** {files}, on base and head, for at most {limit}. Until then"
+            " the verdict rests on the tests nearest to the change; this text is written again when the rest has ended."
+        )
+    compared = f"{rest.compared:,} of {files} ran on the base and on the head"
+    failing = "a test newly fails" if len(rest.newly_failing) == 1 else f"{len(rest.newly_failing):,} tests newly fail"
+    found = failing if rest.newly_failing else "nothing newly fails"
+    ended = {
+        "finished": f"{compared}, and {found}.",
+        "out_of_time": f"It did not finish within its limit of {limit}: {compared}, and {found} in these.",
+        "stopped": f"It did not finish. {rest.reason} Until then {compared}, and {found} in these.",
+        "given_up": f"It did not finish. {rest.reason} Until then {compared}, and {found} in these.",
+    }
+    return f"**The rest of the suite:** {ended[rest.state]}"
+
+
+def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> str:
+    if rest is None:
+        return ""
+    sections = (
+        (rest.newly_failing, "newly failing in the rest of the suite", "🔴"),
+        (rest.missing, "of the rest of the suite passed on the base and did not run on the head", "🔴"),
+    )
+    lines = [
+        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
+        for tests, what, icon in sections
+        if tests
+    ]
+    return "\n\n".join([*lines, *filter(None, [bullets(rest.notes, caps)])])
 
 
 def _changed(one: ExistingTestChange, caps: Caps) -> str:
@@ -282,6 +338,7 @@ def _outputs(facts: Verification, caps: Caps) -> str:
         ("Output of the reproduction on the head", found.head if found else None),
         ("Output of the test suite on the base", suite.base.execution if suite and suite.base else None),
         ("Output of the test suite on the head", suite.head.execution if suite and suite.head else None),
+        ("Output of the newly failing tests, alone on the head", facts.rest.recheck if facts.rest else None),
     )
     return "\n\n".join(
         details(f"{title} (exit code {execution.exit_code})", _end_of(execution, caps))

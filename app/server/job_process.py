@@ -30,7 +30,7 @@ from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import JobProcess, LostBaseError, ServerJobRunner
+from app.server.wiring.job_process import GivesWay, JobProcess, LostBaseError, ServerJobRunner
 
 LOOK_SECONDS = 0.5
 REMOTE_LOOK_SECONDS = 2.0
@@ -121,13 +121,19 @@ class JobAttendance:
             watching.append(asyncio.create_task(self._keep_lease()))
         try:
             runner = await self._runner()
-            runner.job_models.warm()
+            rest = await asyncio.to_thread(self._is_rest)
+            if not rest:
+                runner.job_models.warm()
             await runner.prove_sandbox()
-            await runner.check_models()
-            result = await self._work(runner)
-        except WorkerDraining:
+            if not rest:
+                await runner.check_models()
+            result = await self._work(runner, rest=rest)
+        except (WorkerDraining, GivesWay):
             return ExitCode.INTERRUPTED
         except AgentFixError as error:
+            if await asyncio.to_thread(self._is_rest):
+                logger.warning("the rest of the suite of job %s: %s", self.claim.job, error.message)
+                return ExitCode.INTERNAL  # counted: after some such ends it is given up
             await asyncio.to_thread(self.release, error)
             return error.code
         finally:
@@ -147,15 +153,22 @@ class JobAttendance:
                     raise
                 await asyncio.sleep(LOOK_SECONDS)
 
-    async def _work(self, runner: ServerJobRunner) -> JobResult:
+    def _is_rest(self) -> bool:
+        """Whether the job is published, and only the rest of its suite is to be run. Blocking."""
+        row = self.office.store.get(self.claim.job)
+        return row is not None and row.final
+
+    async def _work(self, runner: ServerJobRunner, *, rest: bool) -> JobResult:
         progressed = partial(self.office.server_context.queue.made_progress, self.claim.job)
 
         async def work(_job: str, journal: Journal) -> JobResult:
-            return await runner.work(InterruptibleJournal(journal, self._draining, progressed))
+            interruptible = InterruptibleJournal(journal, self._draining, progressed)
+            return await (runner.run_rest(interruptible) if rest else runner.work(interruptible))
 
         engine = await asyncio.to_thread(self.office.engine, work)
         await asyncio.to_thread(engine.launch)
-        return await engine.carry_out(self.claim.job, resumed=self.claim.resumed)
+        name = f"{self.claim.job}.rest" if rest else self.claim.job
+        return await engine.carry_out(name, resumed=self.claim.resumed)
 
     def release(self, error: AgentFixError) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed."""
@@ -205,7 +218,7 @@ class JobAttendance:
         if row is None or row.epoch != self.claim.epoch:
             end_process(ExitCode.BUSY)
         # No await between stopping the job and ending the process, so that no effect can be requested in between.
-        if row.stop_requested and store.stop(job, queue.stop_reason(job)):
+        if row.stop_requested and (row.rest_pending or store.stop(job, queue.stop_reason(job))):
             end_process(ExitCode.STOPPED)
 
     async def _keep_lease(self) -> None:

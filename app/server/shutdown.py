@@ -15,10 +15,14 @@ CANCELLED = "cancelled with `agent-fix jobs cancel`"
 
 
 class InterruptHandler:
-    """Handles Ctrl-C and SIGTERM: prints how to continue and exits. `job` is set once it is known."""
+    """Handles Ctrl-C and SIGTERM: prints how to continue and exits. `job` is set once it is known.
+
+    Where `instead` is set, only that event is set, once: the job is done but for what may be left out.
+    """
 
     def __init__(self, terminal: TerminalProgress) -> None:
         self.job = ""
+        self.instead: asyncio.Event | None = None
         self._terminal = terminal
 
     def listen(self) -> None:
@@ -26,6 +30,9 @@ class InterruptHandler:
             asyncio.get_running_loop().add_signal_handler(number, self._leave)
 
     def _leave(self) -> None:
+        if self.instead is not None and not self.instead.is_set():
+            self.instead.set()
+            return
         text = "interrupted; run the same command to continue"
         if self.job:
             text += f" with job {self.job}, or end it with `agent-fix jobs cancel {self.job}`"

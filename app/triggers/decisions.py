@@ -67,6 +67,8 @@ class IssueState(Record):
 
     planned: bool = False
     """The newest job only made a plan, which can still be approved."""
+    resting: bool = False
+    """That job is published, and the rest of its suite is being run."""
     asked_at: datetime | None = None
     """When the request was made or the event happened, by GitHub's clock."""
     begun_at: datetime | None = None

@@ -147,7 +147,8 @@ def with_job(state: IssueState, job: JobWithContext | None) -> IssueState:
     if job is None:
         return state
     planned = job.row.state == "answered" and job.job_context.aim == "plan" and bool((job.row.result or {}).get("plan"))
-    return state.model_copy(update={"job": job.job.id, "job_state": job.row.state, "planned": planned})
+    known = {"job": job.job.id, "job_state": job.row.state, "planned": planned, "resting": job.waiting_for == "rest"}
+    return state.model_copy(update=known)
 
 
 def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest | None) -> IssueState:

@@ -190,6 +190,8 @@ class FactLoader:
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
         job = self._job(repository, number, or_question=command.verb in WITHOUT_CONFIG)
+        if command.verb == "stop" and (job is None or job.row.final):
+            job = self._stores.job_queries.with_rest(repository, number) or job
         known = {
             "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
             "asked_at": identity.asked_at,

@@ -303,7 +303,7 @@ def nothing_to_act_on(context: RuleContext) -> Decision | None:
     if path is not None and isinstance(config, RepoConfig) and not is_configured(path, config.protected_paths):
         text = f"`{path}` is not protected here, so nothing has to be allowed."
         return Reply(rule="nothing_to_act_on", text=text, suggestion="/agent retry")
-    if verb == "stop" and not state.working:
+    if verb == "stop" and not state.working and not state.resting:
         return Reply(rule="nothing_to_act_on", text="No job is running.", suggestion="/agent status")
     return None
 
@@ -366,7 +366,7 @@ def job_request(context: RuleContext) -> JobRequest:
         text=command.text,
         options=command.options,
         lesson=command.lesson,
-        job=state.job if state.working or aim == "answer" else "",
+        job=state.job if state.working or aim == "answer" or (aim == "stop" and state.resting) else "",
         trigger=_trigger(event),
         destination=destination(context),
         head=event.subject.head or (state.pull.head if state.pull else None),

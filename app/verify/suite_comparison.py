@@ -36,6 +36,24 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
     )
 
 
+def suite_regression(suite: SuiteComparison) -> str:
+    """How the suite as a whole became worse if no single test is named."""
+    base, head = suite.base, suite.head
+    if base is None or head is None:
+        return ""
+    before, now = base.execution, head.execution
+    if base.count is None and (before.exit_code != 0 or before.timed_out):
+        return ""  # without a result on the base, the head cannot be worse
+    if now.timed_out and not before.timed_out:
+        return "The suite finishes on the base but not on the head."
+    if base.count is not None and head.count is None:
+        why = f"The suite reports test results on the base but not on the head (exit code {now.exit_code})."
+        return f"The suite's results on the head are not trusted: {head.untrusted}" if head.untrusted else why
+    if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
+        return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
+    return ""
+
+
 def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> SuiteComparison:
     """The comparison without tests that the issue contradicts, by their author, and that the patch removes or renames.
 

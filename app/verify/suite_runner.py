@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.job import BASE_SUITE, Progress, waiting_for
 from app.core.patch import Patch
@@ -144,7 +144,20 @@ class SuiteRunner:
         )
         found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
         found = await self._believed(found, judged, self.limit)
-        return await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
+        found = await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
+        return found.model_copy(update={"nearest": chosen})
+
+    async def part(
+        self, judged: JudgedPatch, files: tuple[str, ...], before: SuiteResult | None, limit: float
+    ) -> SuiteComparison:
+        """These test files on base and head; `before` is what the base is known to give. No head without a base."""
+        runner = replace(self, limit=limit)
+        base = before or await runner._on_base(files)
+        if base.count in (None, TestCount()):
+            return SuiteComparison(command=self.command.command, base=base)
+        longer = limit if before else max(limit, 1.5 * base.execution.seconds + min(limit, SLACK))
+        head = await runner._executed("suite-head", judged.ruled, longer, base, files)
+        return await runner._rechecked(base, head, runner._recheck(judged.ruled, longer, base, files))
 
     async def _believed(self, found: SuiteComparison, judged: JudgedPatch, limit: float) -> SuiteComparison:
         """Without the head's results if copies of existing tests that have to fail pass there, and not on the base.

@@ -25,6 +25,7 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
+from app.verify.suite_comparison import suite_regression
 
 MAX_NAMED = 5
 MAX_SLOWER = 10
@@ -105,11 +106,26 @@ def _suite_worse(facts: Facts) -> Iterator[Refusal]:
     if suite.newly_failing:
         reason = f"Newly failing: {_named(suite.newly_failing, 'test')}."
         yield Refusal("suite_newly_failing", "broken", reason)
-    elif turned := _suite_regression(suite):
-        yield Refusal("suite_worse", "broken", turned)
+    elif worse := suite_regression(suite):
+        yield Refusal("suite_worse", "broken", worse)
     if suite.missing:
         reason = f"{_named(suite.missing, 'test')} passed on the base and did not run on the head."
         yield Refusal("tests_vanished", "unproved", reason)
+
+
+def _rest_worse(facts: Facts) -> Iterator[Refusal]:
+    """What the rest of a long suite showed, once it was run; it can only make a verdict worse."""
+    rest = facts.rest
+    if rest is None:
+        return
+    if rest.newly_failing:
+        reason = f"Newly failing in the rest of the suite: {_named(rest.newly_failing, 'test')}."
+        yield Refusal("suite_newly_failing", "broken", reason)
+    elif rest.worse:
+        yield Refusal("suite_worse", "broken", f"In the rest of the suite: {rest.worse}")
+    if rest.missing:
+        reason = f"In the rest of the suite, {_named(rest.missing, 'test')} passed on the base and did not run on the"
+        yield Refusal("tests_vanished", "unproved", f"{reason} head.")
 
 
 def _untrusted(facts: Facts) -> Iterator[Refusal]:
@@ -210,6 +226,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _untrusted,
     _reproduction_fails,
     _suite_worse,
+    _rest_worse,
     _specification_fails,
     _caps,
     _not_tested,
@@ -285,24 +302,6 @@ def _reproduction_turns_green(found: Reproduction | None) -> bool:
     if found is None or found.unanswered or not found.ids:
         return False
     return (found.on_base, found.on_head) == ("red", "green") and _sound(found.controls)
-
-
-def _suite_regression(suite: SuiteComparison) -> str:
-    """How the suite as a whole became worse if no single test is named."""
-    base, head = suite.base, suite.head
-    if base is None or head is None:
-        return ""
-    before, now = base.execution, head.execution
-    if base.count is None and (before.exit_code != 0 or before.timed_out):
-        return ""  # without a result on the base, the head cannot be worse
-    if now.timed_out and not before.timed_out:
-        return "The suite finishes on the base but not on the head."
-    if base.count is not None and head.count is None:
-        why = f"The suite reports test results on the base but not on the head (exit code {now.exit_code})."
-        return f"The suite's results on the head are not trusted: {head.untrusted}" if head.untrusted else why
-    if before.exit_code == 0 and now.exit_code != 0 and not head.failing:
-        return f"The suite's exit code is 0 on the base and {now.exit_code} on the head."
-    return ""
 
 
 def _compared(suite: SuiteComparison | None) -> bool:

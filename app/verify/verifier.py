@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
 from app.config.repository import GateConfig
-from app.core.job import Budget, Progress, waiting_for
+from app.core.job import Budget, Journal, Progress, waiting_for
 from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.core.tree import Tree
@@ -20,13 +20,17 @@ from app.core.verification import (
     Facts,
     GateResult,
     Reproduction,
+    RestOfSuite,
+    RestOrder,
     SpecificationResult,
     SuiteComparison,
     SuiteResult,
     UnchangedSubmission,
+    Verification,
     VerifiedPatch,
 )
 from app.sandbox.base import Sandbox
+from app.verify.base_rules import JudgedPatch
 from app.verify.concurrency import gather_pair
 from app.verify.controls import SourceVariants
 from app.verify.detect import find_suite
@@ -41,6 +45,7 @@ from app.verify.overlay import Overlay
 from app.verify.proof import Prover, without_test_ids
 from app.verify.repeated_runs import RunsSelected
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
+from app.verify.rest_of_suite import RestRunner, left_out, rest_of
 from app.verify.selected_tests import run_selected
 from app.verify.sources import analysis
 from app.verify.suite_comparison import changes_beyond, without_outdated
@@ -216,6 +221,32 @@ class Verifier:
         return VerifiedPatch(
             patch=patch, reproduction=submission.reproduction, verification=verification, feedback=text
         )
+
+    async def rest_of(self, found: SuiteComparison, minutes: float) -> RestOfSuite | None:
+        """What the verdict leaves out of a long suite; None if nothing is left to run."""
+        suite = await self.find_suite()
+        if suite is None:
+            return None
+        return await asyncio.to_thread(rest_of, suite, self._reference, found, minutes)
+
+    async def rest(
+        self, facts: Facts, order: RestOrder, journal: Journal, begin: Callable[[Verification], None]
+    ) -> Verification:
+        """The facts with the rest of the suite, and the verdict that follows.
+
+        `begin` is told the verdict so far before each part, and may raise.
+        """
+        suite = await self.find_suite()
+        if suite is None or facts.suite is None or facts.rest is None:
+            raise ValueError("no rest of a suite was found when this was verified")
+        judging = await asyncio.to_thread(JudgedPatch.of, self._reference, order.patch)
+        left = await asyncio.to_thread(left_out, suite, self._reference, facts.suite)
+
+        def with_rest(rest: RestOfSuite) -> Verification:
+            return with_verdict(facts.model_copy(update={"rest": rest}))
+
+        runner = RestRunner(self._runner(suite), judging, order.known, lambda rest: begin(with_rest(rest)))
+        return with_rest(await runner.run(left, facts.rest, journal))
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         """True if two patches have the same sources, ignoring comments. Blocking."""

@@ -21,13 +21,21 @@ from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.text import one_line
 from app.core.tracing import job_trace
-from app.core.verification import BaselineResult, Settlement, Specification, SpecificationResult, VerifiedPatch
+from app.core.verification import (
+    BaselineResult,
+    RestOrder,
+    Settlement,
+    Specification,
+    SpecificationResult,
+    Verification,
+    VerifiedPatch,
+)
 from app.jobs.store import JobBlobs
 from app.llm.budgeted_model import JobModels
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons.experience import JobExperience, commands_in
-from app.pipeline.pipeline import JobServices, PublishedChange, solve
+from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
 from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.job_inputs import JobInputs
@@ -245,9 +253,25 @@ class JobRunner(ABC):
         proof = await self.provider.open(SandboxSpec(key=f"{self.inputs.job.id}.proof", fill=lambda _: None))
         await proof.destroy()
 
-    def services(self) -> JobServices:
+    async def finish_rest(self, result: JobResult, journal: Journal, begin: Callable[[JobResult], None]) -> JobResult:
+        """Run the rest of a long suite: the same result with the verdict that follows.
+
+        `begin` is told the result so far before each part, and may raise.
+        """
+        if result.verification is None or not result.rest_pending:
+            return result
+        order = RestOrder.model_validate_json(self.blobs.get(result.rest_order))
+
+        def with_rest(found: Verification) -> JobResult:
+            return result.model_copy(update={"verification": found, "reason": " ".join(found.reasons)})
+
+        with waiting_for(self.progress, "the rest of the suite"):
+            known = result.verification
+            return with_rest(await self._verifier().rest(known, order, journal, lambda found: begin(with_rest(found))))
+
+    def _verifier(self) -> Verifier:
         job, config = self.inputs.job, self.inputs.config
-        verifier = Verifier(
+        return Verifier(
             self.workspaces,
             tree=self.inputs.tree,
             test=config.test,
@@ -265,6 +289,9 @@ class JobRunner(ABC):
             text=issue_text(self.inputs),
             chosen=None if job.conflicts else self._chosen_suite,
         )
+
+    def services(self) -> JobServices:
+        verifier = self._verifier()
         author = SpecificationAuthor(
             self.inputs,
             self.progress,
@@ -292,10 +319,23 @@ class JobRunner(ABC):
             keep_diff=self.keep_diff,
             show=self.show,
             count_changed_lines=partial(count_changed_lines, self.inputs.tree),
+            order_rest=partial(self._order_rest, verifier),
             set_up=self._set_up,
             notes=(*self.inputs.notes, *self.kind.notes, *notes_about_contents(self.inputs.tree)),
             warnings=self._warnings,
         )
+
+    async def _order_rest(
+        self, verifier: Verifier, verified: VerifiedPatch, known: BaselineResult
+    ) -> OrderedRest | None:
+        suite = verified.verification.suite
+        if suite is None or not suite.nearest or known.suite is None:
+            return None
+        rest = await verifier.rest_of(suite, self.inputs.job.budget.rest_minutes)
+        if rest is None:
+            return None
+        order = RestOrder(patch=verified.patch, known=known.suite, nearest=suite.nearest)
+        return OrderedRest(rest, self.blobs.put(order.model_dump_json().encode()))
 
     def answer_services(self) -> AnswerServices:
         return AnswerServices(

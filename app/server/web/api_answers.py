@@ -61,7 +61,7 @@ def _listed(job: JobSummary) -> dict[str, Any]:
         "updated_at": job.updated_at,
         "at_work": job.owner is not None,
         "stop_requested": job.stop_requested,
-        "waiting_for": job.waiting_for or None,
+        "waiting_for": "rest" if job.waiting_for == "rest_ended" else job.waiting_for or None,
     }
 
 

@@ -208,8 +208,9 @@ class ListedJob(ApiBody):
     updated_at: datetime
     at_work: bool
     stop_requested: bool
-    waiting_for: Literal["money", "pull_requests"] | None = Field(
-        description="What it is waiting for: a higher budget, or fewer open pull requests."
+    waiting_for: Literal["money", "pull_requests", "rest"] | None = Field(
+        description="What it is waiting for: a higher budget, or fewer open pull requests. `rest`: it is published, and"
+        " the rest of its suite is being run."
     )
 
 

@@ -45,6 +45,14 @@ class LostBaseError(AgentFixError):
         return False
 
 
+class GivesWay(AgentFixError):  # noqa: N818  # a courtesy, not a fault
+    """The rest of a suite is left for a job that waits."""
+
+    @property
+    def final(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class MessageFeed:
     """Reads people's messages to one job for the agent (`app.core.job.UserMessages`)."""
@@ -138,6 +146,22 @@ class ServerJobRunner(JobRunner):
         self._server_context.outbox.add(job.id, self._claim.epoch, self._job_context.issue_ref, effect)
         failpoint("publish.wanted")
         self._server_context.queue.hand_over(self._claim, result.model_dump(mode="json"))
+
+    async def run_rest(self, journal: Journal) -> JobResult:
+        """Run the rest of a published job's suite, between jobs that wait, and hand its result to the publisher."""
+        row = await asyncio.to_thread(self.inputs.store.get, self.inputs.job.id)
+        if row is None or row.result is None:
+            raise AgentFixError(f"There is no result of job {self.inputs.job.id}.", code=ExitCode.INTERNAL)
+        result = await self.finish_rest(JobResult.model_validate(row.result), journal, self._give_way)
+        failpoint("rest.done")
+        await asyncio.to_thread(self._server_context.queue.end_rest, self._claim, result.model_dump(mode="json"))
+        return result
+
+    def _give_way(self, result: JobResult) -> None:
+        """Keep what is known. Raises GivesWay where another job could use this one's place. Blocking, for a moment."""
+        self.show(result)
+        if self._server_context.queue.others_wait(self._claim, self._server_context.limits):
+            raise GivesWay("Another job waits; the rest of the suite goes on after it.")
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context

@@ -147,6 +147,7 @@ def build_publisher(
             server_context.outbox,
             server_context.mirror,
             forget_lessons=lambda repository, job: server_context.lessons(repository).forget_job(job),
+            stop_reason=server_context.queue.stop_reason,
         ),
         status_updater=StatusUpdater(
             server_context.store(),

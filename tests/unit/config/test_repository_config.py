@@ -161,7 +161,12 @@ BROKEN = [
     (b"test: " + b"[" * 50_000, 1, "test[0][0][0][0][0][0][0][0]", "is nested more than 8 deep"),
     # keys
     (b"lint: x\ntets: y", 2, "tets", "did you mean `test`?"),
-    (b"budget:\n  dollars: 5", 2, "budget.dollars", "known keys are usd, minutes, suite_minutes, steps, usd_per_day"),
+    (
+        b"budget:\n  dollars: 5",
+        2,
+        "budget.dollars",
+        "known keys are usd, minutes, suite_minutes, rest_of_suite_minutes",
+    ),
     (b"budget: {USD: 5}", 1, "budget.USD", "did you mean `usd`?"),
     (b"iterate: {review: true}", 1, "iterate.review", "did you mean `reviews`?"),
     (b"timeout: 1e309", 1, "timeout", "did you mean `budget.minutes`?"),
@@ -334,6 +339,11 @@ def test_suite_timeout_is_five_minutes_or_as_chosen_within_the_job_limit(
     minutes: float, chosen: float | None, seconds: float
 ) -> None:
     assert Budget(minutes=minutes, suite_minutes=chosen).suite_seconds == seconds
+
+
+@pytest.mark.parametrize(("minutes", "chosen", "rest"), [(60, None, 30), (12, None, 6), (60, 90, 90), (60, 0, 0)])
+def test_the_rest_of_a_suite_has_half_an_hour_or_as_chosen(minutes: float, chosen: float | None, rest: float) -> None:
+    assert BudgetConfig(rest_of_suite_minutes=chosen).over(Budget(minutes=minutes)).rest_minutes == rest
 
 
 def test_branch_and_title_follow_their_templates() -> None:

@@ -3,14 +3,14 @@
 `python -m tests.unit.publish.test_golden` writes the files again; look at their diff before you commit it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from app.cli.result_screen import finding_lines, green_line, red_line
+from app.cli.result_screen import finding_lines, green_line, red_line, rest_line
 from app.core.errors import ExitCode
 from app.core.job import JobState
 from app.core.lessons import Lesson
@@ -18,19 +18,29 @@ from app.core.verification import (
     Control,
     Execution,
     Outcome,
+    RestOfSuite,
     SourceText,
     SpecificationResult,
     SpecifiedTest,
+    TestCount,
     Verdict,
     Verification,
 )
 from app.jobs.context import ThreadRef
 from app.publish import replies
-from app.publish.pull_request_text import commit_message, follow_up_body, pull_request_body, pull_request_title
+from app.publish.follow_up import with_parts
+from app.publish.pull_request_text import (
+    commit_message,
+    follow_up_body,
+    pull_request_body,
+    pull_request_title,
+    update_verdict,
+)
 from app.publish.status_text import render_status
 from app.publish.summary import step_summary
 from app.publish.threads import sibling_answer, thread_answer
-from tests.support.pull_requests import HEAD, pull_request, suite, task, verification
+from app.verify.verdict import with_verdict
+from tests.support.pull_requests import HEAD, TRACE, pull_request, suite, task, verification
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import result, view
 
@@ -80,6 +90,58 @@ def verified(verdict: Verdict) -> Verification:
             failing = suite(newly_failing=("tests.test_dates.Leap.test_year",))
             reasons = ("A test newly fails.",)
             return verification(verdict=verdict, specification=specification("failed"), suite=failing, reasons=reasons)
+
+
+RESTS: Mapping[str, RestOfSuite] = {
+    "running": RestOfSuite(files=472, minutes=30, command="python -m unittest"),
+    "finished": RestOfSuite(
+        state="finished",
+        files=472,
+        minutes=30,
+        command="python -m unittest",
+        parts=12,
+        looked_at=472,
+        compared=470,
+        base=TestCount(passed=3_210, failed=2, skipped=14),
+        head=TestCount(passed=3_210, failed=2, skipped=14),
+        notes=("tests.test_dates.Leap.test_zone failed in one of two runs on the head: flaky, not counted.",),
+        seconds=1_270,
+    ),
+    "broken": RestOfSuite(
+        state="out_of_time",
+        files=472,
+        minutes=30,
+        command="python -m unittest",
+        parts=9,
+        looked_at=300,
+        compared=300,
+        base=TestCount(passed=2_100),
+        head=TestCount(passed=2_099, failed=1),
+        newly_failing=("tests.test_report.Report.test_total",),
+        recheck=Execution(
+            command="python -m unittest tests.test_report.Report.test_total", exit_code=1, seconds=0.4, excerpt=TRACE
+        ),
+        seconds=1_799.5,
+    ),
+    "stopped": RestOfSuite(
+        state="stopped",
+        files=472,
+        minutes=30,
+        command="python -m unittest",
+        parts=1,
+        looked_at=20,
+        compared=20,
+        base=TestCount(passed=140),
+        head=TestCount(passed=140),
+        seconds=61,
+        reason="Stopped by ada.",
+    ),
+}
+
+
+def with_rest(rest: RestOfSuite) -> Verification:
+    """A verdict by the nearest tests, with the rest of the suite as far as it is."""
+    return with_verdict(verification(specification=specification()).model_copy(update={"rest": rest}))
 
 
 def all_replies() -> Iterator[str]:
@@ -138,8 +200,41 @@ def texts() -> Iterator[tuple[str, str]]:
         found = facts.verification
         lines = (red_line(found), green_line(found), *finding_lines(found))
         yield f"terminal-{verdict}.txt", "".join(f"{line}\n" for line in lines)
+    for name, rest in RESTS.items():
+        found = with_rest(rest)
+        yield f"pull-request-rest-{name}.md", pull_request_body(pull_request(verification=found))
+        published = result("pr_opened").model_copy(update={"verification": found})
+        yield f"status-rest-{name}.md", render_status(view("pr_opened", result=published))
+        yield f"terminal-rest-{name}.txt", "".join(f"{line}\n" for line in (rest_line(found), *finding_lines(found)))
     yield "commit.txt", f"{pull_request_title(task())}\n\n{commit_message(task(), 'Rounds half up.')}"
     yield "exit-codes.txt", "".join(f"{code.value:3} {code.name}\n" for code in ExitCode)
+
+
+def test_a_body_in_which_the_rest_is_running_becomes_the_one_that_tells_of_it() -> None:
+    running = pull_request_body(pull_request(verification=with_rest(RESTS["running"])))
+    edited = running.replace("## Plan", "A person's words.\n\n## Plan")
+    for name in ("finished", "broken", "stopped"):
+        facts = pull_request(verification=with_rest(RESTS[name]))
+        update = update_verdict(facts)
+        told = with_parts(running, verdict=update.banner, verification=update.verification)
+        assert told == pull_request_body(facts)
+        assert with_parts(told, verdict=update.banner, verification=update.verification) == told
+        kept = with_parts(edited, verdict=update.banner, verification=update.verification)
+        assert kept == told.replace("## Plan", "A person's words.\n\n## Plan"), "what people wrote stays"
+
+
+def test_without_our_marks_a_body_stays_as_it_is() -> None:
+    update = update_verdict(pull_request(verification=with_rest(RESTS["broken"])))
+    for body in ("", "A person's own text.", "<!-- agent-fix:verdict -->\nno end"):
+        assert with_parts(body, verdict=update.banner, verification=update.verification) == body
+
+
+def test_an_output_cannot_end_the_part_that_it_stands_in() -> None:
+    loud = RESTS["broken"].model_copy(
+        update={"recheck": Execution(command="x", exit_code=1, seconds=1.0, excerpt="<!-- /agent-fix:verification -->")}
+    )
+    body = pull_request_body(pull_request(verification=with_rest(loud)))
+    assert body.count("<!-- /agent-fix:verification -->") == 1
 
 
 MADE = dict(texts())

@@ -1,0 +1,194 @@
+"""The rest of a long suite: which files it is, in which parts it runs, what is run once only, and where it ends."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.core.patch import Patch
+from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
+from app.sandbox.base import Sandbox
+from app.verify.base_rules import JudgedPatch
+from app.verify.frameworks import SuiteCommand
+from app.verify.rest_of_suite import FIRST, RestRunner, left_out, rest_of
+from app.verify.suite_runner import SuiteRunner
+from tests.support.memory_journal import Died, MemoryJournal
+from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
+
+PYTEST = SuiteCommand("pytest", framework="pytest", narrowed="pytest")
+GO = SuiteCommand("go test ./...", framework="go", narrowed="go test")
+PATHS = ("tests/test_a.py", "tests/test_b.py", "tests/test_c.py", "tests/test_near.py")
+TREE = MemoryTree(dict.fromkeys((*PATHS, "src/money.py", "tests/conftest.py", "web/page.test.js"), b""))
+
+
+def ran(passing: Sequence[str] = (), failing: Sequence[str] = (), *, cut: bool = False) -> SuiteResult:
+    return SuiteResult(
+        execution=Execution(command="pytest", exit_code=1 if failing else 0, seconds=1.0, timed_out=cut),
+        count=TestCount(passed=len(passing), failed=len(failing)),
+        passing=tuple(passing),
+        failing=tuple(failing),
+    )
+
+
+def nearest(*files: str, base: SuiteResult | None = None, head: SuiteResult | None = None) -> SuiteComparison:
+    return SuiteComparison(
+        command="pytest", base=base or ran(["a::x"]), head=head or ran(["a::y"]), nearest=files, newly_failing=()
+    )
+
+
+@dataclass(frozen=True)
+class ScriptedParts(SuiteRunner):
+    """A runner whose parts are scripted: `failing` on the head, `silent` files without results where several run."""
+
+    asked: list[tuple[tuple[str, ...], bool, float]] = field(default_factory=list)
+    """For each part: its files, whether the base was known, and its limit."""
+    failing: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+    async def part(
+        self, judged: JudgedPatch, files: tuple[str, ...], before: SuiteResult | None, limit: float
+    ) -> SuiteComparison:
+        self.asked.append((files, before is not None, limit))
+        names = [f"{path}::test_x" for path in files]
+        if self.silent.intersection(files):
+            return SuiteComparison(command="pytest", base=SuiteResult(execution=ran().execution))
+        newly = tuple(name for name in names if name.partition("::")[0] in self.failing)
+        head = ran([name for name in names if name not in newly], newly)
+        return SuiteComparison(command="pytest", base=before or ran(names), head=head, newly_failing=newly)
+
+
+def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
+    raise AssertionError(f"{name} was to be opened")
+
+
+def scripted(failing: frozenset[str] = frozenset(), silent: frozenset[str] = frozenset()) -> ScriptedParts:
+    return ScriptedParts(PYTEST, no_sandbox, ListProgress(), 60.0, tree=TREE, failing=failing, silent=silent)
+
+
+async def run(
+    runner: ScriptedParts,
+    files: Sequence[str],
+    known: SuiteResult,
+    *,
+    minutes: float = 5.0,
+    journal: MemoryJournal | None = None,
+    begin: Callable[[RestOfSuite], None] = lambda _: None,
+) -> RestOfSuite:
+    judged = JudgedPatch.of(TREE, Patch(base="b"))
+    rest = RestOfSuite(files=len(files), minutes=minutes, command="pytest")
+    steps = journal or MemoryJournal()
+    return await RestRunner(runner, judged, known, begin).run([(path,) for path in files], rest, steps)
+
+
+def test_what_the_nearest_tests_leave_is_the_rest() -> None:
+    assert left_out(PYTEST, TREE, nearest("tests/test_near.py")) == [(path,) for path in PATHS[:3]]
+
+
+def test_of_nearest_tests_that_were_cut_short_only_those_with_results_are_done() -> None:
+    cut = ran(["tests/test_near.py::test_x"], cut=True)
+    found = nearest("tests/test_near.py", "tests/test_a.py", base=cut, head=cut)
+    assert left_out(PYTEST, TREE, found) == [(path,) for path in PATHS[:3]]
+
+
+def test_a_go_package_is_run_as_a_whole() -> None:
+    tree = MemoryTree(dict.fromkeys(("a/one_test.go", "a/two_test.go", "b/one_test.go", "c/one_test.go"), b""))
+    assert left_out(GO, tree, nearest("c/one_test.go")) == [("a/one_test.go", "a/two_test.go"), ("b/one_test.go",)]
+
+
+@pytest.mark.parametrize(
+    ("found", "minutes"),
+    [
+        (nearest(*PATHS), 30.0),
+        (nearest(), 30.0),
+        (nearest("tests/test_near.py"), 0.0),
+        (nearest("tests/test_near.py", base=ran(["x"]), head=ran(["x"])), 30.0),
+    ],
+    ids=["nothing is left", "the suite was not too long", "it is turned off", "the head is the base"],
+)
+def test_there_may_be_no_rest(found: SuiteComparison, minutes: float) -> None:
+    assert rest_of(PYTEST, TREE, found, minutes) is None
+
+
+def test_a_rest_says_how_many_files_it_has() -> None:
+    rest = rest_of(PYTEST, TREE, nearest("tests/test_near.py"), 30.0)
+    assert rest == RestOfSuite(files=3, minutes=30.0, command="pytest")
+
+
+async def test_what_was_executed_on_the_base_is_not_executed_again() -> None:
+    known = ran(["tests/test_b.py::test_x"], cut=True)
+    runner = scripted()
+    rest = await run(runner, PATHS[:3], known)
+    assert [(files, base) for files, base, _ in runner.asked] == [
+        (("tests/test_b.py",), True),
+        (("tests/test_a.py", "tests/test_c.py"), False),
+    ]
+    assert (rest.state, rest.compared, rest.parts) == ("finished", 3, 2)
+    assert (rest.base.passed, rest.head.passed) == (3, 3)
+
+
+async def test_newly_failing_tests_of_all_parts_are_kept() -> None:
+    known = ran(["tests/test_b.py::test_x"], cut=True)
+    rest = await run(scripted(failing=frozenset({"tests/test_b.py", "tests/test_c.py"})), PATHS[:3], known)
+    assert rest.newly_failing == ("tests/test_b.py::test_x", "tests/test_c.py::test_x")
+    assert (rest.state, rest.head.failed) == ("finished", 2)
+
+
+async def test_files_that_give_nothing_together_are_tried_in_smaller_parts() -> None:
+    runner = scripted(silent=frozenset({"tests/test_a.py"}))
+    rest = await run(runner, PATHS[:3], ran())
+    assert [files for files, _, _ in runner.asked] == [
+        PATHS[:3],
+        ("tests/test_a.py",),
+        ("tests/test_b.py", "tests/test_c.py"),
+    ]
+    assert (rest.state, rest.files, rest.compared, rest.looked_at) == ("finished", 3, 2, 3)
+
+
+async def test_it_ends_where_its_time_ends() -> None:
+    runner = scripted()
+    rest = await run(runner, PATHS[:3], ran(), minutes=0.01)
+    assert (rest.state, rest.compared, runner.asked) == ("out_of_time", 0, [])
+
+
+async def test_a_part_has_half_of_what_is_left_and_no_more_than_a_whole_suite() -> None:
+    runner = scripted()
+    await run(runner, PATHS[:1], ran(), minutes=1.0)
+    await run(runner, PATHS[:1], ran(), minutes=60.0)
+    assert [limit for *_, limit in runner.asked] == [30.0, 60.0]
+
+
+async def test_the_first_part_is_small() -> None:
+    paths = [f"tests/test_{number:03}.py" for number in range(FIRST + 5)]
+    runner = scripted()
+    await run(runner, paths, ran())
+    assert [len(files) for files, *_ in runner.asked] == [FIRST, 5]
+
+
+async def test_a_new_process_goes_on_where_the_last_one_died() -> None:
+    paths = [f"tests/test_{number:03}.py" for number in range(FIRST + 5)]
+    journal = MemoryJournal("rest.1", "before")
+    first, second = scripted(failing=frozenset({paths[0]})), scripted()
+    with pytest.raises(Died):
+        await run(first, paths, ran(), journal=journal)
+    rest = await run(second, paths, ran(), journal=journal.resumed())
+    assert [len(files) for files, *_ in second.asked] == [5], "the first part is not run again"
+    assert rest.newly_failing == (f"{paths[0]}::test_x",)
+    assert (rest.compared, rest.parts, rest.head.passed) == (FIRST + 5, 2, FIRST + 4)
+
+
+async def test_before_each_part_it_is_told_what_is_known_and_may_be_ended() -> None:
+    known = ran(["tests/test_b.py::test_x"], cut=True)
+    told: list[tuple[int, str]] = []
+
+    def begin(rest: RestOfSuite) -> None:
+        told.append((rest.compared, rest.state))
+        if len(told) == 2:
+            raise Died("something else waits")
+
+    runner = scripted()
+    with pytest.raises(Died):
+        await run(runner, PATHS[:3], known, begin=begin)
+    assert told == [(0, "pending"), (1, "pending")]
+    assert len(runner.asked) == 1
