@@ -62,7 +62,9 @@ def test_without_minutes_there_is_no_rest(console: Console, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_what_ends_the_rest_keeps_branch_and_verdict(console: Console, tmp_path: Path, number: signal.Signals) -> None:
+def test_branch_and_verdict_are_kept_when_the_rest_is_ended(
+    console: Console, tmp_path: Path, number: signal.Signals
+) -> None:
     repository = long_suite(tmp_path / "wallet", 99)
     words = console.fix_arguments(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     process = subprocess.Popen(

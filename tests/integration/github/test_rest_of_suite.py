@@ -117,7 +117,7 @@ async def test_a_rest_without_findings_leaves_the_verdict_and_ends_the_check(
     assert (check.status, check.conclusion) == ("completed", "success" if "**Tested.**" in pull.body else "neutral")
 
 
-async def test_what_people_wrote_into_the_body_stays(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_words_of_people_in_the_body_stay(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     await published(harness)
     pull, _ = pull_and_check(fake_github)
     pull.body = f"A reviewer's note.\n\n{pull.body}"

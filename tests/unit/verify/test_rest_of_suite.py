@@ -82,11 +82,11 @@ async def run(
     return await RestRunner(runner, judged, known, begin).run([(path,) for path in files], rest, steps)
 
 
-def test_what_the_nearest_tests_leave_is_the_rest() -> None:
+def test_rest_is_what_the_nearest_tests_leave() -> None:
     assert left_out(PYTEST, TREE, nearest("tests/test_near.py")) == [(path,) for path in PATHS[:3]]
 
 
-def test_of_nearest_tests_that_were_cut_short_only_those_with_results_are_done() -> None:
+def test_nearest_tests_that_were_cut_short_are_done_where_they_have_results() -> None:
     cut = ran(["tests/test_near.py::test_x"], cut=True)
     found = nearest("tests/test_near.py", "tests/test_a.py", base=cut, head=cut)
     assert left_out(PYTEST, TREE, found) == [(path,) for path in PATHS[:3]]
@@ -107,7 +107,7 @@ def test_a_go_package_is_run_as_a_whole() -> None:
     ],
     ids=["nothing is left", "the suite was not too long", "it is turned off", "the head is the base"],
 )
-def test_there_may_be_no_rest(found: SuiteComparison, minutes: float) -> None:
+def test_suite_may_have_no_rest(found: SuiteComparison, minutes: float) -> None:
     assert rest_of(PYTEST, TREE, found, minutes) is None
 
 
@@ -116,7 +116,7 @@ def test_a_rest_says_how_many_files_it_has() -> None:
     assert rest == RestOfSuite(files=3, minutes=30.0, command="pytest")
 
 
-async def test_what_was_executed_on_the_base_is_not_executed_again() -> None:
+async def test_base_results_that_are_known_are_not_executed_again() -> None:
     known = ran(["tests/test_b.py::test_x"], cut=True)
     runner = scripted()
     rest = await run(runner, PATHS[:3], known)
@@ -146,7 +146,7 @@ async def test_files_that_give_nothing_together_are_tried_in_smaller_parts() -> 
     assert (rest.state, rest.files, rest.compared, rest.looked_at) == ("finished", 3, 2, 3)
 
 
-async def test_it_ends_where_its_time_ends() -> None:
+async def test_rest_ends_where_its_time_ends() -> None:
     runner = scripted()
     rest = await run(runner, PATHS[:3], ran(), minutes=0.01)
     assert (rest.state, rest.compared, runner.asked) == ("out_of_time", 0, [])
