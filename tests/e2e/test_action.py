@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.chaos.test_rest_of_suite_kills import LONG
 from tests.e2e.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.support.act_runner import ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned
@@ -122,6 +123,29 @@ def test_from_a_label_to_a_draft_with_proof(github: EmulatedGitHub, repository: 
     assert acted.outputs["job"] in status.body
     assert {path.name for path in acted.records} >= {"trajectory.jsonl", "job.json", "plan.md", "log.txt"}
     _no_step_holds_both(acted, runner.token)
+
+
+def test_rest_of_a_long_suite_is_run_once_the_draft_is_open(
+    github: EmulatedGitHub, model: ConversationModel, tmp_path: Path
+) -> None:
+    repository = github.add_repository("", {**PROJECT, **LONG})
+    issue, event = labelled(github, repository)
+    runner = Runner(github, repository, model, tmp_path)
+    acted = runner.act(runner.workflow(), "issues", event)
+
+    assert acted.code == 0, acted.log[-8_000:]
+    (pull,) = repository.site.pulls()
+    assert pull.draft
+    assert "**Broken.**" in pull.body
+    assert "checks.test_a_far.Far.test_three" in pull.body
+    assert "still running" not in pull.body
+    assert acted.outputs["verdict"] == "broken"
+    assert acted.outputs["exit-status"] == "pr_opened"
+    assert "agent-needs-human" in repository.site.labels(issue)
+    (status,) = repository.site.comments(issue)
+    assert "**Broken.**" in status.body
+    assert runner.token not in acted.given("solve"), "the step that ran it, which was the last of that name"
+    assert KEY not in acted.given("publish")
 
 
 @pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.full)])

@@ -299,6 +299,13 @@ def test_commands_that_need_a_job_say_when_there_is_none(job_state: JobState | N
             assert replied(decision) == "nothing_to_act_on"
 
 
+def test_stop_ends_the_rest_of_a_published_jobs_suite() -> None:
+    found = order(ask("/agent stop", state(job="j1", job_state="pr_opened", resting=True)))
+    assert (found.aim, found.job) == ("stop", "j1")
+    again = order(ask("/agent use a dict", state(job="j1", job_state="pr_opened", resting=True)))
+    assert (again.aim, again.job) == ("fix", ""), "work may begin beside it"
+
+
 def test_a_budget_goes_with_the_command() -> None:
     found = order(ask("/agent continue --budget +3", state(job="j1", job_state="paused")))
     assert (found.job, found.options.extra) == ("j1", 3_000_000)
