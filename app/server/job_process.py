@@ -30,7 +30,7 @@ from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import GivesWay, JobProcess, LostBaseError, ServerJobRunner
+from app.server.wiring.job_process import PreemptedError, JobProcess, LostBaseError, ServerJobRunner
 
 LOOK_SECONDS = 0.5
 REMOTE_LOOK_SECONDS = 2.0
@@ -128,7 +128,7 @@ class JobAttendance:
             if not rest:
                 await runner.check_models()
             result = await self._work(runner, rest=rest)
-        except (WorkerDraining, GivesWay):
+        except (WorkerDraining, PreemptedError):
             return ExitCode.INTERRUPTED
         except AgentFixError as error:
             if await asyncio.to_thread(self._is_rest):

@@ -45,7 +45,7 @@ class LostBaseError(AgentFixError):
         return False
 
 
-class GivesWay(AgentFixError):  # noqa: N818  # a courtesy, not a fault
+class PreemptedError(AgentFixError):
     """The rest of a suite is left for a job that waits."""
 
     @property
@@ -152,16 +152,16 @@ class ServerJobRunner(JobRunner):
         row = await asyncio.to_thread(self.inputs.store.get, self.inputs.job.id)
         if row is None or row.result is None:
             raise AgentFixError(f"There is no result of job {self.inputs.job.id}.", code=ExitCode.INTERNAL)
-        result = await self.finish_rest(JobResult.model_validate(row.result), journal, self._give_way)
+        result = await self.finish_rest(JobResult.model_validate(row.result), journal, self._save_and_yield)
         failpoint("rest.done")
         await asyncio.to_thread(self._server_context.queue.end_rest, self._claim, result.model_dump(mode="json"))
         return result
 
-    def _give_way(self, result: JobResult) -> None:
-        """Keep what is known. Raises GivesWay where another job could use this one's place. Blocking, for a moment."""
+    def _save_and_yield(self, result: JobResult) -> None:
+        """Keep what is known. Raises PreemptedError where another job could use this one's place. Blocking, for a moment."""
         self.show(result)
         if self._server_context.queue.others_wait(self._claim, self._server_context.limits):
-            raise GivesWay("Another job waits; the rest of the suite goes on after it.")
+            raise PreemptedError("Another job waits; the rest of the suite goes on after it.")
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context

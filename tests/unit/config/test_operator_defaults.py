@@ -111,6 +111,7 @@ VALUES = {
     "budget.usd": ("2", "3"),
     "budget.minutes": ("20", "30"),
     "budget.suite_minutes": ("4", "5"),
+    "budget.rest_of_suite_minutes": ("20", "30"),
     "budget.steps": ("20", "30"),
     "budget.usd_per_day": ("20", "30"),
     "budget.usd_per_day_actor": ("20", "30"),
