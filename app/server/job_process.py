@@ -30,7 +30,7 @@ from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import PreemptedError, JobProcess, LostBaseError, ServerJobRunner
+from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
 
 LOOK_SECONDS = 0.5
 REMOTE_LOOK_SECONDS = 2.0

@@ -158,7 +158,7 @@ class ServerJobRunner(JobRunner):
         return result
 
     def _save_and_yield(self, result: JobResult) -> None:
-        """Keep what is known. Raises PreemptedError where another job could use this one's place. Blocking, for a moment."""
+        """Save the partial result. Raises PreemptedError if another job waits for a place. Blocking, briefly."""
         self.show(result)
         if self._server_context.queue.others_wait(self._claim, self._server_context.limits):
             raise PreemptedError("Another job waits; the rest of the suite goes on after it.")
