@@ -151,11 +151,11 @@ class VariableReader:
         return self._wrong(name, frozenset(), "contains something that is not an App id.", hint)
 
     def logins(self, name: str) -> frozenset[str]:
-        """Comma-separated GitHub logins, in lower case; no wildcard."""
+        """Comma-separated GitHub logins, in lower case, or numeric ids; no wildcard."""
         found = [part.strip().removeprefix("@").lower() for part in self.text(name).split(",") if part.strip()]
         if all(_LOGIN.fullmatch(part) for part in found):
             return frozenset(found)
-        hint = "List GitHub logins, separated by commas. Wildcards are not supported."
+        hint = "List GitHub logins or numeric ids, separated by commas. Wildcards are not supported."
         return self._wrong(name, frozenset(), "contains an entry that is not a GitHub login.", hint)
 
     def secret(self, name: str) -> str:

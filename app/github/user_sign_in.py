@@ -23,7 +23,7 @@ from app.github.api_models import AccountResponse, ApiModel, InstallationRespons
 from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
 from app.github.errors import TemporaryFailure
-from app.github.http_client import HttpClient, parsed
+from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
 
 
 class SignInRefused(AgentFixError):  # noqa: N818  # an answer
@@ -138,8 +138,13 @@ async def _rights(http: HttpClient, client: GitHub[Any]) -> dict[int, str]:
         for installation in page.installations:
             if installation.suspended_at is not None:
                 continue
-            async for found in http.pages(UserRepositoriesResponse, client, LIST_USER_REPOSITORIES, installation.id):
-                rights |= {each.id: each.permissions.permission for each in found.repositories}
+            try:
+                async for found in http.pages(
+                    UserRepositoriesResponse, client, LIST_USER_REPOSITORIES, installation.id
+                ):
+                    rights |= {each.id: each.permissions.permission for each in found.repositories}
+            except NotFoundOnGitHub:  # the App was removed there meanwhile
+                continue
     return {repository: right for repository, right in rights.items() if right != "none"}
 
 

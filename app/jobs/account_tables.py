@@ -20,6 +20,14 @@ web_sessions = sa.Table(
 the cookie, so that the database alone reveals nothing. `rights`: their permission by repository, as of `rights_at`.
 Times in seconds since 1970."""
 
+login_holders = sa.Table(
+    "login_holders",
+    metadata,
+    sa.Column("login", sa.String(100), primary_key=True),
+    sa.Column("user", sa.BigInteger, nullable=False),
+)
+"""The account that signed in first with a login, in lower case: a login that was given up can be taken by anybody."""
+
 audit_log = sa.Table(
     "audit_log",
     metadata,

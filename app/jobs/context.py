@@ -14,7 +14,9 @@ for changes without a command. `ci` and a merge without conflicts are the publis
 NO_REQUESTER: frozenset[JobAim] = frozenset({"fix_checks", "conflicts"})
 
 BY_PROGRAM: Final = "api:"
-"""How the trigger of a job begins that a program asked for; the key's name follows."""
+"""How the trigger of a job begins that a program or an operator asked for; the name follows."""
+ON_DASHBOARD: Final = "dashboard"
+"""The trigger of a job that a person asked for on the dashboard."""
 
 PublishTarget = Literal["new_branch", "same_branch", "sibling", "nowhere"]
 """Where the work goes; `nowhere` for questions and plans, which publish no commit."""
@@ -42,7 +44,7 @@ class JobContext(Record):
     issue_ref: IssueRef
     aim: JobAim
     trigger: str
-    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID`, `api:KEY` and so on."""
+    """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID`, `api:KEY`, `dashboard` and so on."""
     login: str = ""
     """The login of the person who asked; empty if the bot started the job by itself."""
     author: Person
@@ -86,7 +88,7 @@ class JobContext(Record):
         """What the reactions are added to; None if no comment or issue text asked for the job."""
         kind, _, number = self.trigger.partition(":")
         match kind:
-            case "issue" | "api":
+            case "issue" | "api" | "dashboard":
                 return ReactionTarget(kind="issue", id=self.issue_ref.number)
             case "comment":
                 return ReactionTarget(kind="comment", id=int(number))

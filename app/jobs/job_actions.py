@@ -52,10 +52,10 @@ class JobActions:
         """Promise a job; the publisher looks for its repository and its issue."""
         self._requests.add(request)
 
-    def approve(self, job_id: str, *, id: str, who: str, version: int | None = None) -> str:  # noqa: A002
+    def approve(self, job_id: str, *, id: str, who: str, user: int, version: int | None = None) -> str:  # noqa: A002
         """Approve the newest plan; returns the id of the job that works by it.
 
-        With `version`, only if that is the newest one.
+        With `version`, only if that is the newest one. `user` is the person's numeric id, whose permission counts.
         """
         job = self._job(job_id)
         if not may_be_approved(job.row.state, job.job_context.aim):
@@ -66,7 +66,7 @@ class JobActions:
         if job.row.state == "awaiting_approval":
             self._resume(job, "approve", self.plans.edited_text(job_id), id=id, who=who)
             return job_id
-        self._requests.add(self._request(job, "approve", id=id, who=who))
+        self._promise(self._request(job, "approve", id=id, who=who, user=user))
         return id
 
     def answer(self, job_id: str, text: str, *, id: str, who: str) -> None:  # noqa: A002
@@ -95,15 +95,16 @@ class JobActions:
             raise WrongState("Its budget is spent: say how much more it may cost.")
         self._resume(job, "continue", text, id=id, who=who, budget=raised_budget(job, budget, extra))
 
-    def retry(self, job_id: str, *, id: str, who: str) -> None:  # noqa: A002
+    def retry(self, job_id: str, *, id: str, who: str, user: int) -> None:  # noqa: A002
         """Stop the job if it is active, and promise the same one again."""
         earlier = self._requests.get(job_id)
         if earlier is not None and self._job_queries.get(job_id) is None:
             if self._requests.is_open(job_id):
                 raise WrongState("The job has not begun yet.")
-            self._requests.add(earlier.model_copy(update={"job": id, "by": who, "at": self._clock()}))
+            again = {"job": id, "by": who, "user": user, "at": self._clock()}
+            self._promise(earlier.model_copy(update=again))
             return
-        self._requests.add(self._request(self._job(job_id), "retry", id=id, who=who))
+        self._promise(self._request(self._job(job_id), "retry", id=id, who=who, user=user))
 
     def cancel(self, job_id: str, reason: str) -> Literal["stopped", "stopping"]:
         """Stop a job: `stopping` if its process must end first."""
@@ -153,6 +154,14 @@ class JobActions:
         if not self._queue.resume(job.job.id, changed):
             raise WrongState("The job has continued or ended in the meantime.")
 
+    def _promise(self, request: ProgramRequest) -> None:
+        """Store a request unless it is stored already. Raises WrongState if its id is another job's."""
+        self._requests.add(request)
+        stored = self._requests.get(request.job)
+        later = {"at", "number"} if request.text else {"at"}  # a text's issue gets its number later
+        if stored is None or stored.model_dump(exclude=later) != request.model_dump(exclude=later):
+            raise WrongState("This id belongs to another job.")
+
     def _request(
         self,
         job: JobWithContext,
@@ -160,12 +169,15 @@ class JobActions:
         *,
         id: str,  # noqa: A002
         who: str,
+        user: int,
     ) -> ProgramRequest:
         place = job.job_context.issue_ref
         return ProgramRequest(
             job=id,
             by=who,
+            user=user,
             repository=f"{place.owner}/{place.name}",
+            repository_id=place.repository,
             number=place.number,
             verb=verb,
             at=self._clock(),

@@ -1,4 +1,4 @@
-"""Requests of programs for jobs: a request is stored at once as a queued job, and delivered to the publisher.
+"""Requests of programs and of the dashboard for jobs: stored at once as a queued job, and delivered to the publisher.
 
     API ─► job_requests + a queued job without a context + a delivery ─► publisher ─► the job gets its context, or ends
 
@@ -30,13 +30,19 @@ GIVEN_UP: Final = "The request failed several times and was given up; the publis
 class ProgramRequest(Record):
     """What a program asked for, in one of `number`, `text` and `search`.
 
-    `text` becomes a new issue; each issue that `search` finds becomes a request of its own. `by` names the key.
+    `text` becomes a new issue; each issue that `search` finds becomes a request of its own. `by` names the key, or the
+    person on the dashboard.
     """
 
     job: str
     by: str
+    user: int = 0
+    """The numeric id of the person on the dashboard, to whom the rules for commands on GitHub apply. 0 for keys and
+    operators, who may do everything."""
     repository: str
     """OWNER/NAME."""
+    repository_id: int = 0
+    """The repository that has to have this name. 0 if only the name was given."""
     number: int | None = None
     text: str = ""
     search: str = ""

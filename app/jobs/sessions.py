@@ -10,9 +10,10 @@ from typing import Final
 
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine
 
-from app.jobs.account_tables import web_sessions
+from app.jobs.account_tables import login_holders, web_sessions
 from app.jobs.tables import writing
 
 SESSION_LASTS: Final = timedelta(hours=8)
@@ -38,7 +39,7 @@ class WebSessions:
         self._clock = clock
 
     def create(self, user: int, login: str, token: str, rights: Mapping[int, str]) -> str:
-        """A new session's cookie. Expired sessions are deleted."""
+        """A new session's cookie. Expired sessions are deleted; an unknown login is the account's from now on."""
         cookie, now = secrets.token_urlsafe(32), self._clock()
         values = {
             "digest": _digest(cookie),
@@ -52,7 +53,16 @@ class WebSessions:
         with writing(self._engine) as db:
             db.execute(sa.delete(web_sessions).where(web_sessions.c.expires_at <= now.timestamp()))
             db.execute(web_sessions.insert().values(values))
+            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
+            db.execute(insert(login_holders).values(login=login.lower(), user=user).on_conflict_do_nothing())
         return cookie
+
+    def holder(self, login: str) -> int | None:
+        """The numeric id of the account that signed in first with this login."""
+        with self._engine.connect() as db:
+            return db.execute(
+                sa.select(login_holders.c.user).where(login_holders.c.login == login.lower())
+            ).scalar_one_or_none()
 
     def get(self, cookie: str) -> WebSession | None:
         """The session of this cookie; None if there is none, or it has expired."""

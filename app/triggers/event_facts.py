@@ -77,7 +77,7 @@ class TriggerContext:
     login: str = ""
     target: ReactionTarget | None = None
     requested: str = ""
-    """The job that a program was promised; its answers are shown there, and not on GitHub."""
+    """The job that a program or the dashboard was promised; its answers are shown there, and not on GitHub."""
 
     @property
     def issue_ref(self) -> IssueRef:
@@ -102,13 +102,13 @@ def make_trigger_context(
         number = found.pull.number if found.pull else 0
         return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.bot.user)
     if isinstance(event, ProgramCommand):
-        request, actor = event.request, event.actor.id
-        number, target = event.subject.number, _target(event)
-        return TriggerContext(repo_context, identity, found, number, verb, actor, target=target, requested=request.job)
-    login = found.requester.login if found.requester else event.actor.login
-    return TriggerContext(
-        repo_context, identity, found, event.subject.number, verb, event.actor.id, login, _target(event)
-    )
+        requested, login = event.request.job, event.actor.login if event.by_person else ""
+    else:
+        requested, login = "", event.actor.login
+    if found.requester:
+        login = found.requester.login
+    number, actor = event.subject.number, event.actor.id
+    return TriggerContext(repo_context, identity, found, number, verb, actor, login, _target(event), requested)
 
 
 def _target(event: TriggerEvent) -> ReactionTarget | None:

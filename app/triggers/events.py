@@ -134,11 +134,19 @@ class ReviewCommented(CommentEvent):
 
 
 class ProgramCommand(RepositoryEvent):
-    """A program's request for an issue or pull request. The actor is the bot: the program's key is the authority."""
+    """A request of a program or of the dashboard for an issue or pull request.
+
+    The actor is the person on the dashboard; else the bot: the program's key, or the operator, is the authority.
+    """
 
     kind: Literal["program_command"] = "program_command"
     subject: EventSubject
     request: ProgramRequest
+
+    @property
+    def by_person(self) -> bool:
+        """True if the rules for a person's commands apply."""
+        return self.request.user != 0
 
 
 class ReviewSubmitted(CommentEvent):

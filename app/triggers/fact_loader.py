@@ -161,7 +161,7 @@ class FactLoader:
         found = await asyncio.to_thread(self._from_books, event, command, identity, found)
         if identity.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
-        if not isinstance(event, ProgramCommand):
+        if not isinstance(event, ProgramCommand) or event.by_person:
             requester_status, person = await self._requester_status(event.actor, repo_context)
             found = replace(found, requester=requester_status, person=person)
             via = event.app if isinstance(event, CommentEvent) else None

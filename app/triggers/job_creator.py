@@ -119,12 +119,12 @@ class JobCreator:
         if former is None:
             return await self.start(job_request, trigger_context, request=job_request.text)
         request = job_request.text or former.job.task.request
-        published = former.row.state in PUBLISHED
+        kept = former.row.state not in PUBLISHED and not self._defaults.operator.locks("protected_paths")
         return await self.start(
             as_before(job_request, former.job),
             trigger_context,
             request=request,
-            formerly_allowed=() if published else former.job.task.allowed_paths,
+            formerly_allowed=former.job.task.allowed_paths if kept else (),
         )
 
     async def move(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:

@@ -65,10 +65,11 @@ class ProgramRequests:
         if request.search:
             return await self._search(request, repo_context)
         issue = await self._issue(request, repo_context)
+        bot = Actor(id=repo_context.ours.bot.user, login=repo_context.ours.login, type="Bot")
         event = ProgramCommand(
             installation=repo_context.installation,
             repository=event_repository(repo_context.repository),
-            actor=Actor(id=repo_context.ours.bot.user, login=repo_context.ours.login, type="Bot"),
+            actor=Actor(id=request.user, login=request.by, type="User") if request.user else bot,
             subject=subject_of(issue),
             request=request.model_copy(update={"number": issue.number}),
         )
@@ -77,7 +78,7 @@ class ProgramRequests:
         return outcome
 
     async def _open(self, request: ProgramRequest) -> RepositoryContext:
-        """The repository by its current name. Raises NoAccess where the App is not installed."""
+        """The repository of this name. Raises NoAccess if it is another one, or the App is not installed."""
         owner, _, name = request.repository.partition("/")
         installation = await self._registration.serves(owner, name) if self._registration else None
         if installation is None or self._registration is None:
@@ -87,6 +88,10 @@ class ProgramRequests:
         found = next((each for each in known if (each.owner.casefold(), each.name.casefold()) == wanted), None)
         if found is None:
             raise NoAccess(f"The App's installation has no access to {request.repository}.", hint=INSTALL_IT)
+        if request.repository_id not in {0, found.id}:
+            raise NoAccess(
+                f"{request.repository} is another repository now.", hint="Start the job from its issue on GitHub."
+            )
         readers = self._github_clients.for_repository(installation, RepositoryId(found.id, found.owner, found.name))
         return RepositoryContext(readers, found, installation, await self._github_clients.ourselves(readers))
 
@@ -107,7 +112,13 @@ class ProgramRequests:
         found = (await repo_context.readers.facts.searched(request.search))[: request.most or None]
         made = [
             request.model_copy(
-                update={"job": f"{request.job}n{each.number}", "number": each.number, "search": "", "most": 0}
+                update={
+                    "job": f"{request.job}n{each.number}",
+                    "repository_id": repo_context.repository.id,
+                    "number": each.number,
+                    "search": "",
+                    "most": 0,
+                }
             )
             for each in found
             if not each.pull_request

@@ -11,7 +11,7 @@ from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
-from app.jobs.context import BY_PROGRAM
+from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest
 from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
@@ -191,7 +191,7 @@ def archived(context: RuleContext) -> Decision | None:
 
 def no_access(context: RuleContext) -> Decision | None:
     """Refuse actors without access. No reply is posted: strangers could trigger it again and again."""
-    if isinstance(context.event, ProgramCommand):  # the API checked the key
+    if _by_key(context.event):
         return None
     actors = context.config.allowed_actors if isinstance(context.config, RepoConfig) else ()
     via = context.event.app if isinstance(context.event, CommentEvent) else None
@@ -228,8 +228,7 @@ def _why_not_revise(context: RuleContext) -> str | None:
 
 
 def too_many(context: RuleContext) -> Decision | None:
-    by_program = isinstance(context.event, ProgramCommand)
-    if by_program or context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
+    if _by_key(context.event) or context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
         return None
     reason = f"More than {PER_HOUR} commands in an hour; please try again later."
     return Ignored(rule="too_many", reason=reason, visible=context.state.asked_lately == PER_HOUR)
@@ -401,9 +400,14 @@ def _trigger(event: TriggerEvent) -> str:
     if isinstance(event, LabelAdded | Assigned):
         return "issue"
     if isinstance(event, ProgramCommand):
-        return f"{BY_PROGRAM}{event.request.by}"
+        return ON_DASHBOARD if event.by_person else f"{BY_PROGRAM}{event.request.by}"
     names = {"commented": "comment", "review_commented": "review_comment", "reviewed": "review"}
     return f"{names[event.kind]}:{event.id}"
+
+
+def _by_key(event: TriggerEvent) -> bool:
+    """True if the API has checked the key, or an operator asked: no person's rights count."""
+    return isinstance(event, ProgramCommand) and not event.by_person
 
 
 def _changed(event: TriggerEvent, state: IssueState) -> list[str]:

@@ -91,7 +91,7 @@ class AccessGuard:
             return self._refuse(scope, 403, "This request came from another site", "Nothing was changed.")
         if any(ord(letter) < 0x20 for letter in scope["path"]):  # no route has it, and URLs drop it before they compare
             return self._refuse(scope, 404, "Page not found", "Check the address.")
-        if is_api(scope["path"]) and not is_small(headers):
+        if not is_small(headers):
             return self._refuse(scope, 413, "The body is too large", f"At most {MAX_BYTES:,} bytes are read.")
         return None
 

@@ -41,7 +41,7 @@ from app.server.web.api_models import (
     micro,
 )
 from app.server.web.log_stream import LogStreams
-from app.server.web.password import client_of
+from app.server.web.password import OPERATOR, client_of
 from app.server.web.problems import error_responses
 
 STOPPED_BY_API = "Stopped through the API by {who}."
@@ -237,9 +237,10 @@ def log(
     summary="Follow a job",
 )
 async def events(
-    *, _: Reader, parts: Parts, job: JobName, offset: Offset = 0, last_event_id: LastEvent = ""
+    *, who: Reader, parts: Parts, job: JobName, offset: Offset = 0, last_event_id: LastEvent = ""
 ) -> Response:
-    return await parts.streams.answer(job, int(last_event_id or offset), streamed=True)
+    name = "" if who == OPERATOR else f"key {who.name}"
+    return await parts.streams.answer(job, int(last_event_id or offset), who=name, streamed=True)
 
 
 @router.get("/jobs/{job}/plan", responses=error_responses(404), summary="Read a job's plan")
@@ -268,7 +269,7 @@ def approve(change: Changing, job: JobName, body: Approval | None = None) -> Sta
     version = body.version if body else None
 
     def act(new: str) -> dict[str, Any]:
-        return {"id": change.parts.actions.approve(job, id=new, who=change.who.name, version=version)}
+        return {"id": change.parts.actions.approve(job, id=new, who=change.who.name, user=0, version=version)}
 
     return Started(**change.once(version, act))
 
@@ -300,7 +301,7 @@ def retry(change: Changing, job: JobName) -> Started:
     """The id is the new job's."""
 
     def act(new: str) -> dict[str, Any]:
-        change.parts.actions.retry(job, id=new, who=change.who.name)
+        change.parts.actions.retry(job, id=new, who=change.who.name, user=0)
         return {"id": new}
 
     return Started(**change.once(None, act))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -25,12 +24,12 @@ from app.jobs.job_actions import JobActions, UnknownJob, WrongState
 from app.server.web import formatting
 from app.server.web.access import visitor_of
 from app.server.web.api_models import micro
+from app.server.web.form_fields import form_fields
 from app.server.web.password import client_of
+from app.server.web.visitors import Visitor
 
 STOPPED_HERE: Final = "Stopped on the dashboard by {who}."
 ACTIONS: Final = ("stop", "retry", "plan", "approve", "answer", "continue")
-FORM_BYTES: Final = 256 * 1024
-_ID = re.compile(r"[a-z0-9]{1,40}")
 _AMOUNT = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,2})?")
 
 
@@ -47,22 +46,20 @@ class JobForms:
         self._message = message
 
     async def act(self, request: Request) -> Response:
-        """The seal proves that the form came from our page."""
+        """The seal proves that the form and its id came from our page."""
         job, action = request.path_params["job"], request.url.path.rpartition("/")[2]
-        length = request.headers.get("content-length", "")
-        if not length.isdecimal() or int(length) > FORM_BYTES:
-            return self._message(413, "The form is too large", "")
-        found = parse_qs((await request.body()).decode("ascii", "replace"), keep_blank_values=True)
+        found = await form_fields(request)
         form = {name: values[0] for name, values in found.items()}
         visitor = visitor_of(request)
-        if not visitor.sealed(job, form.get("seal", "")):
+        if not visitor.sealed(f"{job} {form.get('id', '')}", form.get("seal", "")):
             return self._message(403, "This form has expired", "Reload the job's page and try again.")
         try:
             edited = _edited_plan(found) if action in {"plan", "approve"} else None
-            target = await asyncio.to_thread(self._carry_out, job, action, form, edited, visitor.name)
+            target = await asyncio.to_thread(self._carry_out, job, action, form, edited, visitor)
         except (UnknownJob, WrongState, WrongForm, PlanError) as error:
             return self._refused(error)
-        detail = f"as {target}" if target != job else form.get("extra", "").strip()
+        extra = form.get("extra", "").strip() if action == "continue" else ""
+        detail = f"as {target}" if target != job else extra
         record = partial(self._audit.record, detail=detail, address=client_of(request))
         await asyncio.to_thread(record, visitor.name, "dashboard", action, job)
         return RedirectResponse(f"/jobs/{formatting.path_of(target)}", 303)
@@ -79,21 +76,20 @@ class JobForms:
             case _:
                 return self._message(422, "This cannot be used", str(error))
 
-    def _carry_out(self, job: str, action: str, form: dict[str, str], edited: Plan | None, who: str) -> str:
+    def _carry_out(self, job: str, action: str, form: dict[str, str], edited: Plan | None, visitor: Visitor) -> str:
         """Returns the id of the job whose page is shown next."""
-        new = form.get("id", "")
-        if action != "stop" and not _ID.fullmatch(new):
-            raise WrongForm("The form has no id.")
+        new, who, user = form["id"], visitor.name, visitor.asks_as
         match action:
             case "stop":
                 self._actions.cancel(job, STOPPED_HERE.format(who=who))
             case "retry":
-                self._actions.retry(job, id=new, who=who)
+                self._actions.retry(job, id=new, who=who, user=user)
                 return new
             case "plan":
                 self._edit(job, form, edited, who)
             case "approve":
-                return self._actions.approve(job, id=new, who=who, version=self._edit(job, form, edited, who))
+                version = self._edit(job, form, edited, who)
+                return self._actions.approve(job, id=new, who=who, user=user, version=version)
             case "answer":
                 if not (text := form.get("text", "").strip()):
                     raise WrongForm("The answer is empty.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
 from starlette.requests import Request
@@ -11,9 +12,12 @@ from app.core.job import FINAL
 from app.jobs.queries import JobOverview
 from app.jobs.store import ProgressRow
 from app.server.web import formatting
+from app.server.web.access import visitor_of
 from app.server.web.problems import problem
 
 MAX_FOLLOWERS = 200
+MAX_OF_ONE = 10
+"""Streams of one person or key. The password's holder, who is the operator, may open all."""
 LOOK_SECONDS = 1.0
 POLL_INTERVAL = 300
 """Streams end after five minutes; the browser reconnects at its position, and its permissions are checked again."""
@@ -28,28 +32,31 @@ class LogStreams:
         self._overview = overview
         self._ending = ending
         self._pause = pause
-        self._followers = 0
+        self._followers = Counter[str]()
+        """Open streams by whose they are; under no name the password's."""
 
     async def events(self, request: Request) -> Response:
         """For the dashboard: whole lines only."""
         offset = request.headers.get("last-event-id") or request.query_params.get("offset", "0")
         if not (offset.isascii() and offset.isdigit() and len(offset) < 10):
             return problem(422, "offset must be a line's number")
-        return await self.answer(request.path_params["job"], int(offset))
+        visitor = visitor_of(request)
+        who = f"user {visitor.user}" if visitor.user else ""
+        return await self.answer(request.path_params["job"], int(offset), who=who)
 
-    async def answer(self, job: str, offset: int, *, streamed: bool = False) -> Response:
-        """The stream; with `streamed`, also of what the model writes."""
+    async def answer(self, job: str, offset: int, *, who: str, streamed: bool = False) -> Response:
+        """The stream for `who`, empty for the password's holder; with `streamed`, also of what the model writes."""
         if await asyncio.to_thread(self._overview.one, job) is None:
             return problem(404, "There is no such job.")
-        if self._followers >= MAX_FOLLOWERS:
+        if self._followers.total() >= MAX_FOLLOWERS or (who and self._followers[who] >= MAX_OF_ONE):
             return problem(503, "Too many streams are open.", headers={"retry-after": "30"})
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(
-            self._follow(job, offset, streamed=streamed), media_type="text/event-stream", headers=headers
+            self._follow(job, offset, who, streamed=streamed), media_type="text/event-stream", headers=headers
         )
 
-    async def _follow(self, job: str, after: int, *, streamed: bool) -> AsyncIterator[str]:
-        self._followers += 1
+    async def _follow(self, job: str, after: int, who: str, *, streamed: bool) -> AsyncIterator[str]:
+        self._followers[who] += 1
         last_state = ""
         try:
             for _ in range(POLL_INTERVAL):
@@ -75,7 +82,8 @@ class LogStreams:
                 await asyncio.sleep(self._pause)
                 yield ": still here\n\n"
         finally:
-            self._followers -= 1
+            self._followers[who] -= 1
+            self._followers += Counter()  # forgets whoever has none left
 
 
 def _line(line: ProgressRow) -> str:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -13,6 +12,7 @@ from app.jobs.audit import AuditLog
 from app.jobs.health import HealthMetrics
 from app.jobs.operations import OperationsOverview
 from app.server.web.access import visitor_of
+from app.server.web.form_fields import single_fields
 from app.server.web.password import client_of
 
 AUDIT_SHOWN: Final = 100
@@ -55,8 +55,8 @@ class OperatorPages:
     async def retry(self, request: Request) -> Response:
         """Give a dead letter another try."""
         visitor = visitor_of(request)
-        form = parse_qs((await request.body())[:2_000].decode("ascii", "replace"))
-        kind, name, seal = (form.get(field, [""])[0] for field in ("kind", "id", "seal"))
+        form = await single_fields(request)
+        kind, name, seal = (form.get(field, "") for field in ("kind", "id", "seal"))
         if not visitor.sealed(SEAL, seal):
             text = "Reload the page and try again."
             return self._render("message.html", 403, title="This form has expired", text=text, visitor=visitor)

@@ -98,14 +98,14 @@ class DashboardPages:
         if page is None:
             return await self.missing(request)
         change = await asyncio.to_thread(self._files.change, job)
-        visitor = visitor_of(request)
+        visitor, form_id = visitor_of(request), new_job_id()
         return self.render(
             "job.html",
             visitor=visitor,
             page=page,
             may_act=not visitor.refusal(page.job_context),
-            seal=visitor.seal(page.listed.id),
-            form_id=new_job_id(),
+            seal=visitor.seal(f"{page.listed.id} {form_id}"),
+            form_id=form_id,
             versions=await asyncio.to_thread(self._actions.plans.of, job),
             approvable=may_be_approved(page.listed.state, page.listed.aim),
             place=await asyncio.to_thread(self._actions.place, job) if page.waits else None,

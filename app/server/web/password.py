@@ -27,7 +27,7 @@ SIGN_IN: Final = (
 OPERATOR: Final = ApiCaller("web token", frozenset(SCOPES))
 """Whoever has the password."""
 MAX_BYTES: Final = 512 * 1024
-"""Of the body of a request to the API."""
+"""Of a request's body."""
 _LENGTH = re.compile(r"[0-9]{1,20}")
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
 BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")
@@ -45,12 +45,10 @@ HEADERS: Final = {
 }
 
 
-class DashboardPassword:
-    """One password, compared in constant time; a client that fails too often is locked out for a while."""
+class FailureLimit:
+    """Locks out an address that fails too often, for a while."""
 
-    def __init__(self, token: str, clock: Callable[[], datetime]) -> None:
-        self._known = bool(token)
-        self._digest = _digest(token)
+    def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[int, datetime]] = OrderedDict()
 
@@ -63,15 +61,30 @@ class DashboardPassword:
             return None
         return left if count >= MAX_FAILURES else None
 
+    def count(self, client: str) -> None:
+        count, since = self._failures.pop(client, (0, self._clock()))
+        self._failures[client] = (count + 1, since)
+        while len(self._failures) > MAX_REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def forget(self, client: str) -> None:
+        self._failures.pop(client, None)
+
+
+class DashboardPassword(FailureLimit):
+    """One password, compared in constant time."""
+
+    def __init__(self, token: str, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock)
+        self._known = bool(token)
+        self._digest = _digest(token)
+
     def admits(self, client: str, authorization: str) -> bool:
         given = _given(authorization)
         if given is not None and self._known and hmac.compare_digest(_digest(given), self._digest):
             return True
         if given is not None:  # a browser that was not asked yet has not failed
-            count, since = self._failures.pop(client, (0, self._clock()))
-            self._failures[client] = (count + 1, since)
-            while len(self._failures) > MAX_REMEMBERED:
-                self._failures.popitem(last=False)
+            self.count(client)
         return False
 
     @property

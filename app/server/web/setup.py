@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -21,11 +21,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.core.errors import AgentFixError
 from app.github.app_manifest import MAX_NAME, NewAppResponse, manifest, page_to_make_it
+from app.server.web.form_fields import single_fields
 from app.server.web.pages import HERE, environment
-from app.server.web.password import HEADERS, from_our_pages, with_headers
+from app.server.web.password import HEADERS, from_our_pages, is_small, with_headers
 
 COOKIE = "agent_fix_setup"
-FORM_BYTES = 8_192
 MAX_STATES = 20
 _ORGANISATION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})")
 _HOST = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}")
@@ -82,9 +82,10 @@ class SetupPage:
         return self._render("setup.html", status=200, problem="", **form)
 
     async def begin(self, request: Request) -> Response:
-        if not self._knows(request) or not from_our_pages(request.headers):
+        if not self._knows(request) or not from_our_pages(request.headers) or not is_small(request.headers):
             return self._stranger()
-        form = await _form(request)
+        fields = await single_fields(request)
+        form = {name: fields.get(name, "").strip() for name in ("name", "organisation", "address")}
         if problem := _problem(form):
             return self._render("setup.html", status=400, problem=problem, **form)
         # A separate page, so that people can return to it from GitHub; a form's answer would be gone.
@@ -161,13 +162,6 @@ class SetupPage:
 
 def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
-
-
-async def _form(request: Request) -> dict[str, str]:
-    length = request.headers.get("content-length", "")
-    body = await request.body() if length.isdecimal() and int(length) <= FORM_BYTES else b""
-    fields = parse_qs(body.decode("ascii", "replace"), max_num_fields=10)
-    return {name: fields.get(name, [""])[0].strip() for name in ("name", "organisation", "address")}
 
 
 def _problem(form: dict[str, str]) -> str:

@@ -11,10 +11,10 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypedDict
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -23,7 +23,8 @@ from app.core.errors import AgentFixError
 from app.github.errors import ForgeError, NoAccess
 from app.jobs.audit import AuditLog
 from app.jobs.sessions import SESSION_LASTS, WebSession, WebSessions
-from app.server.web.password import client_of
+from app.server.web.form_fields import single_fields
+from app.server.web.password import FailureLimit, address, client_of
 from app.server.web.visitors import Visitor
 
 RIGHTS_LAST: Final = timedelta(minutes=5)
@@ -83,8 +84,12 @@ class SignInPages:
     audit: AuditLog
     clock: Callable[[], datetime]
     operators: frozenset[str]
-    """Logins in lower case."""
+    """Numeric ids, and logins in lower case."""
     public_url: str
+    secret: str = field(repr=False)
+    """The App's client secret: nobody without it makes a state of their own."""
+    failures: FailureLimit
+    """Sign-ins that GitHub did not confirm."""
     render: Callable[..., Response]
 
     async def visitor(self, request: Request) -> Visitor | None:
@@ -97,8 +102,14 @@ class SignInPages:
         if rights is None:
             return None
         key = hashlib.sha256(f"form:{cookie}".encode()).digest()
-        operator = session.login.lower() in self.operators
+        operator = await asyncio.to_thread(self._is_operator, session)
         return Visitor(session.login, key, operator=operator, user=session.user, rights=rights)
+
+    def _is_operator(self, session: WebSession) -> bool:
+        """By id; by login only the account that signed in with it first, because GitHub gives freed logins away."""
+        login = session.login.lower()
+        by_login = login in self.operators and not login.isdigit()
+        return str(session.user) in self.operators or (by_login and self.sessions.holder(login) == session.user)
 
     async def _rights(self, cookie: str, session: WebSession) -> Mapping[int, str] | None:
         age = self.clock() - session.rights_at
@@ -122,24 +133,28 @@ class SignInPages:
         """Send the browser to GitHub. A cookie holds the secret from which state and verifier are made."""
         secret = secrets.token_urlsafe(32)
         redirect = self._redirect(request)
-        address = self.client.address(state=_state(secret), verifier=_verifier(secret), redirect=redirect)
-        answer = RedirectResponse(address, 303)
+        state, verifier = self._derived("state", secret), self._derived("verifier", secret)
+        answer = RedirectResponse(self.client.address(state=state, verifier=verifier, redirect=redirect), 303)
         self._set(request, answer, "sign-in", f"{secret}.{quote(_next(request))}", 60 * MINUTES_TO_SIGN_IN)
         return answer
 
     async def done(self, request: Request) -> Response:
         """GitHub sends the browser back here. The state proves that this browser began."""
         secret, _, quoted = request.cookies.get(self._cookie(request, "sign-in"), "").partition(".")
-        query = request.query_params
+        query, client = request.query_params, address(request.scope)
         code, state = query.get("code", ""), query.get("state", "")
         answer: Response
-        if not secret or not hmac.compare_digest(_state(secret), state if state.isascii() else ""):
+        if not secret or not hmac.compare_digest(self._derived("state", secret), state if state.isascii() else ""):
             answer = self._failed("This sign-in expired or was started in another browser. Please try again.")
         elif not _CODE.fullmatch(code):
             answer = self._failed("You did not authorize agent-fix on GitHub.")
+        elif self.failures.refuses(client):
+            answer = self._failed("Too many sign-ins failed. Try again in a minute.", 429)
         else:
+            self.failures.count(client)  # before anything is awaited, so that requests at once count too
             try:
                 answer = await self._signed_in(request, code, secret, unquote(quoted))
+                self.failures.forget(client)
             except AgentFixError as error:
                 log.warning("sign-in failed: %s", error.message)
                 answer = self._failed(error.message)
@@ -147,7 +162,8 @@ class SignInPages:
         return answer
 
     async def _signed_in(self, request: Request, code: str, secret: str, wanted: str) -> Response:
-        token = await self.client.token(code, verifier=_verifier(secret), redirect=self._redirect(request))
+        verifier = self._derived("verifier", secret)
+        token = await self.client.token(code, verifier=verifier, redirect=self._redirect(request))
         person = await self.client.person(token)
         old = request.cookies.get(self._cookie(request, "session"), "")
         if old:
@@ -161,8 +177,7 @@ class SignInPages:
     async def leave(self, request: Request) -> Response:
         """End the session, and revoke the person's token."""
         visitor: Visitor = request.state.visitor
-        form = parse_qs((await request.body())[:1_000].decode("ascii", "replace"))
-        if not visitor.sealed("sign-out", form.get("seal", [""])[0]):
+        if not visitor.sealed("sign-out", (await single_fields(request)).get("seal", "")):
             return self.render("message.html", 403, title="This form has expired", text="Reload the page.")
         cookie = request.cookies.get(self._cookie(request, "session"), "")
         session = await asyncio.to_thread(self.sessions.get, cookie)
@@ -174,11 +189,15 @@ class SignInPages:
         answer.delete_cookie(self._cookie(request, "session"), **self._attributes(request))
         return answer
 
+    def _derived(self, use: str, secret: str) -> str:
+        digest = hmac.digest(self.secret.encode(), f"{use}:{secret}".encode("utf-8", "replace"), hashlib.sha256)
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
     def _record(self, request: Request, who: str, action: str) -> None:
         self.audit.record(who, "dashboard", action, address=client_of(request))
 
-    def _failed(self, problem: str) -> Response:
-        return self.render("sign_in.html", 400, next="/", problem=problem)
+    def _failed(self, problem: str, status: int = 400) -> Response:
+        return self.render("sign_in.html", status, next="/", problem=problem)
 
     def _redirect(self, request: Request) -> str:
         """Where GitHub sends the browser back to; it has to be among the App's callback URLs."""
@@ -203,15 +222,3 @@ def _next(request: Request) -> str:
     """The page that was wanted, of ours only."""
     wanted = request.query_params.get("next", "/")
     return wanted if _NEXT.fullmatch(wanted) else "/"
-
-
-def _state(secret: str) -> str:
-    return _derived("state", secret)
-
-
-def _verifier(secret: str) -> str:
-    return _derived("verifier", secret)
-
-
-def _derived(use: str, secret: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(f"{use}:{secret}".encode()).digest()).decode().rstrip("=")

@@ -37,7 +37,7 @@ from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
 from app.server.web.operators import OperatorPages
 from app.server.web.pages import HERE, DashboardPages
-from app.server.web.password import DashboardPassword, is_api
+from app.server.web.password import DashboardPassword, FailureLimit, is_api
 from app.server.web.problems import invalid, problem, problem_of_exception
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 
@@ -66,8 +66,17 @@ def site(settings: Settings, parts: SiteParts) -> AccessGuard:
     pages = DashboardPages(files, listing, parts.health, actions, settings)
     signing_in = None
     if parts.sign_in is not None:
-        sessions, people = WebSessions(engine, clock), settings.operators
-        signing_in = SignInPages(parts.sign_in, sessions, audit, clock, people, settings.public_url, pages.render)
+        signing_in = SignInPages(
+            client=parts.sign_in,
+            sessions=WebSessions(engine, clock),
+            audit=audit,
+            clock=clock,
+            operators=settings.operators,
+            public_url=settings.public_url,
+            secret=settings.client_secret,
+            failures=FailureLimit(clock),
+            render=pages.render,
+        )
     following = LogStreams(files.overview, ending=parts.ending)
     public = {f"/{name}" for name in ASSETS} | set(OPEN if signing_in else ())
     limits = QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)

@@ -28,6 +28,11 @@ class Visitor:
         """The repositories whose jobs they may see; None for all."""
         return None if self.operator else frozenset(self.rights)
 
+    @property
+    def asks_as(self) -> int:
+        """The numeric id of the person whose rights count for what they start; 0 for operators."""
+        return 0 if self.operator else self.user
+
     def sees(self, job_context: JobContext | None) -> bool:
         """Whether they may see a job; only operators see one without a context, which has not begun."""
         return self.operator or (job_context is not None and job_context.issue_ref.repository in self.rights)

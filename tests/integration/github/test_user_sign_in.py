@@ -11,6 +11,7 @@ from app.github.connection import GitHubHost
 from app.github.errors import NoAccess
 from app.github.user_sign_in import GitHubSignIn, SignInRefused, challenge
 from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github
+from tests.support.github.faults import Fault
 
 BACK = "https://agent-fix.example/sign-in/done"
 VERIFIER = "v" * 43
@@ -129,3 +130,13 @@ async def test_a_revoked_token_opens_nothing(github: FakeGitHubSetup) -> None:
     await client.revoke(token)
     with pytest.raises(NoAccess):
         await client.rights(token)
+
+
+async def test_an_installation_that_is_gone_meanwhile_is_left_out(github: FakeGitHubSetup) -> None:
+    other = github.world.add_repo(github.owner, "other", {"a": "b\n"})
+    gone = github.world.install(other)
+    client = sign_in(github)
+    token = await client.token(await code(github), verifier=VERIFIER, redirect=BACK)
+    assert set(await client.rights(token)) == {github.repo.id, other.id}
+    github.github.faults.append(Fault(f"GET /user/installations/{gone.id}/repositories", 404))
+    assert set(await client.rights(token)) == {github.repo.id}

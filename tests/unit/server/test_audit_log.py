@@ -26,9 +26,9 @@ async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
 
 
 async def test_actions_are_logged_with_who_did_them_and_from_where(here: WebClient) -> None:
-    found = re.search(r'name="seal" value="(\w+)"', await here.page(f"/jobs/{WORKING}"))
-    assert found is not None
-    assert (await here.client.post(f"/jobs/{WORKING}/stop", data={"seal": found[1]})).status_code == 303
+    fields = dict(re.findall(r'name="(seal|id)" value="(\w+)"', await here.page(f"/jobs/{WORKING}")))
+    fields["extra"] = "approved by grace"
+    assert (await here.client.post(f"/jobs/{WORKING}/stop", data=fields)).status_code == 303
     writer = {"authorization": f"Bearer {ApiKeys(here.engine, here.clock).create('ci', ['write'])}"}
     again = (await here.stranger.post(f"/api/jobs/{ENDED}/retry", headers=writer)).json()["id"]
     new = {"repository": "ada/sample", "issue": 7}

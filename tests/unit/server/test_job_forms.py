@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from app.jobs.audit import AuditLog
 from app.jobs.plan_versions import PlanVersions
+from app.jobs.requests import JobRequests, ProgramRequest
 from tests.support.seeded_database import PLAN
 from tests.support.web_client import WebClient, web_client
 
@@ -87,6 +89,30 @@ async def test_questions_are_answered_and_a_failed_job_is_retried(here: WebClien
     answer = await send(here, FAILED, "retry")
     new = answer.headers["location"].removeprefix("/jobs/")
     assert state(here, new) == "queued"
+
+
+async def test_a_new_jobs_id_is_the_pages_own_and_no_other_jobs(here: WebClient) -> None:
+    assert (await send(here, FAILED, "retry", id="operators")).status_code == 403
+    page = await here.page(f"/jobs/{FAILED}")
+    hidden = dict(re.findall(r'type="hidden" name="(seal|id)" value="([^"]*)"', page))
+    asked = JobRequests(here.engine, here.clock)
+    other = {"job": hidden["id"], "by": "ci", "repository": "ada/sample", "number": 7, "at": here.clock.now}
+    asked.add(ProgramRequest.model_validate(other))
+    assert (await here.client.post(f"/jobs/{FAILED}/retry", data=hidden)).status_code == 409
+    assert AuditLog(here.engine, here.clock).newest(9) == ()
+    again = await send(here, FAILED, "retry")
+    found = asked.get(again.headers["location"].removeprefix("/jobs/"))
+    place = here.receiving.files.job_queries.context(FAILED)
+    assert found is not None
+    assert place is not None
+    assert (found.repository_id, found.user) == (place.issue_ref.repository, 0)
+
+
+async def test_a_form_that_is_sent_twice_is_carried_out_once(here: WebClient) -> None:
+    page = await here.page(f"/jobs/{FAILED}")
+    hidden = dict(re.findall(r'type="hidden" name="(seal|id)" value="([^"]*)"', page))
+    answers = [await here.client.post(f"/jobs/{FAILED}/retry", data=hidden) for _ in range(2)]
+    assert [answer.headers["location"] for answer in answers] == [f"/jobs/{hidden['id']}"] * 2
 
 
 @pytest.mark.parametrize("action", ["stop", "retry", "plan", "approve", "answer", "continue"])

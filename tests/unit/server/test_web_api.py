@@ -16,8 +16,9 @@ from starlette.responses import StreamingResponse
 from app.jobs.outcome_totals import outcome_totals
 from app.jobs.outcomes import Outcomes, outcomes
 from app.jobs.queries import JobOverview
-from app.server.web.log_stream import MAX_FOLLOWERS, LogStreams
+from app.server.web.log_stream import MAX_FOLLOWERS, MAX_OF_ONE, LogStreams
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
+from app.server.web.visitors import Visitor
 from tests.support.web_client import WebClient, web_client
 
 
@@ -27,15 +28,16 @@ async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
         yield ready
 
 
-def asking(job: str, **headers: str) -> Request:
-    given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+def asking(job: str, *, user: int = 0, last_event_id: str = "") -> Request:
+    given = [(b"last-event-id", last_event_id.encode())] if last_event_id else []
     scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": given}
-    return Request({**scope, "path_params": {"job": job}})
+    visitor = Visitor(name="ada" if user else "operator", form_key=b"", user=user)
+    return Request({**scope, "path_params": {"job": job}, "state": {"visitor": visitor}})
 
 
-async def told(following: LogStreams, job: str, **headers: str) -> list[tuple[str, Any]]:
+async def told(following: LogStreams, job: str, last_event_id: str = "") -> list[tuple[str, Any]]:
     """Every event of a stream until it ends, as (name, data)."""
-    answer = await following.events(asking(job, **headers))
+    answer = await following.events(asking(job, last_event_id=last_event_id))
     assert isinstance(answer, StreamingResponse)
     text = "".join([str(part) async for part in answer.body_iterator])
     found = re.findall(r"^event: (\w+)\ndata: (.*)$", text, re.MULTILINE)
@@ -85,6 +87,23 @@ async def test_not_everybody_can_listen_at_once(here: WebClient) -> None:
     assert (await following.events(asking("seed22"))).status_code == 200
     assert (await following.events(asking("none"))).status_code == 404
     assert (await following.events(asking("seed22", last_event_id="x"))).status_code == 422
+
+
+async def test_one_person_cannot_take_all_streams(here: WebClient) -> None:
+    following = LogStreams(JobOverview(here.engine, here.clock), pause=10_000.0)
+    streams = []
+    for _ in range(MAX_OF_ONE):
+        answer = await following.events(asking("seed22", user=7))
+        assert isinstance(answer, StreamingResponse)
+        stream = aiter(answer.body_iterator)
+        await anext(stream)
+        streams.append(stream)
+    assert (await following.events(asking("seed22", user=7))).status_code == 503
+    assert (await following.events(asking("seed22", user=8))).status_code == 200
+    await streams[0].aclose()  # type: ignore[attr-defined]  # an async generator
+    assert (await following.events(asking("seed22", user=7))).status_code == 200
+    for stream in streams[1:]:
+        await stream.aclose()  # type: ignore[attr-defined]
 
 
 def samples(text: str) -> dict[str, float]:

@@ -184,15 +184,15 @@ async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient
 async def test_the_button_stops_the_job_and_the_page_says_so(here: WebClient) -> None:
     page = await seen(here, "/jobs/seed22")
     (form,) = [form for form in page.all("form") if form.get("method") == "post"]
-    (seal,) = [field["value"] for field in page.all("input") if field.get("name") == "seal"]
-    answer = await here.client.post(form["action"] or "", data={"seal": seal or ""})
+    fields = {field["name"] or "": field["value"] or "" for field in page.all("input") if field.get("type") == "hidden"}
+    answer = await here.client.post(form["action"] or "", data=fields)
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs/seed22")
     after = await seen(here, "/jobs/seed22")
     assert "Stop requested" in after.text
     assert not after.all("form")
     queued = await seen(here, "/jobs/seed21")
-    (seal,) = [field["value"] for field in queued.all("input") if field.get("name") == "seal"]
-    await here.client.post("/jobs/seed21/stop", data={"seal": seal or ""})
+    fields = {field["name"] or "": field["value"] or "" for field in queued.all("input")}
+    await here.client.post("/jobs/seed21/stop", data=fields)
     assert "Stopped on the dashboard by operator." in (await seen(here, "/jobs/seed21")).text
 
 

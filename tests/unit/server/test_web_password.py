@@ -201,7 +201,7 @@ async def test_the_button_needs_its_pages_csrf_token(here: WebClient) -> None:
         assert answer.status_code == 403
     other = (await here.page("/jobs/seed19")).partition('name="seal" value="')[2].partition('"')[0]
     assert (await here.client.post("/jobs/seed22/stop", data={"seal": other})).status_code == 403
-    assert (await here.client.post("/jobs/seed22/stop", data={"seal": "x" * 300_000})).status_code == 413
+    assert (await here.client.post("/jobs/seed22/stop", data={"seal": "x" * 600_000})).status_code == 413
     listed = here.receiving.files.overview.one("seed22")
     assert listed is not None
     assert not listed.stop_requested

@@ -1,5 +1,7 @@
 """Signing in with GitHub: whose session it is, what it shows and lets do, how long it lasts, and how it ends."""
 
+import base64
+import hashlib
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -14,6 +16,7 @@ from app.jobs.account_tables import audit_log, web_sessions
 from app.jobs.audit import AuditLog
 from app.jobs.plan_versions import PlanVersions
 from app.jobs.sessions import SESSION_LASTS
+from app.server.web.password import MAX_FAILURES
 from app.server.web.sign_in import RIGHTS_LAST, RIGHTS_LAST_AT_MOST
 from tests.support.github.faults import Fault
 from tests.support.seeded_database import PLAN
@@ -209,6 +212,57 @@ async def test_a_sign_in_that_this_browser_did_not_begin_is_refused(here: WebCli
     state = denied.headers["location"].partition("&state=")[2].partition("&")[0]
     answer = await here.stranger.get(f"/sign-in/done?error=access_denied&state={state}")
     assert "You did not authorize agent-fix" in answer.text
+
+
+async def test_only_this_server_begins_a_sign_in_and_not_without_end(here: WebClient, github: GitHubPeople) -> None:
+    digest = hashlib.sha256(b"state:made-up").digest()
+    made_up = {"code": "x", "state": base64.urlsafe_b64encode(digest).decode().rstrip("=")}
+    before = len(github.github.calls)
+    cookie = {"cookie": "agent-fix-sign-in=made-up./"}
+    assert (await here.stranger.get("/sign-in/done", params=made_up, headers=cookie)).status_code == 400
+    assert len(github.github.calls) == before
+    found = []
+    for _ in range(MAX_FAILURES + 1):
+        started = httpx.URL((await here.stranger.get("/sign-in/github")).headers["location"])
+        query = {"code": "wrong", "state": started.params["state"]}
+        found.append((await here.stranger.get("/sign-in/done", params=query)).status_code)
+    assert found == [400] * MAX_FAILURES + [429]
+    here.clock.now += timedelta(minutes=1)
+    assert (await github.sign_in(here.stranger, "reader")).status_code == 303
+
+
+async def test_a_login_that_another_account_took_over_is_no_operators(here: WebClient, github: GitHubPeople) -> None:
+    await github.sign_in(here.stranger, "operator")
+    assert (await here.stranger.get("/audit")).status_code == 200
+    taken = github.world.add_user("OPERATOR")
+    github.people = {**github.people, "newcomer": taken}
+    await github.sign_in(here.stranger, "newcomer")
+    assert (await here.stranger.get("/audit")).status_code == 403
+    await github.sign_in(here.stranger, "operator")
+    assert (await here.stranger.get("/audit")).status_code == 200
+
+
+async def test_an_operator_is_named_by_id(tmp_path: Path, github: GitHubPeople) -> None:
+    wanted = github.people["operator"].id
+    async with web_client(tmp_path, sign_in=github.client(), OPERATORS=str(wanted)) as here:
+        await github.sign_in(here.stranger, "operator")
+        assert (await here.stranger.get("/audit")).status_code == 200
+        github.people = {**github.people, "namesake": github.world.add_user(str(wanted))}
+        await github.sign_in(here.stranger, "namesake")
+        assert (await here.stranger.get("/audit")).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/sign-out", "/operators/retry", f"/jobs/{MINE}/stop"])
+@pytest.mark.parametrize("length", [str(600_000), "300000000", ""])
+async def test_no_form_is_read_beyond_a_limit(here: WebClient, github: GitHubPeople, path: str, length: str) -> None:
+    await github.sign_in(here.stranger, "operator")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"x" * 600_000
+
+    headers = {"content-length": length} if length else {}
+    answer = await here.stranger.post(path, content=body(), headers=headers)
+    assert answer.status_code == 413
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/ü", "/\n"])

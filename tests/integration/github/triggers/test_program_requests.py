@@ -1,20 +1,28 @@
 """What programs ask for through the API, from the stored request to the job, with the fake GitHub."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.config.operator_defaults import parse_defaults
 from app.core.job import new_job_id
 from app.core.plan import Plan
+from app.core.task import AllowedPath
+from app.jobs.daily_budget import DayCaps
 from app.jobs.inbox import MAX_ATTEMPTS
+from app.jobs.job_actions import JobActions
 from app.jobs.queue import QueueLimits
 from app.jobs.requests import ProgramRequest
 from app.jobs.store import JobRow
+from app.jobs.tables import jobs
+from app.triggers.rules import PER_HOUR
 from tests.support.databases import DIALECTS
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.faults import Fault
+from tests.support.github.world import User
 
 
 @pytest.fixture
@@ -179,3 +187,69 @@ async def test_an_edit_through_the_api_is_what_a_comment_approves(harness: Event
     await harness.says("/agent approve")
     (message,) = harness.said()
     assert "Half up." in message.text
+
+
+async def test_a_name_that_another_repository_has_by_now_starts_nothing_there(harness: EventHarness) -> None:
+    await harness.labels()
+    place = harness.job.job_context.issue_ref
+    harness.ends("error")
+    harness.repo.name = f"{place.name}-old"
+    other = harness.world.add_repo(harness.owner, "other", {"secret.py": "x = 1\n"})
+    other.name = place.name
+    harness.world.open_issue(other, harness.owner, "A secret issue", "Private.")
+    harness.fake_github.installation.repositories.add(other.id)
+    actions = JobActions(harness.engine, harness.stores.clock, harness.stores.queue)
+    actions.retry(harness.job.job.id, id="again00001", who="ada", user=0)
+    await harness.wait_until_handled()
+    ended = row(harness, "again00001")
+    assert (ended.state, "another repository now" in ended.reason) == ("no_access", True)
+    assert len(harness.jobs()) == 1
+
+
+def on_dashboard(person: User, **changes: Any) -> dict[str, Any]:
+    return {"by": person.login, "user": person.id, "verb": "retry", **changes}
+
+
+async def test_a_job_from_the_dashboard_is_the_persons(harness: EventHarness) -> None:
+    writer = harness.person("w")
+    job = await ask(harness, number=harness.issue.number, **on_dashboard(writer))
+    found = harness.job
+    assert (found.job.id, found.job_context.trigger, found.job_context.login) == (job, "dashboard", "w")
+    assert (found.job_context.has_requester, found.job.task.origin and found.job.task.origin.actor) == (True, writer.id)
+    assert DayCaps(actor=1_000_000).budgets(found.job_context, writer.id, lambda: 0.0), "the person's cap counts"
+    assert harness.reactions() == [("issue", harness.issue.number, "eyes")]
+
+
+async def test_todays_rules_for_people_count_on_the_dashboard(harness: EventHarness) -> None:
+    writer, triager = harness.person("w"), harness.person("t", "triage")
+    harness.configure("allowed_actors: [boss]\n")
+    first = await ask(harness, number=harness.issue.number, **on_dashboard(writer))
+    assert "allowed_actors" in row(harness, first).reason
+    harness.configure("{}\n")
+    second = await ask(harness, number=harness.issue.number, **on_dashboard(triager))
+    assert "no write access" in row(harness, second).reason
+    assert harness.jobs() == []
+    reasons = [
+        row(harness, await ask(harness, number=harness.issue.number, **on_dashboard(writer))).reason
+        for _ in range(PER_HOUR)
+    ]
+    assert f"more than {PER_HOUR} commands" in reasons[-1]
+    key = await ask(harness, number=harness.issue.number, verb="retry")
+    assert row(harness, key).state == "queued", "a key has no such limit"
+
+
+async def test_allowances_from_before_an_operators_lock_are_not_repeated(tmp_path: Path) -> None:
+    for lock, allowed in (("", 1), ("lock: [protected_paths]\n", 0)):
+        operator = parse_defaults(f"protected_paths: ['deploy/**']\n{lock}")
+        place = tmp_path / str(allowed)
+        place.mkdir()
+        async with event_harness(place, defaults=replace(DEFAULTS, operator=operator)) as harness:
+            await harness.says("/agent fix")
+            job = harness.job.job
+            task = job.task.model_copy(update={"allowed_paths": (AllowedPath(path="deploy/prod.yml", by="w"),)})
+            harness.ends("verification_failed")
+            with harness.engine.begin() as db:
+                earlier = job.model_copy(update={"task": task}).model_dump(mode="json")
+                db.execute(jobs.update().where(jobs.c.id == job.id).values(job=earlier))
+            await harness.says("/agent retry")
+            assert len(harness.living()[0].job.task.allowed_paths) == allowed

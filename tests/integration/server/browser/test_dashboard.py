@@ -69,7 +69,7 @@ def test_a_form_of_another_site_is_refused(
     """Even where it knows the seal."""
     ours, theirs = sites.split()
     key = DashboardPassword(TOKEN, here.receiving.clock).form_key
-    seal = Visitor(name="operator", form_key=key, operator=True).seal(WORKING)
+    seal = Visitor(name="operator", form_key=key, operator=True).seal(f"{WORKING} ")
     page = visitor.new_page()
     page.goto(other_site(theirs, to=here.at(ours) + path, referrer=referrer, seal=seal))
     with page.expect_response(lambda answer: answer.url.endswith(path) and answer.status != 401) as answer:
