@@ -274,7 +274,7 @@ def test_unwritable_database_is_reported_without_contents(tmp_path: Path, clock:
     read_only.dispose()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=12))
 def test_any_order_of_deliveries_stores_each_content_once(
     tmp_path_factory: pytest.TempPathFactory, arriving: list[tuple[str, str]]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.config.repository import RepoConfig
@@ -257,7 +257,6 @@ def test_untrusted_text_in_the_body_is_escaped(case: str) -> None:
     assert_nothing_active(pull_request_body(hostile(case)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text_in_the_body_is_escaped(text: str) -> None:
     facts = hostile(text.encode("utf-8", "replace").decode())

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.agent.stop_rules import LimitReachedOutcome, check_budget
@@ -317,7 +317,6 @@ def test_untrusted_text_in_the_comment_is_escaped(state: JobState) -> None:
         assert_no_more_than_ours(render_status(hostile(case, state)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(words=st.text(max_size=60), state=st.sampled_from(STATES), times=st.integers(1, 400))
 def test_any_text_is_escaped_and_fits(words: str, state: JobState, times: int) -> None:
     made = render_status(hostile(words.encode("utf-8", "replace").decode() * times, state))

@@ -25,7 +25,6 @@ from app.verify.sources.process import ChangedSource, find_unchanged
 from tests.support.source_samples import FILES
 
 STANDARD = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("[a-z]*.py"))
-FEW = settings(max_examples=60, deadline=None)
 
 
 def tokens(path: str, content: bytes) -> list[tuple[int, int, str]]:
@@ -58,7 +57,6 @@ def docstrings(content: bytes) -> set[int]:
     return {offset for found in re.finditer(rb'"""[^"]*"""', content) for offset in range(*found.span())}
 
 
-@FEW
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_another_name_number_or_text_is_a_change(path: str, data: st.DataObject) -> None:
     content = FILES[path].encode()
@@ -69,7 +67,6 @@ def test_another_name_number_or_text_is_a_change(path: str, data: st.DataObject)
     assert not same(path, content, content[:start] + b"x" + content[end:]) or content[start:end] == b"x"
 
 
-@FEW
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_a_token_that_is_gone_or_doubled_is_a_change(path: str, data: st.DataObject) -> None:
     content = FILES[path].encode()
@@ -83,7 +80,6 @@ def test_a_token_that_is_gone_or_doubled_is_a_change(path: str, data: st.DataObj
     assert not same(path, content, content[:start] + b" " + content[end:])
 
 
-@FEW
 @given(st.sampled_from(sorted(FILES)), st.integers(0, 2**32), st.sampled_from(sorted(FILES)))
 def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> None:
     content, language = FILES[path].encode(), language_of(path)
@@ -99,7 +95,7 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
         assert same(path, content, made)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 10)
 @given(st.sampled_from(STANDARD), st.sampled_from(STANDARD), st.integers(0, 2**32))
 def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -> None:
     content = module.read_bytes()
@@ -112,7 +108,6 @@ def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -
     assert made is None or python_sources.parse(made) is not None
 
 
-@FEW
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=200), st.integers(0, 2_000), st.integers(0, 200))
 def test_any_bytes_are_answered(path: str, junk: bytes, at: int, cut: int) -> None:
     old, language = FILES[path].encode(), language_of(path)
