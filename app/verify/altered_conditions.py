@@ -1,4 +1,4 @@
-"""Alters each condition that a patch adds, to see whether the tests depend on it, and names what they leave open."""
+"""Alters each condition that a patch adds, and puts back what it takes away, to see whether tests depend on that."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,6 +14,8 @@ from app.verify.sources.new_conditions import NewCondition
 TIMES = ((1.0, 10), (5.0, 5), (30.0, 2))
 """Where a run takes up to so many seconds, at most so many alterations are tried."""
 MAX_BOUNDARIES = 3
+_DECISIVE = ("outcome", "removed")
+"""Kinds of which some test has to fail."""
 MAX_NAMED = 3
 SECONDS, FACTOR = 10.0, 5.0
 """A run with an alteration may take so many seconds, and so many times as long as one without."""
@@ -67,9 +69,9 @@ class Alterations:
     async def control(self, first: TestRun) -> Control:
         """`first` is a run of the tests on the head. What they leave open, tests of the suite may decide."""
         if not self.found:
-            return _control("not_applicable", ["the patch adds no condition and no statement"])
+            return _control("not_applicable", ["the patch adds and removes no condition and no statement"])
         reached = [one for one in self.found if _is_executed(one, first)]
-        outcomes = [one for one in reached if one.condition.kind == "outcome"]
+        outcomes = [one for one in reached if one.condition.kind in _DECISIVE]
         limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
         if outcomes and not limit:
             return _control("not_run", [f"one run takes {first.execution.seconds:.0f} s"])
@@ -78,7 +80,7 @@ class Alterations:
         also = self._sample(boundaries, min(limit - len(chosen), MAX_BOUNDARIES))
         unnoticed = await self._unnoticed(self.ids, [*chosen, *also], first)
         unexecuted = [one for one in self.found if one.condition.kind == "statement" and one not in reached]
-        wrong = [one for one in unnoticed if one.condition.kind == "outcome"]
+        wrong = [one for one in unnoticed if one.condition.kind in _DECISIVE]
         if wrong or unexecuted:
             wrong, unexecuted = await self._not_covered_by_suite(wrong, unexecuted, limit)
         if wrong or unexecuted:
@@ -124,7 +126,7 @@ class Alterations:
 
 def _is_executed(one: Altered, run: TestRun) -> bool:
     """True unless it is known that none of its lines is executed."""
-    lines = dict(run.executed).get(one.path) if run.measured else None
+    lines = dict(run.executed).get(one.path) if run.measured and one.condition.kind != "removed" else None
     return lines is None or any(one.condition.first <= line <= one.condition.last for line in lines)
 
 

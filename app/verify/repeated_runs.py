@@ -120,8 +120,10 @@ class Runs:
         """As often as is cheap."""
         return await self.again(name, selection, patch, await self.once(name, selection, patch))
 
-    async def again(self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun) -> Repeats:
-        """The runs that follow a first one."""
-        more = repetition_count(first.execution.seconds) - 1 if not first.untrusted else 0
+    async def again(
+        self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun, *, besides: int = 0
+    ) -> Repeats:
+        """The runs that follow a first one; so many others are done `besides`."""
+        more = repetition_count(first.execution.seconds) - 1 - besides if not first.untrusted else 0
         others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
         return Repeats((first, *await gather_all(*others)))

@@ -35,6 +35,8 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
     },
     "conditions_agree": {
         "thread": "in another thread",
+        "forked": "in a forked process",
+        "worker": "in a worker",
         "collected": "after the garbage collector ran",
         "shifted": "in a process of another kind (optimised, with another time zone, directory, place and year)",
         "loop": "while an event loop runs",

@@ -22,7 +22,7 @@ NO_SETUP = SetupPlan()
 WITH_PYTEST = SetupPlan(
     commands=(
         f"{sys.base_prefix}/bin/python3 -I -m venv --without-pip /env",
-        f"cd {_PACKAGES} && cp -r {' '.join(_PYTEST)} {{pytest,pluggy}}-*.dist-info /env/lib/python3.*/site-packages/",
+        f"cd {_PACKAGES} && cp -rp {' '.join(_PYTEST)} {{pytest,pluggy}}-*.dist-info /env/lib/python3.*/site-packages/",
     ),
     key=f"pytest {pytest.__version__} of {sys.base_prefix}",
     readable=(str(_PACKAGES),),

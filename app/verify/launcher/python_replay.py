@@ -35,6 +35,7 @@ except ImportError:
 
 DEPTH = 150
 MAX_ROUNDS = 600
+FORK_SECONDS = 5.0
 
 
 def channel(descriptor: Any, key: Any) -> Any:
@@ -207,6 +208,27 @@ def call_in_thread(call: Any) -> Any:
     return found[0] if found else ("thread", "the thread did not come to its end")
 
 
+def call_in_fork(call: Any) -> Any:
+    """In a child process; what does not end there in time failed."""
+    import select
+
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, "\0".join(call()).encode("utf-8", "replace"))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    ended, _, _ = select.select([reading], [], [], FORK_SECONDS)
+    text = os.read(reading, 65536) if ended else b""
+    os.close(reading)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    kind, separator, shown_text = text.decode("utf-8", "replace").partition("\0")
+    return (kind, shown_text) if separator else ("fork", "the forked process did not come to its end")
+
+
 def call_in_event_loop(call: Any) -> Any:
     import asyncio
 
@@ -290,6 +312,7 @@ def main() -> None:
             replay.phase("plain")
             replay.arguments()
             replay.phase("thread", call_in_thread)
+            replay.phase("forked", call_in_fork)
             replay.phase("deep", call_deep_in_stack)
             replay.many()
             import gc

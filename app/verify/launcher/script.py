@@ -30,11 +30,6 @@ _ARGUMENTS: Mapping[str, str] = {
 _ENVIRONMENT = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
 _IMPORT = re.compile(r"^import (?P<names>[^'\";]+?) from (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
 _MODULE = re.compile(r"^\s*(?:import|export)\b|\bawait import\(|\bimport\.meta\b", re.MULTILINE)
-_BOUND = re.compile(
-    r"\b(?:__filename|__dirname|before|beforeEach|after|afterEach|mock|skip|todo|only|snapshot|plan|setTimeout)\b"
-    r"|\bt\.\w|\brequire\.main\b"
-)
-"""What only the framework has, or what a test needs of the file that it stands in."""
 REPLAY_TIMEOUT = 120.0
 REPLAY_PAUSE = 2.0
 """Seconds after which the tests are called once more."""
@@ -130,7 +125,7 @@ class ScriptLauncher:
         program = Path(__file__).with_name("script_replay.js").read_text("utf-8")
         steps = tuple(
             SupervisorStep(
-                argv=("node", "-e", f"const job = {json.dumps({**job, 'shifted': shifted})};\n{program}"),
+                argv=("node", "-e", f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();"),
                 timeout=REPLAY_TIMEOUT + 10 * seconds,
                 env=environment,
                 channel=True,
@@ -154,10 +149,7 @@ class ScriptLauncher:
 
 def _replay_source(content: bytes) -> str:
     """The text of a test file, with `import` lines of whole modules as calls of `require`; empty if it needs more."""
-    text = content.decode("utf-8", "replace")
-    if _BOUND.search(text):
-        return ""
-    text = _IMPORT.sub(_required, text)
+    text = _IMPORT.sub(_required, content.decode("utf-8", "replace"))
     return "" if _MODULE.search(text) else text
 
 

@@ -1,17 +1,26 @@
 'use strict';
 // Runs inside the sandbox with `node -e`: calls the functions of tests in a process that has no test framework.
-// `job` is defined before: `files` (`path`, `text`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are
-// JSON: ["result", id, phase, kind, text], where an empty kind means that the test passed; ["odd", …]; ["end"].
+// It is the body of a function, as the code under test can reach what a script declares. `job` is defined before:
+// `files` (`path`, `text`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
+// ["result", id, phase, kind, text], where an empty kind means that the test passed; ["odd", …]; ["end"].
 
 const fs = require('node:fs');
+const path = require('node:path');
 const { createRequire } = require('node:module');
 const { performance } = globalThis;
+const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
+const program = process._eval;
+const post = parentPort && parentPort.postMessage.bind(parentPort);
+const token = isMainThread ? require('node:crypto').randomBytes(16).toString('hex') : workerData.token;
+if (!isMainThread) delete workerData.token;
 const root = process.cwd();
 const later = setTimeout;
+const forget = clearTimeout;
 
 const EQUAL = new Set(['deepStrictEqual', 'deepEqual', 'strictEqual', 'equal']);
 const MAX_ROUNDS = 600;
 const MAX_KEPT = 300;
+const WORKER_MS = 10000;
 const odd = new Map();
 const kept = [];
 let current = '';
@@ -58,18 +67,40 @@ function compared(assert, name) {
   };
 }
 
+function between(scopes, body) {
+  return () => {
+    const waiting = scopes.flatMap((one) => one.before.map((hook) => hook()));
+    try {
+      waiting.push(body());
+    } finally {
+      for (const one of scopes) waiting.push(...one.after.map((hook) => hook()));
+    }
+    return waiting.find((one) => one && typeof one.then === 'function');
+  };
+}
+
 function standIns(real) {
   const tests = [];
   const titles = [];
+  const scopes = [{ before: [], after: [] }];
   const test = (title, ...given) => {
-    tests.push([[...titles, title].join(' > '), given.find((one) => typeof one === 'function')]);
+    const body = given.find((one) => typeof one === 'function');
+    tests.push([[...titles, title].join(' > '), body && between([...scopes], body)]);
   };
   const describe = (title, ...given) => {
     titles.push(title);
+    scopes.push({ before: [], after: [] });
     given.find((one) => typeof one === 'function')();
+    scopes.pop();
     titles.pop();
   };
-  Object.assign(test, { test, it: test, describe, suite: describe, default: test });
+  const leave = () => {};
+  Object.assign(test, { skip: leave, todo: leave, only: test });
+  Object.assign(describe, { skip: leave, todo: leave, only: describe });
+  const before = (body) => scopes.at(-1).before.push(body);
+  const after = (body) => scopes.at(-1).after.push(body);
+  const hooks = { before, beforeEach: before, after, afterEach: after };
+  Object.assign(test, { test, it: test, describe, suite: describe, default: test, ...hooks });
   const asserts = new Map();
   const asserting = (assert) => {
     if (!asserts.has(assert)) {
@@ -108,7 +139,9 @@ const results = [];
 for (const file of job.files) {
   const [find, tests] = standIns(createRequire(`${root}/${file.path}`));
   try {
-    new Function('require', 'module', 'exports', file.text)(find, { exports: {} }, {});
+    const directory = path.dirname(path.resolve(root, file.path));
+    const names = ['require', 'module', 'exports', '__filename', '__dirname'];
+    new Function(...names, file.text)(find, { exports: {} }, {}, path.resolve(root, file.path), directory);
   } catch (error) {
     results.push(...file.ids.map((id) => ['result', id, 'loaded', error.name, error.message]));
   }
@@ -158,13 +191,34 @@ function finish(route) {
   process.reallyExit(0);
 }
 
+function inWorker(then) {
+  let waiting = later(() => done(null), WORKER_MS);
+  const worker = new Worker(program, { eval: true, workerData: { token } });
+  const done = (found) => {
+    if (!waiting) return;
+    forget(waiting);
+    waiting = null;
+    const lost = all.map(([id]) => ['result', id, 'worker', 'worker', 'it did not come to its end']);
+    results.push(...(found || lost).filter(([, , phase]) => phase === 'worker'));
+    then();
+  };
+  worker.on('message', (given) => given.token === token && done(given.results));
+  worker.on('error', () => done(null));
+  worker.on('exit', () => done(null));
+}
+
+if (!isMainThread) {
+  phase('worker');
+  post({ token, results });
+  return;
+}
 phase(job.shifted ? 'shifted' : 'first');
 phase('plain');
 if (!job.shifted) many();
 const route = JSON.parse(fs.readFileSync(0, 'utf8').split('\n')[0]);
 later(() => {
   phase('task');
-  if (!job.shifted) finish(route);
+  if (!job.shifted) inWorker(() => finish(route));
   else later(() => {
     phase('pause');
     finish(route);

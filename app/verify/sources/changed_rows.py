@@ -30,7 +30,7 @@ Executable = dict[int, tuple[set[int], bool]]
 def changed_rows(language: str, old: bytes | None, new: bytes) -> ExecutableRows:
     """The executable rows of the new version that differ; where lines were only removed, their neighbours."""
     found = (_python_rows(new) if language == "python" else None) or _tree_rows(language, new)
-    before, after = (_code(language, side) for side in (old or b"", new))
+    before, after = (code_rows(language, side) for side in (old or b"", new))
     wanted: set[int] = set()
     for hunk in hunks(before, after):
         wanted.update(range(hunk.new_start, hunk.new_end))
@@ -42,7 +42,7 @@ def changed_rows(language: str, old: bytes | None, new: bytes) -> ExecutableRows
     return ExecutableRows(inner, outer)
 
 
-def _code(language: str, content: bytes) -> bytes:
+def code_rows(language: str, content: bytes) -> bytes:
     """The same rows without comments, docstrings, and trailing space."""
     return b"\n".join(line.rstrip() for line in (code_only(language, content) or content).split(b"\n"))
 

@@ -1,4 +1,4 @@
-"""Finds the conditions and statements that a patch adds, and alters each condition alone.
+"""Finds the conditions and statements that a patch adds or takes away, and alters each condition alone.
 
 A test that depends on a condition fails if the condition always has one outcome.
 """
@@ -11,12 +11,13 @@ from typing import Literal, NamedTuple
 from tree_sitter import Node, Tree
 
 from app.repo import grammars
-from app.verify.sources.hunks import added_rows
+from app.verify.sources.changed_rows import code_rows
+from app.verify.sources.hunks import Hunk, added_rows, hunks
 from app.verify.sources.literal_branches import NUMBERS, STRINGS
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
 
 MAX_TEXT = 60
-Kind = Literal["outcome", "boundary", "statement"]
+Kind = Literal["outcome", "boundary", "statement", "removed"]
 
 _LOGIC = frozenset({"and", "or", "&&", "||"})
 _ORDER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
@@ -31,6 +32,8 @@ _STATEMENTS = frozenset(
     {"expression_statement", "return_statement", "raise_statement", "throw_statement", "delete_statement"}
     | {"lexical_declaration", "variable_declaration", "assignment_statement", "short_var_declaration", "inc_statement"}
 )
+_BRANCHES = frozenset({"if_statement", "if_expression", "if"})
+_RAISING = (b"raise", b"throw", b"panic")
 _OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
 _WORDS = {"python": (b"and", b"False", b"or", b"True"), "c": (b"&&", b"0", b"||", b"1")}
 _WORDS_ELSEWHERE = (b"&&", b"false", b"||", b"true")
@@ -51,7 +54,8 @@ class NewCondition(NamedTuple):
     """`altered` is what is written in the place of the new version's bytes [start, end). Lines are from 1.
 
     `raising` replaces the condition with one that raises when the outcome removed by `altered` occurs; empty for
-    other kinds. A `statement` is not altered: whether it is executed says enough.
+    other kinds. A `statement` is not altered: whether it is executed says enough. If something is `removed`, the old
+    version's lines are put back.
     """
 
     kind: Kind
@@ -76,6 +80,54 @@ def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCond
             new_ones[place.words] -= 1
             found += _altered(language, place)
     return found
+
+
+def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = False) -> list[NewCondition]:
+    """Each place from which conditions, statements that raise, or whole lines were removed: what puts them back.
+
+    `only`: no other file differs, so that putting back a single place would make the old version.
+    """
+    gone = Counter(place.words for place in _places(language, old) if _decides(place))
+    gone.subtract(place.words for place in _places(language, new) if _decides(place))
+    branches = _branches(language, old)
+    deciding = {place.first - 1 for place in _places(language, old) if _decides(place) and gone[place.words] > 0}
+    before, after = (code_rows(language, side).split(b"\n") for side in (old, new))
+    kept = {line.strip() for line in after}
+    old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
+    found = []
+    differences = hunks(b"\n".join(before), b"\n".join(after))
+    for hunk in differences:
+        rows = range(hunk.old_start, hunk.old_end)
+        parts = [hunk] if len(differences) > 1 or not only else []
+        for first, last in branches:  # with a change beside them
+            if first == rows.start and last < rows.stop:
+                parts.append(Hunk(first, last, hunk.new_start, hunk.new_start))
+            elif last == rows.stop and first > rows.start:
+                parts.append(Hunk(first, last, hunk.new_end, hunk.new_end))
+        for part in parts:
+            rows = range(part.old_start, part.old_end)
+            lines = [before[row].strip() for row in rows if before[row].strip() not in kept]
+            if not lines or ((part != hunk or hunk.new_start < hunk.new_end) and deciding.isdisjoint(rows)):
+                continue
+            start, end = (sum(map(len, new_lines[:row])) for row in (part.new_start, part.new_end))
+            text = b"".join(old_lines[row] for row in rows).decode("utf-8", "surrogateescape")
+            says = f"{_shown(lines[0])} is put back as it was"
+            found.append(NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text))
+    return found
+
+
+def _branches(language: str, content: bytes) -> list[tuple[int, int]]:
+    """The rows of each `if`: the first, and the one behind its last."""
+
+    def examine(tree: Tree) -> list[tuple[int, int]]:
+        nodes = (node for node in walk_nodes(tree.root_node) if node.type in _BRANCHES)
+        return sorted({(node.start_point[0], node.end_point[0] + 1) for node in nodes})
+
+    return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+
+
+def _decides(place: "_Place") -> bool:
+    return place.kind == "outcome" or place.text.startswith(_RAISING)
 
 
 class _Place(NamedTuple):

@@ -162,12 +162,19 @@ def find_kept_state(sources: Sequence[ChangedSource], _options: Mapping[str, Any
 
 
 def find_new_conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """By path: what each new version adds that a test may depend on."""
-    return {
+    """By path: what each new version adds or takes away that a test may depend on."""
+    found = {
         source.path: new_conditions.new_conditions(source.language, source.old, source.new)
         for source in sources
         if source.new is not None
     }
+    for source in sources:
+        if source.old is not None and source.new is not None:
+            only = len(sources) == 1
+            found[source.path] += new_conditions.removed_conditions(
+                source.language, source.old, source.new, only=only
+            )
+    return found
 
 
 def find_shared_names(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:

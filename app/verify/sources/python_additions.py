@@ -101,6 +101,7 @@ class Additions:
             old.body = self._merge(old.body, imports, None)
         elif isinstance(old, _FUNCTIONS) and isinstance(new, _FUNCTIONS):
             _add_parameters(old.args, new.args)
+            old.returns = old.returns or new.returns
             if owner is not None and old.name in _INITIALIZERS:
                 self._add_fields(old, new)
         elif isinstance(old, ast.Assign) and isinstance(new, ast.Assign) and _is_exports(old) and _is_exports(new):
@@ -306,7 +307,11 @@ def _names_of(node: ast.AST) -> set[str]:
 
 
 def _add_parameters(old: ast.arguments, new: ast.arguments) -> None:
-    """Give a function its new optional parameters, after its own."""
+    """Give a function its new optional parameters, after its own, and its parameters their new annotations."""
+    annotations = {each.arg: each.annotation for each in ast.walk(new) if isinstance(each, ast.arg)}
+    for each in ast.walk(old):
+        if isinstance(each, ast.arg) and each.annotation is None:
+            each.annotation = annotations.get(each.arg)
     names = {each.arg for each in ast.walk(old) if isinstance(each, ast.arg)}
     optional = list(zip(new.args[max(len(new.args) - len(new.defaults), 0) :], new.defaults, strict=False))
     for argument, default in (

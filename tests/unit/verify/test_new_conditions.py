@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.sources.new_conditions import new_conditions
+from app.verify.sources.new_conditions import new_conditions, removed_conditions
 
 
 def says(language: str, old: str, new: str, kind: str = "outcome") -> list[str]:
@@ -114,3 +114,48 @@ def test_statements_are_those_of_functions() -> None:
 def test_assertions_and_the_start_of_a_program_decide_nothing() -> None:
     new = 'def f(a, b):\n    assert a < b\n    return a\n\n\nif __name__ == "__main__":\n    f(1, 2)\n'
     assert says("python", SPLIT, new) == []
+
+
+GUARDED = "def f(a, b):\n    if a < 0:\n        raise ValueError(a)  # never\n    c = b\n    return a\n"
+
+
+@pytest.mark.parametrize(
+    ("language", "old", "new"),
+    [
+        ("python", GUARDED, "def f(a, b):\n    c = b\n    return a\n"),
+        ("python", GUARDED.replace("a < 0", "a < 0 and b"), GUARDED),
+        ("python", GUARDED, GUARDED.replace("    c = b\n", "")),
+        ("go", "package x\n\nfunc f(a int) int {\n\tif a < 0 {\n\t\tpanic(a)\n\t}\n\treturn a\n}\n", "package x\n\nfunc f(a int) int {\n\treturn a\n}\n"),
+        ("javascript", "function f(a) {\n  check(a);\n  return a;\n}\n", "function f(a) {\n  return a;\n}\n"),
+    ],
+)  # fmt: skip
+def test_what_was_taken_away_can_be_put_back(language: str, old: str, new: str) -> None:
+    (one,) = removed_conditions(language, old.encode(), new.encode())
+    assert (new[: one.start] + one.altered + new[one.end :]) == old
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        GUARDED,
+        GUARDED.replace("  # never", ""),
+        GUARDED.replace("    c = b\n", "    c = b + 1\n"),
+        GUARDED.replace("    c = b\n    return a\n", "    return g(a, b)\n\n\ndef g(a, b):\n    c = b\n    return a\n"),
+    ],
+)
+def test_what_is_moved_or_written_otherwise_was_not_taken_away(new: str) -> None:
+    assert removed_conditions("python", GUARDED.encode(), new.encode()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    if b:\n        return 0\n    c = 1\n", "    c = 2\n"),
+        ("    c = 1\n    if b:\n        return 0\n", "    c = 2\n"),
+    ],
+)
+def test_a_branch_beside_a_change_is_put_back_alone(old: str, new: str) -> None:
+    before, after = f"def f(b):\n{old}    return b\n", f"def f(b):\n{new}    return b\n"
+    (one,) = removed_conditions("python", before.encode(), after.encode(), only=True)
+    assert after[: one.start] + one.altered + after[one.end :] == before.replace("c = 1", "c = 2")
+    assert len(removed_conditions("python", before.encode(), after.encode())) == 2
