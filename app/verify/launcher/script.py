@@ -125,7 +125,11 @@ class ScriptLauncher:
         program = Path(__file__).with_name("script_replay.js").read_text("utf-8")
         steps = tuple(
             SupervisorStep(
-                argv=("node", "-e", f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();"),
+                argv=(
+                    "node",
+                    "-e",
+                    f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();",
+                ),
                 timeout=REPLAY_TIMEOUT + 10 * seconds,
                 env=environment,
                 channel=True,

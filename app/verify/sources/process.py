@@ -171,9 +171,7 @@ def find_new_conditions(sources: Sequence[ChangedSource], _options: Mapping[str,
     for source in sources:
         if source.old is not None and source.new is not None:
             only = len(sources) == 1
-            found[source.path] += new_conditions.removed_conditions(
-                source.language, source.old, source.new, only=only
-            )
+            found[source.path] += new_conditions.removed_conditions(source.language, source.old, source.new, only=only)
     return found
 
 
