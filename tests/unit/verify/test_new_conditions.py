@@ -125,10 +125,10 @@ GUARDED = "def f(a, b):\n    if a < 0:\n        raise ValueError(a)  # never\n  
         ("python", GUARDED, "def f(a, b):\n    c = b\n    return a\n"),
         ("python", GUARDED.replace("a < 0", "a < 0 and b"), GUARDED),
         ("python", GUARDED, GUARDED.replace("    c = b\n", "")),
-        ("go", "package x\n\nfunc f(a int) int {\n\tif a < 0 {\n\t\tpanic(a)\n\t}\n\treturn a\n}\n", "package x\n\nfunc f(a int) int {\n\treturn a\n}\n"),
+        ("go", "func f(a int) {\n\tif a < 0 {\n\t\tpanic(a)\n\t}\n\tg(a)\n}\n", "func f(a int) {\n\tg(a)\n}\n"),
         ("javascript", "function f(a) {\n  check(a);\n  return a;\n}\n", "function f(a) {\n  return a;\n}\n"),
     ],
-)  # fmt: skip
+)
 def test_what_was_taken_away_can_be_put_back(language: str, old: str, new: str) -> None:
     (one,) = removed_conditions(language, old.encode(), new.encode())
     assert (new[: one.start] + one.altered + new[one.end :]) == old
