@@ -99,6 +99,7 @@ STARTS_PROCESSES = {
     "app.repo.syntax_process",
     "app.verify.gates",
     "app.verify.launcher.supervise",
+    "app.verify.launcher.python_replay",
 }
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {

@@ -410,7 +410,7 @@ async def test_a_new_statement_has_to_be_executed() -> None:
     assert "s-altered" not in run.names, "what is not executed needs no run"
 
 
-async def test_what_is_put_back_needs_no_line_that_is_executed() -> None:
+async def test_removed_lines_are_put_back_even_if_none_is_executed() -> None:
     run = runs(ends=otherwise("altered", shows="passed", new="passed"))
     found = control(await examine(run, of_conditions(condition("removed", 9))), "altered_conditions_fail")
     assert (found.outcome, found.detail) == ("failed", "no test fails when `3` (a.py:9).")

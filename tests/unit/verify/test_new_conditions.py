@@ -129,7 +129,7 @@ GUARDED = "def f(a, b):\n    if a < 0:\n        raise ValueError(a)  # never\n  
         ("javascript", "function f(a) {\n  check(a);\n  return a;\n}\n", "function f(a) {\n  return a;\n}\n"),
     ],
 )
-def test_what_was_taken_away_can_be_put_back(language: str, old: str, new: str) -> None:
+def test_removed_conditions_can_be_put_back(language: str, old: str, new: str) -> None:
     (one,) = removed_conditions(language, old.encode(), new.encode())
     assert (new[: one.start] + one.altered + new[one.end :]) == old
 
@@ -143,7 +143,7 @@ def test_what_was_taken_away_can_be_put_back(language: str, old: str, new: str) 
         GUARDED.replace("    c = b\n    return a\n", "    return g(a, b)\n\n\ndef g(a, b):\n    c = b\n    return a\n"),
     ],
 )
-def test_what_is_moved_or_written_otherwise_was_not_taken_away(new: str) -> None:
+def test_moved_and_rewritten_lines_are_not_removed(new: str) -> None:
     assert removed_conditions("python", GUARDED.encode(), new.encode()) == []
 
 
