@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -157,6 +158,18 @@ class VariableReader:
             return frozenset(found)
         hint = "List GitHub logins or numeric ids, separated by commas. Wildcards are not supported."
         return self._wrong(name, frozenset(), "contains an entry that is not a GitHub login.", hint)
+
+    def networks(self, name: str, default: str) -> tuple[str, ...]:
+        """Comma-separated IP addresses and networks; no wildcard."""
+        found = [part.strip() for part in self.text(name, default).split(",") if part.strip()]
+        try:
+            whole = [part for part in found if ip_network(part).prefixlen == 0]
+        except ValueError:
+            whole = found
+        if not whole:
+            return tuple(found)
+        hint = "List addresses like 10.0.0.7 and networks like 10.0.0.0/8, separated by commas."
+        return self._wrong(name, (), "contains something that is not an address or network, or all of them.", hint)
 
     def secret(self, name: str) -> str:
         """A password of sufficient length without blanks."""

@@ -122,6 +122,8 @@ class Settings:
     client_secret: str = field(default="", repr=False)
     operators: frozenset[str] = frozenset()
     """Logins, in lower case, of people who see everything."""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
+    """Addresses and networks of reverse proxies, whose `X-Forwarded-For` is believed."""
     api_token: str = field(default="", repr=False)
     """For the API of another server (`agent-fix jobs --server`)."""
     public_url: str = ""
@@ -276,6 +278,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         editor=environment.get("VISUAL") or environment.get("EDITOR") or "vi",
         host=reading.text("AGENT_FIX_HOST", "127.0.0.1"),
         port=reading.number("AGENT_FIX_PORT", 8080, least=0, most=65_535),
+        trusted_proxies=reading.networks("AGENT_FIX_TRUSTED_PROXIES", "127.0.0.1,::1"),
         webhook_secret=environment.get(WEBHOOK_SECRET, ""),
         database_url=reading.text("AGENT_FIX_DATABASE_URL"),
         app_id=reading.number("AGENT_FIX_APP_ID", 0, least=1, most=999_999_999),

@@ -6,6 +6,7 @@ Without the limits anybody could fill the memory with endless headers, or hold c
 import asyncio
 import logging
 import signal
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import uvicorn
@@ -16,6 +17,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_CONNECTIONS: Final = 800
 """Below the number of files that a process may open almost everywhere."""
 GRACE_SECONDS: Final = 10
+LOOPBACK: Final = ("127.0.0.1", "::1")
 _REFUSED = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -73,8 +75,11 @@ class BoundedRequestHeads(HttpToolsProtocol):
             self.transport.close()
 
 
-def bounded_server(app: ASGIApp) -> uvicorn.Server:
-    """A server that shuts down in order at SIGTERM and SIGINT, and then returns."""
+def bounded_server(app: ASGIApp, trusted_proxies: Sequence[str] = LOOPBACK) -> uvicorn.Server:
+    """A server that shuts down in order at SIGTERM and SIGINT, and then returns.
+
+    `X-Forwarded-For` and `X-Forwarded-Proto` count only from `trusted_proxies`, which are addresses and networks.
+    """
     config = uvicorn.Config(
         app,
         http=BoundedRequestHeads,
@@ -87,7 +92,7 @@ def bounded_server(app: ASGIApp) -> uvicorn.Server:
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        forwarded_allow_ips="127.0.0.1,::1",
+        forwarded_allow_ips=list(trusted_proxies),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # uvicorn restores this handler and raises the signal again at its end

@@ -36,7 +36,7 @@ def run_receiver(settings: Settings, listening: int | None = None) -> int:
 def serve(receiver_context: ReceiverContext, settings: Settings, listener: socket.socket) -> None:
     servers: list[uvicorn.Server] = []
     app = application(receiver_context, settings, ending=lambda: any(server.should_exit for server in servers))
-    servers.append(bounded_server(app))
+    servers.append(bounded_server(app, settings.trusted_proxies))
     logger.info("receiver ready at %s", address_of(listener))
     servers[0].run([listener])
 

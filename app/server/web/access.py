@@ -2,8 +2,10 @@
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -22,6 +24,7 @@ from app.server.web.password import (
     SIGN_IN,
     DashboardPassword,
     address,
+    by_trusted_proxy,
     from_our_pages,
     is_api,
     is_small,
@@ -40,7 +43,12 @@ READS_ONLY: Final = (
     "Acting on a job requires write access to its repository and, if the repository sets `allowed_actors`, being on "
     "that list."
 )
+UNTRUSTED_PROXY: Final = (
+    "Password sign-in from %s is blocked for a minute, for everybody behind it: it sent X-Forwarded-For, but is not in "
+    "AGENT_FIX_TRUSTED_PROXIES. If it is your reverse proxy, add its address there."
+)
 Endpoint = Callable[[Request], Awaitable[Response]]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,18 @@ class AccessGuard:
             if path != METRICS and not (self.local and is_local(address(scope))):
                 return self._refuse(scope, 403, "Sign-in is not set up", NO_SIGN_IN)
             who = Visitor(name="operator", form_key=self.password.form_key, operator=True)
-        scope.setdefault("state", {})["caller" if isinstance(who, ApiCaller) else "visitor"] = who
+        state = scope.setdefault("state", {})
+        state["caller" if isinstance(who, ApiCaller) else "visitor"] = who
+        state["authenticate"] = partial(self._authenticate_again, scope)
         return self._request_refusal(scope, headers)
+
+    async def _authenticate_again(self, scope: Scope) -> ApiCaller | Visitor | None:
+        """Who has an open stream now; None once their key or session is gone. Counts no failure."""
+        state, by_api = scope["state"], is_api(scope["path"])
+        known: ApiCaller | Visitor = state["caller" if by_api else "visitor"]
+        if by_api and known is not OPERATOR:
+            return await self._key_owner(scope)
+        return known if by_api or self.sign_in is None else await self.sign_in.visitor(Request(scope))
 
     def _request_refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """The refusal of an authenticated request that is cross-site, malformed or too large; None if acceptable."""
@@ -113,12 +131,13 @@ class AccessGuard:
         client, headers = address(scope), Headers(scope=scope)
         authorization = headers.get("authorization", "")
         # A key cannot be guessed, so it is accepted even where somebody behind the same proxy tries passwords.
-        key = BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
-        if key and (found := await asyncio.to_thread(self.keys.caller, key[1])):
+        if found := await self._key_owner(scope):
             return found
         # Nothing is awaited from here on: requests at once must not all pass before the first of them counts.
         left = self.password.refuses(client)
         if left is not None:
+            if "x-forwarded-for" in headers and not by_trusted_proxy(scope):
+                log.warning(UNTRUSTED_PROXY, client)
             seconds = str(int(left.total_seconds()) + 1)
             refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
             refusal.headers["retry-after"] = seconds
@@ -130,6 +149,11 @@ class AccessGuard:
         refusal.headers.append("www-authenticate", 'Basic realm="agent-fix", charset="UTF-8"')
         refusal.headers.append("www-authenticate", "Bearer")
         return refusal
+
+    async def _key_owner(self, scope: Scope) -> ApiCaller | None:
+        authorization = Headers(scope=scope).get("authorization", "")
+        key = BEARER.fullmatch(authorization.strip()) if is_api(scope["path"]) else None
+        return await asyncio.to_thread(self.keys.caller, key[1]) if key else None
 
     def _refuse(self, scope: Scope, status: int, title: str, text: str) -> Response:
         if is_api(scope["path"]):
@@ -176,6 +200,11 @@ class PageRules:
             return await handler(request)
 
         return checked
+
+    async def still_reads(self, request: Request) -> bool:
+        """Whether whoever follows a job may still see it."""
+        who = await request.state.authenticate()
+        return isinstance(who, Visitor) and (who.operator or who.sees(await self._context(request)))
 
     async def _sees(self, request: Request) -> bool:
         visitor = visitor_of(request)

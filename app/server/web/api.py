@@ -237,10 +237,14 @@ def log(
     summary="Follow a job",
 )
 async def events(
-    *, who: Reader, parts: Parts, job: JobName, offset: Offset = 0, last_event_id: LastEvent = ""
+    *, request: Request, who: Reader, parts: Parts, job: JobName, offset: Offset = 0, last_event_id: LastEvent = ""
 ) -> Response:
+    async def may_read() -> bool:
+        now: ApiCaller | None = await request.state.authenticate()
+        return now is not None and "read" in now.scopes
+
     name = "" if who == OPERATOR else f"key {who.name}"
-    return await parts.streams.answer(job, int(last_event_id or offset), who=name, streamed=True)
+    return await parts.streams.answer(job, int(last_event_id or offset), may_read, who=name, streamed=True)
 
 
 @router.get("/jobs/{job}/plan", responses=error_responses(404), summary="Read a job's plan")

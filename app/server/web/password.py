@@ -140,6 +140,11 @@ def address(scope: Scope) -> str:
     return str(found) if found.version == 4 else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
 
 
+def by_trusted_proxy(scope: Scope) -> bool:
+    """Whether the address is what a trusted proxy said; uvicorn then gives it the port 0."""
+    return (scope.get("client") or ("", 0))[1] == 0
+
+
 def client_of(request: Request) -> str:
     """The address that a request came from, for the audit log."""
     return request.client.host if request.client else ""

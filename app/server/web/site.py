@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from fastapi import FastAPI
@@ -125,6 +126,9 @@ def _routes(
         text = metrics.render(found, parts.answers, ended)
         return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
 
+    async def events(request: Request) -> Response:
+        return await following.events(request, partial(rules.still_reads, request))
+
     async def asset(request: Request) -> Response:
         name = request.url.path.removeprefix("/")
         return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
@@ -134,7 +138,7 @@ def _routes(
         Route("/jobs/{job}", rules.for_readers(pages.job)),
         Route("/jobs/{job}/log", rules.for_readers(pages.log)),
         Route("/jobs/{job}/change.patch", rules.for_readers(pages.change)),
-        Route("/jobs/{job}/events", rules.for_readers(following.events)),
+        Route("/jobs/{job}/events", rules.for_readers(events)),
         *(Route(f"/jobs/{{job}}/{action}", rules.for_writers(forms.act), methods=["POST"]) for action in ACTIONS),
         Route("/operators", rules.for_operators(operators.page)),
         Route("/audit", rules.for_operators(operators.audit)),

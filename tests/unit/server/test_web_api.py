@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from app.jobs.outcome_totals import outcome_totals
 from app.jobs.outcomes import Outcomes, outcomes
 from app.jobs.queries import JobOverview
-from app.server.web.log_stream import MAX_FOLLOWERS, MAX_OF_ONE, LogStreams
+from app.server.web.log_stream import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
 from app.server.web.visitors import Visitor
 from tests.support.web_client import WebClient, web_client
@@ -35,9 +35,15 @@ def asking(job: str, *, user: int = 0, last_event_id: str = "") -> Request:
     return Request({**scope, "path_params": {"job": job}, "state": {"visitor": visitor}})
 
 
-async def told(following: LogStreams, job: str, last_event_id: str = "") -> list[tuple[str, Any]]:
+async def always() -> bool:
+    return True
+
+
+async def told(
+    following: LogStreams, job: str, may_read: MayRead = always, *, last_event_id: str = ""
+) -> list[tuple[str, Any]]:
     """Every event of a stream until it ends, as (name, data)."""
-    answer = await following.events(asking(job, last_event_id=last_event_id))
+    answer = await following.events(asking(job, last_event_id=last_event_id), may_read)
     assert isinstance(answer, StreamingResponse)
     text = "".join([str(part) async for part in answer.body_iterator])
     found = re.findall(r"^event: (\w+)\ndata: (.*)$", text, re.MULTILINE)
@@ -72,36 +78,55 @@ async def test_a_stream_ends_with_its_process(here: WebClient) -> None:
     assert {name for name, _ in await told(following, "seed22")} == {"line"}
 
 
+async def test_a_stream_ends_when_its_reader_may_no_longer_see_the_job(here: WebClient) -> None:
+    answers = iter([True, True, False])
+
+    async def may_read() -> bool:
+        return next(answers)
+
+    looks = 0
+
+    def ending() -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    following = LogStreams(JobOverview(here.engine, here.clock), ending=ending, pause=0.0)
+    events = await told(following, "seed22", may_read)
+    assert "end" not in {name for name, _ in events}
+    assert looks == 3 * LOOKS_PER_CHECK - 1
+
+
 async def test_not_everybody_can_listen_at_once(here: WebClient) -> None:
     following = LogStreams(JobOverview(here.engine, here.clock), pause=10_000.0)
     streams = []
     for _ in range(MAX_FOLLOWERS):
-        answer = await following.events(asking("seed22"))
+        answer = await following.events(asking("seed22"), always)
         assert isinstance(answer, StreamingResponse)
         stream = aiter(answer.body_iterator)
         await anext(stream)
         streams.append(stream)
-    assert (await following.events(asking("seed22"))).status_code == 503
+    assert (await following.events(asking("seed22"), always)).status_code == 503
     for stream in streams:
         await stream.aclose()  # type: ignore[attr-defined]  # an async generator
-    assert (await following.events(asking("seed22"))).status_code == 200
-    assert (await following.events(asking("none"))).status_code == 404
-    assert (await following.events(asking("seed22", last_event_id="x"))).status_code == 422
+    assert (await following.events(asking("seed22"), always)).status_code == 200
+    assert (await following.events(asking("none"), always)).status_code == 404
+    assert (await following.events(asking("seed22", last_event_id="x"), always)).status_code == 422
 
 
 async def test_one_person_cannot_take_all_streams(here: WebClient) -> None:
     following = LogStreams(JobOverview(here.engine, here.clock), pause=10_000.0)
     streams = []
     for _ in range(MAX_OF_ONE):
-        answer = await following.events(asking("seed22", user=7))
+        answer = await following.events(asking("seed22", user=7), always)
         assert isinstance(answer, StreamingResponse)
         stream = aiter(answer.body_iterator)
         await anext(stream)
         streams.append(stream)
-    assert (await following.events(asking("seed22", user=7))).status_code == 503
-    assert (await following.events(asking("seed22", user=8))).status_code == 200
+    assert (await following.events(asking("seed22", user=7), always)).status_code == 503
+    assert (await following.events(asking("seed22", user=8), always)).status_code == 200
     await streams[0].aclose()  # type: ignore[attr-defined]  # an async generator
-    assert (await following.events(asking("seed22", user=7))).status_code == 200
+    assert (await following.events(asking("seed22", user=7), always)).status_code == 200
     for stream in streams[1:]:
         await stream.aclose()  # type: ignore[attr-defined]
 

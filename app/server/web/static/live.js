@@ -23,7 +23,7 @@ if (log && log.dataset.events) {
     setTimeout(async () => {
       waiting = false;
       const answer = await fetch(location.pathname, { headers: { accept: "text/html" } }).catch(() => null);
-      if (answer?.redirected) location.reload(); // the session has ended
+      if (answer?.redirected || answer?.status === 404) location.reload(); // the session or the right to see it has ended
       if (!answer?.ok || answer.redirected) return;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       for (const shown of document.querySelectorAll("[data-live]")) {
@@ -61,6 +61,10 @@ if (log && log.dataset.events) {
   };
   const connect = () => {
     source = new EventSource(`${log.dataset.events}?offset=${last}`);
+    source.addEventListener("error", () => {
+      document.getElementById("live").textContent = "";
+      if (source.readyState === EventSource.CLOSED) refresh();
+    });
     source.addEventListener("line", show);
     source.addEventListener("state", update);
     source.addEventListener("end", () => {
