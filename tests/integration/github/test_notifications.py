@@ -1,7 +1,9 @@
 """Ends and waits of jobs are told outside GitHub, at least once, whatever the receiver does; others' parts judge it."""
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -162,13 +164,13 @@ async def test_body_of_a_receivers_answer_is_not_read(harness: PublisherHarness)
 
 
 @pytest.fixture
-def posted() -> Iterator[tuple[str, list[Any]]]:
-    """An address of Apprise's JSON plugin, and what it posted there."""
-    found: list[Any] = []
+def received() -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
+    """A real receiver's host and port, and the headers and body of each request that it got."""
+    found: list[tuple[dict[str, str], bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            found.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            found.append((dict(self.headers), self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(200)
             self.end_headers()
 
@@ -178,28 +180,54 @@ def posted() -> Iterator[tuple[str, list[Any]]]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    yield f"json://127.0.0.1:{server.server_port}/", found
+    yield f"127.0.0.1:{server.server_port}", found
     server.shutdown()
     server.server_close()
     thread.join()
 
 
-async def test_apprise_delivers_in_plain_words(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
-    url, found = posted
+async def test_a_real_receiver_gets_a_webhook_whose_signature_it_can_verify(
+    harness: PublisherHarness, received: tuple[str, list[tuple[dict[str, str], bytes]]]
+) -> None:
+    host, found = received
+    made = await harness.admit()
+    harness.store.finish(made.id, "pr_opened", "It is proved.", {"exit_status": "pr_opened"})
+    reading = VariableReader({"KEY": SECRET})
+    key = reading.signing_key("KEY", needed_by="URL")
+    by = Notifier(SecretScan(Redactor(())), lambda: datetime.now(UTC), webhook_url=f"http://{host}/hook", key=key)
+    await told(harness, by)
+    ((headers, body),) = found
+    assert Webhook(SECRET).verify(body, headers)["data"]["job"] == made.id
+    other = "whsec_" + b64encode(b"another key of 24 bytes!").decode()
+    for key_used, text in ((other, body), (SECRET, body.replace(b"pr_opened", b"no_change"))):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(key_used).verify(text, headers)
+
+
+def messages(found: list[tuple[dict[str, str], bytes]]) -> list[Any]:
+    return [json.loads(body) for _, body in found]
+
+
+async def test_apprise_delivers_in_plain_words(
+    harness: PublisherHarness, received: tuple[str, list[tuple[dict[str, str], bytes]]]
+) -> None:
+    host, found = received
     made = await harness.admit()
     harness.store.enter(made.id, "paused", "The budget of $5.00 is spent.", waiting_for="money")
-    await told(harness, notifier(harness, Receiver(), urls=(url,)), "apprise")
-    assert [each["title"] for each in found] == ["⏸️ Paused: ada/sample#1"]
-    assert "The budget of $5.00 is spent." in found[0]["message"]
+    await told(harness, notifier(harness, Receiver(), urls=(f"json://{host}/",)), "apprise")
+    assert [each["title"] for each in messages(found)] == ["⏸️ Paused: ada/sample#1"]
+    assert "The budget of $5.00 is spent." in messages(found)[0]["message"]
 
 
-async def test_a_notification_mentions_nobody(harness: PublisherHarness, posted: tuple[str, list[Any]]) -> None:
-    url, found = posted
+async def test_a_notification_mentions_nobody(
+    harness: PublisherHarness, received: tuple[str, list[tuple[dict[str, str], bytes]]]
+) -> None:
+    host, found = received
     made = await harness.admit()
     harness.store.enter(made.id, "paused", "Ask @everyone and <@42>.", waiting_for="money")
-    await told(harness, notifier(harness, Receiver(), urls=(url,)), "apprise")
-    assert "@everyone" not in found[0]["message"]
-    assert "<@42>" not in found[0]["message"]
+    await told(harness, notifier(harness, Receiver(), urls=(f"json://{host}/",)), "apprise")
+    assert "@everyone" not in messages(found)[0]["message"]
+    assert "<@42>" not in messages(found)[0]["message"]
 
 
 def test_address_that_apprise_cannot_use_is_refused_at_the_start(harness: PublisherHarness) -> None:
