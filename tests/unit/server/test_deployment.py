@@ -80,7 +80,8 @@ def test_no_secret_can_be_committed_where_the_examples_stand() -> None:
     if ignored.returncode == 128:
         pytest.skip("not a checkout")
     assert len(ignored.stdout.split()) == 3
-    assert all(not value or value == "5" for role in ROLES for value in example(role).values())
+    harmless = {"", "5", "172.16.0.0/12"}  # a budget, and Docker's own networks
+    assert {value for role in ROLES for value in example(role).values()} <= harmless
 
 
 # Kubernetes

@@ -40,8 +40,14 @@ JOBS = {
 }
 
 
+OVERFLOWING = """[...document.querySelectorAll('td, .tile, dd, header')].filter(
+    each => each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX === 'visible'
+  ).map(each => each.textContent.trim())"""
+"""Texts that run over their cell, and so over what is beside it."""
+
+
 def judge(page: Page, title: str = "") -> None:
-    """Fails on whatever axe-core finds in the page that is open, and where it is wider than the screen."""
+    """Fails on whatever axe-core finds in the page that is open, and where page or text is wider than its place."""
     assert title in page.inner_text("h1")
     page.evaluate(axe_core())
     for size, scheme in SCREENS:
@@ -51,6 +57,7 @@ def judge(page: Page, title: str = "") -> None:
         told = [f"{each['impact']}: {each['id']}: {node['html']}" for each in found for node in each["nodes"]]
         assert not told, "\n".join([f"{page.url}, {scheme}", *told])
         assert page.evaluate("document.documentElement.scrollWidth") == size["width"], f"{page.url} is too wide"
+        assert page.evaluate(OVERFLOWING) == [], f"{page.url}, {size['width']} wide"
 
 
 @pytest.mark.parametrize("path", LISTS.values(), ids=LISTS)
