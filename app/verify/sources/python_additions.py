@@ -123,6 +123,10 @@ class Additions:
         old.body[at:at] = fields
 
     def _is_addition(self, statement: ast.stmt, bound: set[str], owner: ast.ClassDef | None) -> bool:
+        match statement:
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Constant()):  # `function.marker = True`
+                there = {each.attr for each in ast.walk(self._old) if isinstance(each, ast.Attribute)}
+                return owner is None and name not in there | _SPECIAL
         names = set(_bindings(statement))
         if not names or names & bound or names & _SPECIAL:
             return False

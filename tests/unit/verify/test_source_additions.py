@@ -59,8 +59,12 @@ class Basket(HTMLParser):
 
 
 @route("/")
-def slug(text, *, strict=False, **rest):
+def slug(text: Optional[str], *, strict=False, **rest) -> str:
     return NEW
+
+
+slug.marker = True
+slug.other = NEW
 
 
 @route("/fixed")
@@ -80,6 +84,9 @@ register(fixed)
             "def discount",
             "HELP",
             "strict=False",
+            "text: Optional[str]",
+            "-> str",
+            "slug.marker = True",
             "def fixed",
         ),
         ("NEW", "BROKEN", "reset", "visit_Name", "used", "__eq__", "route", "register", "sys"),
