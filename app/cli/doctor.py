@@ -9,22 +9,22 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Literal
 from urllib.error import HTTPError, URLError
 
 from app.config.settings import Settings, read_server_settings, read_settings
+from app.core.checks import Check
 from app.core.errors import AgentFixError, ExitCode
 from app.llm.base import Message, Model, ModelRequest
 from app.llm.errors import ModelError
 from app.llm.ledger import usd
 from app.llm.price_file import read_prices
 from app.llm.registry import make_model
-from app.pipeline.wiring.sandboxes import SandboxAvailability, make_provider, sandbox_availability
+from app.pipeline.wiring.sandboxes import make_provider, sandbox_availability
 from app.publish.plaintext import duration
 from app.repo.git_command import Git
 from app.sandbox.base import DoctorCheck
@@ -38,20 +38,7 @@ ONE_TOKEN = 16
 """The smallest answer that every provider sells."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineCheck:
-    """`cannot tell` where something is not set, or nobody answers."""
-
-    name: str
-    state: Literal["ok", "not ok", "cannot tell"]
-    detail: str
-    repair: str = ""
-
-    def as_json(self) -> dict[str, str]:
-        return asdict(self)
-
-
-async def check_machine(settings: Settings, model: str, *, ask: bool) -> Sequence[MachineCheck]:
+async def check_machine(settings: Settings, model: str, *, ask: bool) -> Sequence[Check]:
     """In the order in which a fix needs them. With `ask`, the model answers once, which costs a fraction of a cent."""
     return (
         check_git(Git("--version").text()),
@@ -63,15 +50,15 @@ async def check_machine(settings: Settings, model: str, *, ask: bool) -> Sequenc
     )
 
 
-def check_git(version: str) -> MachineCheck:
+def check_git(version: str) -> Check:
     """From what `git --version` says."""
     found = re.search(r"(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) >= GIT:
-        return MachineCheck("git", "ok", version.strip())
-    return MachineCheck("git", "not ok", version.strip(), "Install git 2.34 or newer.")
+        return Check("git", "ok", version.strip())
+    return Check("git", "not ok", version.strip(), "Install git 2.34 or newer.")
 
 
-def check_disk(state: Path) -> MachineCheck:
+def check_disk(state: Path) -> Check:
     """The free space where jobs are kept, and whether it can be written."""
     place = next((each for each in (state, *state.parents) if each.exists()), state)
     try:
@@ -80,14 +67,14 @@ def check_disk(state: Path) -> MachineCheck:
         (state / ".writable").touch()
     except OSError as error:
         repair = "Choose another directory with --state DIR or AGENT_FIX_STATE_DIR."
-        return MachineCheck("disk", "not ok", f"{state} cannot be written: {error.strerror}", repair)
+        return Check("disk", "not ok", f"{state} cannot be written: {error.strerror}", repair)
     detail = f"{free / 1024**3:.1f} GiB free in {state}"
     if free < MIN_FREE:
-        return MachineCheck("disk", "not ok", detail, "Free 2 GiB, or choose another directory with --state DIR.")
-    return MachineCheck("disk", "ok", detail)
+        return Check("disk", "not ok", detail, "Free 2 GiB, or choose another directory with --state DIR.")
+    return Check("disk", "ok", detail)
 
 
-def check_clock(address: str) -> MachineCheck:
+def check_clock(address: str) -> Check:
     """Our time beside the one in an answer of this server. Blocking."""
     try:
         sent = time.time()
@@ -100,29 +87,29 @@ def check_clock(address: str) -> MachineCheck:
             error.close()
         skew = (sent + time.time()) / 2 - parsedate_to_datetime(date).timestamp()
     except (URLError, OSError, ValueError, TypeError):
-        return MachineCheck("clock", "cannot tell", f"could not read the time from {address}")
+        return Check("clock", "cannot tell", f"could not read the time from {address}")
     detail = f"{duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} {address}"
     if abs(skew) > MAX_SKEW:
-        return MachineCheck("clock", "not ok", detail, "Synchronise this machine's clock, for example with NTP.")
-    return MachineCheck("clock", "ok", detail if abs(skew) > 2 else f"agrees with {address}")
+        return Check("clock", "not ok", detail, "Synchronise this machine's clock, for example with NTP.")
+    return Check("clock", "ok", detail if abs(skew) > 2 else f"agrees with {address}")
 
 
-async def check_model(settings: Settings, name: str, *, ask: bool) -> MachineCheck:
+async def check_model(settings: Settings, name: str, *, ask: bool) -> Check:
     """Whether the model exists and its key is accepted; both are free, except for one answer with `ask`."""
     if not name:
         repair = "Set AGENT_FIX_MODEL or pass --model NAME, and set the key of its provider."
-        return MachineCheck("model", "cannot tell", "no model is set", repair)
+        return Check("model", "cannot tell", "no model is set", repair)
     try:
         model = make_model(name, environment=settings.model_environment, prices=read_prices(settings.prices))
         await model.check()
         if not ask:
-            return MachineCheck("model", "ok", f"{name}: name and key are accepted; test it with --ask-model")
+            return Check("model", "ok", f"{name}: name and key are accepted; test it with --ask-model")
         return await _answer(name, model)
     except AgentFixError as error:
-        return MachineCheck("model", "not ok", error.message, error.hint)
+        return Check("model", "not ok", error.message, error.hint)
 
 
-async def _answer(name: str, model: Model) -> MachineCheck:
+async def _answer(name: str, model: Model) -> Check:
     begun = time.monotonic()
     request = ModelRequest(messages=(Message(role="user", content="Answer with OK."),), max_tokens=ONE_TOKEN)
     try:
@@ -130,9 +117,9 @@ async def _answer(name: str, model: Model) -> MachineCheck:
     except ModelError as error:
         if error.reason not in {"length", "empty"}:
             raise
-        return MachineCheck("model", "ok", f"{name} answers")
+        return Check("model", "ok", f"{name} answers")
     cost = usd(usage.cost) if usage.cost else "price unknown"
-    return MachineCheck("model", "ok", f"{name} answered in {duration(time.monotonic() - begun)}, {cost}")
+    return Check("model", "ok", f"{name} answered in {duration(time.monotonic() - begun)}, {cost}")
 
 
 WIDTH = 110
@@ -148,10 +135,10 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     machine, checks, kinds = asyncio.run(_examine(name, settings, arguments))
     if arguments.json:
         document = {
-            "machine": [each.as_json() for each in machine],
+            "machine": [asdict(each) for each in machine],
             "sandbox": name,
             "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail, "repair": c.repair} for c in checks],
-            "sandboxes": [kind.as_json() for kind in kinds],
+            "sandboxes": [{"name": k.name, "usable": k.ok, "detail": k.detail, "repair": k.repair} for k in kinds],
         }
         print(json.dumps(document, indent=2))
     else:
@@ -181,7 +168,7 @@ def github_command(arguments: argparse.Namespace) -> int:
 
 async def _examine(
     name: str, settings: Settings, arguments: argparse.Namespace
-) -> tuple[Sequence[MachineCheck], Sequence[DoctorCheck], Sequence[SandboxAvailability]]:
+) -> tuple[Sequence[Check], Sequence[DoctorCheck], Sequence[DoctorCheck]]:
     """Examine one after the other, so that one does not slow down the measurements of another."""
     say = partial(print, file=sys.stderr, flush=True)
     say("Checking git, disk, clock and model …")
@@ -191,7 +178,7 @@ async def _examine(
     return machine, checks, await sandbox_availability(settings)
 
 
-def machine_lines(checks: Sequence[MachineCheck]) -> Iterator[str]:
+def machine_lines(checks: Sequence[Check]) -> Iterator[str]:
     """What a fix needs besides the sandbox."""
     yield "this machine\n"
     for check in checks:
@@ -199,7 +186,7 @@ def machine_lines(checks: Sequence[MachineCheck]) -> Iterator[str]:
     yield ""
 
 
-def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvailability]) -> Iterator[str]:
+def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[DoctorCheck]) -> Iterator[str]:
     """The lines of the screen."""
     yield f"sandbox: {name}\n"
     broken = [check for check in checks if not check.ok]
@@ -211,7 +198,7 @@ def report(name: str, checks: Sequence[DoctorCheck], kinds: Sequence[SandboxAvai
     yield "\nOn this machine\n"
     for kind in kinds:
         chosen = f"{kind.name} (used)" if kind.name == name else kind.name
-        yield from _entry("ready" if kind.usable else "-", chosen, kind.detail, kind.repair)
+        yield from _entry("ready" if kind.ok else "-", chosen, kind.detail, kind.repair)
     yield "\nUse another one with --sandbox NAME, or with AGENT_FIX_SANDBOX=NAME for a server."
 
 

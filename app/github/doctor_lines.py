@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from app.core.checks import Check
 from app.github import api_models
 from app.github.connection import Grant
 from app.github.graphql import Protection
-
-State = Literal["ok", "not ok", "cannot tell"]
 
 BLOCKING_RULES: Final = {
     "creation": "nobody may create this branch",
@@ -37,16 +35,6 @@ HARMLESS_RULES: Final = frozenset({"copilot_code_review", "tag_name_pattern"})
 OPEN_PULL_REQUESTS: Final = "Workflow permissions: “Allow GitHub Actions to create and approve pull requests”"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report."""
-
-    name: str
-    state: State
-    detail: str
-    repair: str = ""
-
-
 class Refused(NamedTuple):
     """A question that GitHub did not answer, and its message."""
 
@@ -58,7 +46,7 @@ class Refused(NamedTuple):
         return "upgrade to github" in self.words.lower()
 
 
-def app_permissions(installation: api_models.InstallationResponse, wanted: Grant) -> Finding:
+def app_permissions(installation: api_models.InstallationResponse, wanted: Grant) -> Check:
     held = installation.permissions
     missing = [
         f"{_words(name)}: {access} (it has {held.get(name, 'none')})"
@@ -66,16 +54,16 @@ def app_permissions(installation: api_models.InstallationResponse, wanted: Grant
         if held.get(name) not in {access, "write", "admin"}
     ]
     if not missing:
-        return Finding("permissions", "ok", _listed(wanted))
+        return Check("permissions", "ok", _listed(wanted))
     repair = f"Add them on the App's page under Permissions & events, then accept them: {installation.html_url}"
-    return Finding("permissions", "not ok", f"The App's installation lacks {'; '.join(missing)}.", repair)
+    return Check("permissions", "not ok", f"The App's installation lacks {'; '.join(missing)}.", repair)
 
 
-def app_events(installation: api_models.InstallationResponse, wanted: Iterable[str]) -> Finding:
+def app_events(installation: api_models.InstallationResponse, wanted: Iterable[str]) -> Check:
     missing = sorted(set(wanted) - set(installation.events))
     if not missing:
-        return Finding("events", "ok", "The App receives all events it needs.")
-    return Finding(
+        return Check("events", "ok", "The App receives all events it needs.")
+    return Check(
         "events",
         "not ok",
         f"The App does not receive these webhooks: {', '.join(missing)}.",
@@ -89,10 +77,10 @@ def token_permissions(
     scopes: str | None,
     reads: Mapping[str, Refused | None],
     wanted: Grant,
-) -> Finding:
+) -> Check:
     """`scopes` are a classic token's, None for other tokens; `reads` has a refusal or None for each permission."""
     if not login.endswith("[bot]") and not repository.permissions.push:
-        return Finding(
+        return Check(
             "permissions",
             "not ok",
             f"{login} may not push to this repository.",
@@ -102,8 +90,8 @@ def token_permissions(
         return _scopes(repository, scopes)
     if unread := [_words(name) for name, answer in reads.items() if answer is not None]:
         detail = f"The token may not read {', '.join(unread)}."
-        return Finding("permissions", "not ok", detail, f"Give it: {_listed(wanted)}.")
-    return Finding(
+        return Check("permissions", "not ok", detail, f"Give it: {_listed(wanted)}.")
+    return Check(
         "permissions",
         "cannot tell",
         "Reading works. Write permissions can only be seen by writing.",
@@ -111,67 +99,65 @@ def token_permissions(
     )
 
 
-def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Finding:
+def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Check:
     held = {scope.strip() for scope in scopes.split(",")}
     if "repo" in held or ("public_repo" in held and not repository.private):
-        return Finding("permissions", "ok", f"The token's scopes are sufficient: {scopes}.")
+        return Check("permissions", "ok", f"The token's scopes are sufficient: {scopes}.")
     wanted = "repo" if repository.private else "public_repo"
     detail = f"The token's scopes are {scopes or 'none'}."
-    return Finding("permissions", "not ok", detail, f"It needs the scope {wanted}.")
+    return Check("permissions", "not ok", detail, f"It needs the scope {wanted}.")
 
 
-def repository_state(repository: api_models.RepositoryResponse, place: str) -> Finding:
+def repository_state(repository: api_models.RepositoryResponse, place: str) -> Check:
     visibility = "private" if repository.private else "public"
     if repository.archived:
-        return Finding("repository", "not ok", f"{place} is archived and cannot be changed.", "Unarchive it.")
+        return Check("repository", "not ok", f"{place} is archived and cannot be changed.", "Unarchive it.")
     if not repository.has_issues:
         repair = "Turn them on under Settings, General, Features."
-        return Finding("repository", "not ok", f"Issues are turned off in {place}.", repair)
-    return Finding("repository", "ok", f"{place}, {visibility}, default branch {repository.default_branch}")
+        return Check("repository", "not ok", f"Issues are turned off in {place}.", repair)
+    return Check("repository", "ok", f"{place}, {visibility}, default branch {repository.default_branch}")
 
 
-def drafts(available: bool | Refused) -> Finding:
+def drafts(available: bool | Refused) -> Check:
     otherwise = "agent-fix opens ordinary pull requests whose title begins with “Draft:”"
     if isinstance(available, Refused):
-        return Finding("drafts", "cannot tell", f"{available.words} {otherwise}.")
+        return Check("drafts", "cannot tell", f"{available.words} {otherwise}.")
     if available:
-        return Finding("drafts", "ok", "This repository's plan has draft pull requests.")
+        return Check("drafts", "ok", "This repository's plan has draft pull requests.")
     detail = f"This repository's plan has no draft pull requests. {otherwise}, and whose text says why."
-    return Finding("drafts", "not ok", detail, "A Team or Enterprise plan, or a public repository, has them.")
+    return Check("drafts", "not ok", detail, "A Team or Enterprise plan, or a public repository, has them.")
 
 
 def default_branch(
     name: str, found: api_models.Branch | Refused | None, rules: Sequence[api_models.BranchRule] | Refused
-) -> Finding:
+) -> Check:
     if found is None:
-        return Finding("default branch", "not ok", "The repository has no commit yet.", "Push one.")
+        return Check("default branch", "not ok", "The repository has no commit yet.", "Push one.")
     guarded = not isinstance(rules, Refused) and {"pull_request", "update"} & {rule.type for rule in rules}
     if guarded or (isinstance(found, api_models.Branch) and found.protected):
-        return Finding("default branch", "ok", f"{name} is protected.")
+        return Check("default branch", "ok", f"{name} is protected.")
     if isinstance(found, Refused):
-        return Finding("default branch", "cannot tell", found.words)
+        return Check("default branch", "cannot tell", found.words)
     detail = f"{name} is not protected: anyone with push access can push to it, also agent-fix, which never does."
     if isinstance(rules, Refused) and rules.is_about_the_plan:
-        return Finding("default branch", "not ok", detail, "This plan cannot protect branches of private repositories.")
-    return Finding("default branch", "not ok", detail, "Protect it with a ruleset: Settings, Rules, Rulesets.")
+        return Check("default branch", "not ok", detail, "This plan cannot protect branches of private repositories.")
+    return Check("default branch", "not ok", detail, "Protect it with a ruleset: Settings, Rules, Rulesets.")
 
 
-def label(name: str, found: bool | Refused) -> Finding:
+def label(name: str, found: bool | Refused) -> Check:
     if isinstance(found, Refused):
-        return Finding("label", "cannot tell", found.words)
+        return Check("label", "cannot tell", found.words)
     if found:
-        return Finding("label", "ok", f"The label {name} exists.")
-    return Finding("label", "not ok", f"There is no label {name}.", "Create it: Issues, Labels, New label.")
+        return Check("label", "ok", f"The label {name} exists.")
+    return Check("label", "not ok", f"There is no label {name}.", "Create it: Issues, Labels, New label.")
 
 
-def configuration(problem: str | Refused, *, present: bool) -> Finding:
+def configuration(problem: str | Refused, *, present: bool) -> Check:
     if isinstance(problem, Refused):
-        return Finding("configuration", "cannot tell", problem.words)
+        return Check("configuration", "cannot tell", problem.words)
     if problem:
-        return Finding(
-            "configuration", "not ok", problem, "Fix the file on the default branch; nothing runs until then."
-        )
-    return Finding(
+        return Check("configuration", "not ok", problem, "Fix the file on the default branch; nothing runs until then.")
+    return Check(
         "configuration",
         "ok",
         ".github/agent-fix.yml is valid." if present else "There is no .github/agent-fix.yml; the defaults apply.",
@@ -180,34 +166,34 @@ def configuration(problem: str | Refused, *, present: bool) -> Finding:
 
 def actions(
     repository: api_models.WorkflowPermissions | Refused, organisation: api_models.WorkflowPermissions | Refused | None
-) -> Finding:
+) -> Check:
     """Whether a workflow's own token may open pull requests. `organisation` is None without an organisation."""
     allowed = [
         answer.can_approve_pull_request_reviews if isinstance(answer, api_models.WorkflowPermissions) else None
         for answer in (repository, organisation)
     ]
     if allowed[0] and allowed[1] is not False:
-        return Finding("Actions", "ok", "Workflows may open pull requests with their own token.")
+        return Check("Actions", "ok", "Workflows may open pull requests with their own token.")
     if allowed[1] is False:
         where = f"In the organisation: Settings, Actions, General, {OPEN_PULL_REQUESTS}; then the same here."
     else:
         where = f"Settings, Actions, General, {OPEN_PULL_REQUESTS}. If greyed out, change the organisation's first."
     if False in allowed:
-        return Finding("Actions", "not ok", "Workflows may not open pull requests with their own token.", where)
+        return Check("Actions", "not ok", "Workflows may not open pull requests with their own token.", where)
     words = "Only an administrator's token shows whether workflows may open pull requests. Only the Action needs that."
-    return Finding("Actions", "cannot tell", words, where)
+    return Check("Actions", "cannot tell", words, where)
 
 
-def approval(login: str, *, enterprise_server: bool) -> Finding:
+def approval(login: str, *, enterprise_server: bool) -> Check:
     """Whether workflows run on a pull request that this account opens."""
     if login != "github-actions[bot]":
         detail = (
             f"Workflows of pull requests by {login} start automatically, unless a commit message contains [skip ci]."
         )
-        return Finding("workflow approval", "ok", detail)
+        return Check("workflow approval", "ok", detail)
     if enterprise_server:
         detail = "Workflows do not start on pull requests that a workflow's own token opens."
-        return Finding(
+        return Check(
             "workflow approval",
             "not ok",
             detail,
@@ -216,22 +202,22 @@ def approval(login: str, *, enterprise_server: bool) -> Finding:
     detail = (
         "Workflows on pull requests that a workflow's own token opens wait for the button “Approve workflows to run”."
     )
-    return Finding("workflow approval", "cannot tell", f"{detail} No API reports this for a repository.")
+    return Check("workflow approval", "cannot tell", f"{detail} No API reports this for a repository.")
 
 
-def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resent: bool) -> Finding:
+def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resent: bool) -> Check:
     """`delivery` is the last one: of the ping sent again if `resent`, else of any event."""
     if not address:
-        return Finding("webhook", "ok", "The App has no webhook: the server polls GitHub.")
+        return Check("webhook", "ok", "The App has no webhook: the server polls GitHub.")
     if delivery is None and resent:
         detail = f"GitHub does not yet show whether the ping reached {address}."
-        return Finding("webhook", "cannot tell", detail, "See Recent deliveries on the App's page.")
+        return Check("webhook", "cannot tell", detail, "See Recent deliveries on the App's page.")
     if delivery is None:
         detail = f"GitHub has sent nothing to {address} for three days and has no ping to send again."
-        return Finding("webhook", "cannot tell", detail, "Add a label to an issue, then run this again.")
+        return Check("webhook", "cannot tell", detail, "Add a label to an issue, then run this again.")
     what = "The ping" if resent else f"The last delivery ({delivery.event})"
     if 200 <= delivery.status_code < 300:
-        return Finding("webhook", "ok", f"{what} reached {address}.")
+        return Check("webhook", "ok", f"{what} reached {address}.")
     answer = f"{delivery.status_code or ''} {delivery.status}".strip() or "no answer"
     repair = (
         "Check that the server runs, that the proxy forwards /webhook, and that the App's page has the right address."
@@ -239,8 +225,8 @@ def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resen
     if delivery.status_code in {401, 403}:
         repair = "Check that AGENT_FIX_WEBHOOK_SECRET is the one on the App's page."
     if delivery.status == "pending":
-        return Finding("webhook", "not ok", f"{what} to {address} has not been answered yet.", repair)
-    return Finding("webhook", "not ok", f"{what} to {address} failed: {answer}.", repair)
+        return Check("webhook", "not ok", f"{what} to {address} has not been answered yet.", repair)
+    return Check("webhook", "not ok", f"{what} to {address} failed: {answer}.", repair)
 
 
 class OwnPush(NamedTuple):
@@ -252,43 +238,43 @@ class OwnPush(NamedTuple):
 
 def branch_rules(
     pushed: OwnPush, rules: Sequence[api_models.BranchRule] | Refused, bypassed: Collection[int], page: str
-) -> Finding:
+) -> Check:
     """Whether rulesets allow a push. `bypassed` are the ids of rulesets that do not apply to us."""
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
-            return Finding("rulesets", "ok", "This repository's plan has none.")
-        return Finding("rulesets", "cannot tell", rules.words)
+            return Check("rulesets", "ok", "This repository's plan has none.")
+        return Check("rulesets", "cannot tell", rules.words)
     binding = [rule for rule in rules if rule.ruleset_id not in bypassed]
     if forbidden := [(words, rule) for rule in binding if (words := _refusal(rule, pushed))]:
         pages = ", ".join(f"{page}/{number}" for number in sorted({rule.ruleset_id for _, rule in forbidden}))
         why = "; ".join(dict.fromkeys(words for words, _ in forbidden))
         repair = f"Exclude the branch from the ruleset, or let agent-fix bypass it: {pages}"
-        return Finding("rulesets", "not ok", f"{pushed.branch}: {why}.", repair)
+        return Check("rulesets", "not ok", f"{pushed.branch}: {why}.", repair)
     if unclear := [words for rule in binding if (words := _unclear(rule, pushed))]:
-        return Finding("rulesets", "cannot tell", f"{pushed.branch}: {'; '.join(unclear)}.", f"Look at {page}")
+        return Check("rulesets", "cannot tell", f"{pushed.branch}: {'; '.join(unclear)}.", f"Look at {page}")
     limits = "".join(f" But {LIMITING_RULES[rule.type]}." for rule in binding if rule.type in LIMITING_RULES)
-    return Finding("rulesets", "ok", f"No ruleset forbids a push to {pushed.branch}.{limits}")
+    return Check("rulesets", "ok", f"No ruleset forbids a push to {pushed.branch}.{limits}")
 
 
-def branch_protections(branch: str, rules: Sequence[Protection] | Refused, *, complete: bool, page: str) -> Finding:
+def branch_protections(branch: str, rules: Sequence[Protection] | Refused, *, complete: bool, page: str) -> Check:
     """Whether classic branch protection allows a push. Only an administrator sees the `complete` list."""
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
-            return Finding("branch protection", "ok", "This repository's plan has none.")
+            return Check("branch protection", "ok", "This repository's plan has none.")
         words = f"Only an administrator's token shows the branch protection rules for {branch}."
-        return Finding(
+        return Check(
             "branch protection", "cannot tell", words, f"Look for a rule such as `agent-fix/**` or `**/*` at {page}"
         )
     matching = [rule for rule in rules if _matches(rule.pattern, branch)]
     if forbidden := [f"{rule.pattern}: {words}" for rule in matching for words in _forbidden(rule)]:
         repair = f"Narrow the pattern, or let agent-fix bypass it: {page}"
-        return Finding("branch protection", "not ok", f"{'; '.join(forbidden)}.", repair)
+        return Check("branch protection", "not ok", f"{'; '.join(forbidden)}.", repair)
     if not complete and not rules:
         return branch_protections(branch, Refused(""), complete=False, page=page)
     limits = (
         " But `/agent rebase` cannot push its merge." if any(rule.requires_linear_history for rule in matching) else ""
     )
-    return Finding("branch protection", "ok", f"No rule forbids a push to {branch}.{limits}")
+    return Check("branch protection", "ok", f"No rule forbids a push to {branch}.{limits}")
 
 
 def _forbidden(rule: Protection) -> list[str]:

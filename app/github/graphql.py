@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from pydantic import ConfigDict, Field
+from pydantic import AliasPath, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from app.github.api_models import ApiModel
@@ -134,34 +134,13 @@ class GraphQLNode(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel)
 
 
-class RenderedNode(GraphQLNode):
-    body_html: str
-
-
-class RenderedRepository(GraphQLNode):
-    issue_or_pull_request: RenderedNode | None
-
-
 class BodyHtmlAnswer(GraphQLNode):
-    repository: RenderedRepository | None
-
-    @property
-    def page(self) -> str:
-        """Empty if the issue is gone."""
-        found = self.repository.issue_or_pull_request if self.repository else None
-        return found.body_html if found else ""
-
-
-class PlanFeatures(GraphQLNode):
-    draft_pull_requests: bool
-
-
-class PlanFeaturesRepository(GraphQLNode):
-    plan_features: PlanFeatures
+    page: str = Field("", validation_alias=AliasPath("repository", "issueOrPullRequest", "bodyHtml"))
+    """Empty if the issue is gone."""
 
 
 class PlanFeaturesAnswer(GraphQLNode):
-    repository: PlanFeaturesRepository
+    draft_pull_requests: bool = Field(validation_alias=AliasPath("repository", "planFeatures", "draftPullRequests"))
 
 
 class Protection(GraphQLNode):
@@ -177,20 +156,10 @@ class Protection(GraphQLNode):
     restricts_pushes: bool = False
 
 
-class Protections(GraphQLNode):
-    nodes: list[Protection | None] | None
-
-
-class ProtectionsRepository(GraphQLNode):
-    branch_protection_rules: Protections
-
-
 class ProtectionsAnswer(GraphQLNode):
-    repository: ProtectionsRepository
-
-
-class LoginNode(GraphQLNode):
-    login: str
+    rules: list[Protection | None] | None = Field(
+        validation_alias=AliasPath("repository", "branchProtectionRules", "nodes")
+    )
 
 
 class NumberedNode(GraphQLNode):
@@ -210,12 +179,8 @@ class ThreadCommentNode(NumberedNode):
     created_at: datetime
     last_edited_at: datetime | None
     diff_hunk: str
-    author: LoginNode | None
+    author: str = Field("ghost", validation_alias=AliasPath("author", "login"))
     pull_request_review: NumberedNode | None = None
-
-
-class ThreadCommentNodes(GraphQLNode):
-    nodes: list[ThreadCommentNode]
 
 
 class ThreadNode(GraphQLNode):
@@ -225,37 +190,23 @@ class ThreadNode(GraphQLNode):
     path: str
     line: int | None
     start_line: int | None
-    comments: ThreadCommentNodes
+    comments: list[ThreadCommentNode] = Field(validation_alias=AliasPath("comments", "nodes"))
 
 
-class PageInfo(GraphQLNode):
-    has_next_page: bool
-    end_cursor: str | None
-
-
-class ThreadNodes(GraphQLNode):
-    page_info: PageInfo
-    nodes: list[ThreadNode]
-
-
-class ThreadsPullRequest(GraphQLNode):
-    review_threads: ThreadNodes
-
-
-class ThreadsRepository(GraphQLNode):
-    pull_request: ThreadsPullRequest | None
+_THREADS = ("repository", "pullRequest", "reviewThreads")
 
 
 class ThreadsAnswer(GraphQLNode):
-    repository: ThreadsRepository
+    """One page; empty and the last if the pull request is gone."""
 
-
-class ThreadStateNode(GraphQLNode):
-    is_resolved: bool
+    threads: list[ThreadNode] = Field([], validation_alias=AliasPath(*_THREADS, "nodes"))
+    has_next_page: bool = Field(default=False, validation_alias=AliasPath(*_THREADS, "pageInfo", "hasNextPage"))
+    end_cursor: str | None = Field(None, validation_alias=AliasPath(*_THREADS, "pageInfo", "endCursor"))
 
 
 class ThreadStateAnswer(GraphQLNode):
-    node: ThreadStateNode | None
+    is_resolved: bool | None = Field(None, validation_alias=AliasPath("node", "isResolved"))
+    """None if the thread is gone."""
 
 
 class AccountNode(GraphQLNode):
@@ -264,31 +215,20 @@ class AccountNode(GraphQLNode):
     database_id: int | None = None
 
 
-class Identified(GraphQLNode):
-    id: str
-
-
 class LinkedNode(GraphQLNode):
     number: int
     state: str
-    repository: Identified
+    repository: str = Field(validation_alias=AliasPath("repository", "id"))
     author: AccountNode | None
 
 
-class LinkedNodes(GraphQLNode):
-    nodes: list[LinkedNode | None] | None
-
-
-class LinkedIssue(GraphQLNode):
-    closed_by_pull_requests_references: LinkedNodes | None
-
-
-class LinkedRepository(Identified):
-    issue: LinkedIssue | None
-
-
 class LinkedAnswer(GraphQLNode):
-    repository: LinkedRepository | None
+    """Empty if the issue is gone."""
+
+    repository: str = Field("", validation_alias=AliasPath("repository", "id"))
+    pull_requests: list[LinkedNode | None] | None = Field(
+        None, validation_alias=AliasPath("repository", "issue", "closedByPullRequestsReferences", "nodes")
+    )
 
 
 class CommentEditNode(GraphQLNode):
@@ -301,19 +241,7 @@ class CommentEditAnswer(GraphQLNode):
     node: CommentEditNode | None
 
 
-class ViewerNode(GraphQLNode):
-    login: str
-
-
-class ViewerData(GraphQLNode):
-    viewer: ViewerNode
-
-
 class ViewerAnswer(GraphQLNode):
-    """The whole answer with its errors: a token without permission gets status 200."""
+    """The whole answer with its errors: a token without permission gets status 200 and no data."""
 
-    data: ViewerData | None = None
-
-    @property
-    def login(self) -> str:
-        return self.data.viewer.login if self.data else ""
+    login: str = Field("", validation_alias=AliasPath("data", "viewer", "login"))

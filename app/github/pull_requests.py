@@ -35,14 +35,10 @@ class PullRequestsApi:
             answer = await self._api.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, partial=True)
         except (NeedsHumanAction, NoAccess):
             return ()
-        here = answer.repository
-        if here is None or here.issue is None or here.issue.closed_by_pull_requests_references is None:
-            return ()
-        nodes = here.issue.closed_by_pull_requests_references.nodes or ()
         return tuple(
             LinkedPullRequest(number=node.number, author=(node.author.database_id or 0) if node.author else 0)
-            for node in nodes
-            if node is not None and node.state == "OPEN" and node.repository.id == here.id
+            for node in answer.pull_requests or ()
+            if node is not None and node.state == "OPEN" and node.repository == answer.repository
         )
 
     async def commits(self, number: int) -> tuple[PullRequestCommit, ...]:

@@ -8,6 +8,7 @@ import httpx
 from githubkit import GitHub
 
 from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.core.checks import Check
 from app.core.errors import ConfigError
 from app.github import api_models, doctor_lines
 from app.github.app_manifest import EVENTS, PERMISSIONS
@@ -35,7 +36,7 @@ from app.github.calls import (
     grant,
 )
 from app.github.connection import AppConnection, Connection, RepositoryId, TokenConnection
-from app.github.doctor_lines import Finding, OwnPush, Refused
+from app.github.doctor_lines import OwnPush, Refused
 from app.github.errors import ForgeError
 from app.github.graphql import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.http_client import HttpClient, parsed
@@ -59,7 +60,7 @@ READS: Final = {
 """A call that requires each permission."""
 
 
-async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> list[Finding]:
+async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> list[Check]:
     """The findings about the App in this repository; ends early if the App has no access."""
     registration, place = AppRegistration(app), f"{owner}/{name}"
     identity = await _answer_or_refusal(registration.identity())
@@ -67,12 +68,12 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         repair = (
             "Check that AGENT_FIX_APP_ID and AGENT_FIX_PRIVATE_KEY belong to the same App and that it still exists."
         )
-        return [Finding("App", "not ok", identity.words, repair)]
-    found = [Finding("App", "ok", f"{identity.slug}, number {identity.id}")]
+        return [Check("App", "not ok", identity.words, repair)]
+    found = [Check("App", "ok", f"{identity.slug}, number {identity.id}")]
     installation = await _answer_or_refusal(registration.installation_of(owner, name))
     if not isinstance(installation, api_models.InstallationResponse) or installation.suspended_at:
         return [*found, _not_installed(installation, place, identity.html_url)]
-    found.append(Finding("installation", "ok", f"The App is installed in {place}."))
+    found.append(Check("installation", "ok", f"The App is installed in {place}."))
     hook = await _answer_or_refusal(registration.hook())
     found.append(doctor_lines.app_permissions(installation, PERMISSIONS))
     if isinstance(hook, api_models.HookConfig) and hook.url:
@@ -83,14 +84,14 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
     if isinstance(response, Refused):
         return [
             *found,
-            Finding("repository", "not ok", response.words, "Check that it is among the installation's repositories."),
+            Check("repository", "not ok", response.words, "Check that it is among the installation's repositories."),
         ]
     repository = parsed(api_models.RepositoryResponse, response)
     api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner.login, repository.name))
     return found + await _RepositoryDoctor(api, repository, installation.permissions, label).lines()
 
 
-async def examine_token(connection: TokenConnection, owner: str, name: str, label: str) -> list[Finding]:
+async def examine_token(connection: TokenConnection, owner: str, name: str, label: str) -> list[Check]:
     """The findings about a given token."""
     api = RepositoryApi(connection, GIVEN, RepositoryId(0, owner, name))
     response = await _answer_or_refusal(
@@ -98,14 +99,14 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
     )
     if isinstance(response, Refused):
         repair = f"Check that the repository {owner}/{name} exists and that the token may read it."
-        return [Finding("token", "not ok", response.words, repair)]
+        return [Check("token", "not ok", response.words, repair)]
     repository = parsed(api_models.RepositoryResponse, response)
     login = (await find_bot_user(api)).login
     scopes = response.headers.get("x-oauth-scopes")
     reads = {permission: await _refusal(api, call, repository) for permission, call in READS.items()}
     wanted = grant(BY_APP)
     found = [
-        Finding("token", "ok", f"It is {login}'s."),
+        Check("token", "ok", f"It is {login}'s."),
         doctor_lines.token_permissions(repository, login, scopes, reads, wanted),
     ]
     return found + await _RepositoryDoctor(api, repository, None, label).lines()
@@ -124,7 +125,7 @@ class _RepositoryDoctor:
         self._names = {"owner": api.repository.owner, "name": api.repository.name}
         self._page = f"{api.app.host.server_url.rstrip('/')}/{self._names['owner']}/{self._names['name']}"
 
-    async def lines(self) -> list[Finding]:
+    async def lines(self) -> list[Check]:
         main, us = self._repository.default_branch, await find_bot_user(self._api)
         config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
@@ -142,7 +143,7 @@ class _RepositoryDoctor:
             doctor_lines.approval(us.login, enterprise_server=enterprise),
         ]
 
-    async def _configuration(self) -> tuple[RepoConfig, Finding]:
+    async def _configuration(self) -> tuple[RepoConfig, Check]:
         text = await _answer_or_refusal(self._api.content(GET_CONTENT, SOURCE))
         if isinstance(text, Refused):
             return RepoConfig(), doctor_lines.configuration(text, present=False)
@@ -160,12 +161,12 @@ class _RepositoryDoctor:
         if not self._repository.private:
             return True
         found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
-        return found if isinstance(found, Refused) else found.repository.plan_features.draft_pull_requests
+        return found if isinstance(found, Refused) else found.draft_pull_requests
 
     async def _rules(self, branch: str) -> Sequence[api_models.BranchRule] | Refused:
         return await _answer_or_refusal(self._api.pages(api_models.BranchRule, LIST_BRANCH_RULES, branch))
 
-    async def _rulesets(self, pushed: OwnPush) -> Finding:
+    async def _rulesets(self, pushed: OwnPush) -> Check:
         rules = await self._rules(pushed.branch)
         numbers = set() if isinstance(rules, Refused) else {rule.ruleset_id for rule in rules}
         bypassed = {number for number in numbers if await self._is_bypassed(number)}
@@ -175,18 +176,15 @@ class _RepositoryDoctor:
         found = await _answer_or_refusal(self._api.read(api_models.Ruleset, GET_RULESET, ruleset))
         return isinstance(found, api_models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
 
-    async def _protections(self, branch: str) -> Finding:
+    async def _protections(self, branch: str) -> Check:
         rules: Sequence[Protection] | Refused = Refused("")
         if self._may_see("administration"):
             found = await _answer_or_refusal(self._api.graphql(ProtectionsAnswer, BRANCH_PROTECTIONS, self._names))
-            if isinstance(found, ProtectionsAnswer):
-                rules = list(filter(None, found.repository.branch_protection_rules.nodes or ()))
-            else:
-                rules = found
+            rules = list(filter(None, found.rules or ())) if isinstance(found, ProtectionsAnswer) else found
         page, complete = f"{self._page}/settings/branches", self._repository.permissions.admin
         return doctor_lines.branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
 
-    async def _actions(self) -> Finding:
+    async def _actions(self) -> Check:
         repository: api_models.WorkflowPermissions | Refused = Refused("")
         if self._may_see("administration"):
             repository = await _answer_or_refusal(
@@ -203,15 +201,15 @@ class _RepositoryDoctor:
         return self._held is None or permission in self._held
 
 
-async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | None) -> Finding:
+async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | None) -> Check:
     if isinstance(hook, Refused):
-        return Finding("webhook", "cannot tell", hook.words)
+        return Check("webhook", "cannot tell", hook.words)
     if hook is None or not hook.url:
         return doctor_lines.webhook("", None, resent=False)
     try:
         delivery, resent = await _resent(app)
     except ForgeError as error:
-        return Finding("webhook", "cannot tell", error.message)
+        return Check("webhook", "cannot tell", error.message)
     return doctor_lines.webhook(hook.url, delivery, resent=resent)
 
 
@@ -241,13 +239,13 @@ async def _repository(
     return http.reject_redirect(await http.with_retries(lambda: http.request(client, GET_REPOSITORY, owner, name)))
 
 
-def _not_installed(found: api_models.InstallationResponse | Refused | None, place: str, page: str) -> Finding:
+def _not_installed(found: api_models.InstallationResponse | Refused | None, place: str, page: str) -> Check:
     if isinstance(found, Refused):
-        return Finding("installation", "cannot tell", found.words)
+        return Check("installation", "cannot tell", found.words)
     if found is not None:
-        return Finding("installation", "not ok", f"The App is suspended in {place}.", f"Unsuspend it: {found.html_url}")
+        return Check("installation", "not ok", f"The App is suspended in {place}.", f"Unsuspend it: {found.html_url}")
     repair = f"Install it: {page}/installations/new"
-    return Finding(
+    return Check(
         "installation", "not ok", f"The App is not installed in {place}, or there is no such repository.", repair
     )
 

@@ -36,14 +36,11 @@ class ReviewThreadsApi:
         for _ in range(MAX_PAGES):
             query = {**variables, "after": after}
             answer = await self._api.graphql(ThreadsAnswer, REVIEW_THREADS, query)
-            if answer.repository.pull_request is None:
+            nodes += answer.threads
+            after = answer.end_cursor
+            if not answer.has_next_page:
                 break
-            page = answer.repository.pull_request.review_threads
-            nodes += page.nodes
-            after = page.page_info.end_cursor
-            if not page.page_info.has_next_page:
-                break
-        included = [bool({item.number for item in node.comments.nodes} & set(including)) for node in nodes]
+        included = [bool({item.number for item in node.comments} & set(including)) for node in nodes]
         threads = zip((_facts(node, before, review) for node in nodes), included, strict=True)
         return tuple(facts for facts, is_included in threads if facts.comments or is_included)
 
@@ -63,7 +60,7 @@ class ReviewThreadsApi:
     async def ensure_resolved(self, thread: str) -> None:
         """Resolve a thread; does nothing if it is gone."""
         answer = await self._api.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
-        if answer.node is not None and not answer.node.is_resolved:
+        if answer.is_resolved is False:
             await self._api.graphql(dict, RESOLVE_THREAD, {"id": thread})
 
     async def _reply(self, number: int, key: str) -> str:
@@ -73,20 +70,20 @@ class ReviewThreadsApi:
 
 
 def _facts(node: ThreadNode, before: datetime, review: int) -> ReviewThread:
-    comments = [item for item in node.comments.nodes if _stood(item, before, review)]
+    comments = [item for item in node.comments if _stood(item, before, review)]
     return ReviewThread(
         id=node.id,
         path=node.path,
         line=node.line,
         start_line=node.start_line,
-        root=node.comments.nodes[0].number if node.comments.nodes else 0,
+        root=node.comments[0].number if node.comments else 0,
         resolved=node.is_resolved,
         outdated=node.is_outdated,
-        diff=node.comments.nodes[0].diff_hunk if node.comments.nodes else "",
+        diff=node.comments[0].diff_hunk if node.comments else "",
         comments=tuple(
             ReviewThreadComment(
                 id=item.number,
-                author_name=item.author.login if item.author else "ghost",
+                author_name=item.author,
                 body=item.body,
                 created_at=item.created_at,
                 review=item.pull_request_review.number if item.pull_request_review else None,

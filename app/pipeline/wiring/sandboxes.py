@@ -6,7 +6,6 @@ import re
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from app.core.errors import AgentFixError, ExitCode, SandboxError
 from app.core.sandbox_names import SANDBOXES
 from app.core.scratch import sweep_scratch
 from app.jobs.store import JobRow, JobStore
-from app.sandbox.base import SandboxProvider, SandboxSpec
+from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.host_directories import remove_tree
@@ -121,37 +120,24 @@ PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sa
 """Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxAvailability:
-    """`detail` says what it is, or why it cannot be used here; `repair` what to do about it."""
-
-    name: str
-    usable: bool
-    detail: str
-    repair: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        return {"name": self.name, "usable": self.usable, "detail": self.detail, "repair": self.repair}
-
-
-async def sandbox_availability(settings: Settings) -> list[SandboxAvailability]:
+async def sandbox_availability(settings: Settings) -> list[DoctorCheck]:
     """One for each kind, in the usual order."""
     return await asyncio.gather(*(_usability(name, settings) for name in SANDBOXES))
 
 
-async def _usability(name: str, settings: Settings) -> SandboxAvailability:
+async def _usability(name: str, settings: Settings) -> DoctorCheck:
     if name in PAID:
         return cloud_sandbox_availability(name, settings.environment)
     try:
         async with asyncio.timeout(SECONDS):
             return await try_provider(make_provider(name, settings))
     except AgentFixError as error:
-        return SandboxAvailability(name, usable=False, detail=error.message, repair=error.hint)
+        return DoctorCheck(name, ok=False, detail=error.message, repair=error.hint)
     except TimeoutError:
-        return SandboxAvailability(name, usable=False, detail=f"no answer for {SECONDS:.0f} seconds")
+        return DoctorCheck(name, ok=False, detail=f"no answer for {SECONDS:.0f} seconds")
 
 
-async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
+async def try_provider(provider: SandboxProvider) -> DoctorCheck:
     """Whether a sandbox opens; if not, the first failing check has the repair."""
     words = SANDBOXES[provider.name]
     try:
@@ -160,20 +146,18 @@ async def try_provider(provider: SandboxProvider) -> SandboxAvailability:
     except AgentFixError as error:
         failed = next((check for check in await provider.check() if not check.ok), None)
         if failed is None:
-            return SandboxAvailability(provider.name, usable=False, detail=error.message, repair=error.hint)
-        return SandboxAvailability(provider.name, usable=False, detail=failed.detail, repair=failed.repair)
-    return SandboxAvailability(provider.name, usable=True, detail=words)
+            return DoctorCheck(provider.name, ok=False, detail=error.message, repair=error.hint)
+        return DoctorCheck(provider.name, ok=False, detail=failed.detail, repair=failed.repair)
+    return DoctorCheck(provider.name, ok=True, detail=words)
 
 
-def cloud_sandbox_availability(name: str, environment: Mapping[str, str]) -> SandboxAvailability:
+def cloud_sandbox_availability(name: str, environment: Mapping[str, str]) -> DoctorCheck:
     variable, detail = PAID[name]
     if find_spec(name) is None:
-        return SandboxAvailability(
-            name, usable=False, detail="not installed", repair=f"pip install 'agent-fix[{name}]'"
-        )
+        return DoctorCheck(name, ok=False, detail="not installed", repair=f"pip install 'agent-fix[{name}]'")
     if environment.get(variable):
-        return SandboxAvailability(name, usable=True, detail=detail)
-    return SandboxAvailability(name, usable=False, detail=f"{variable} is not set", repair=f"Set {variable}.")
+        return DoctorCheck(name, ok=True, detail=detail)
+    return DoctorCheck(name, ok=False, detail=f"{variable} is not set", repair=f"Set {variable}.")
 
 
 logger = logging.getLogger(__name__)

@@ -2,14 +2,14 @@
 
 from app.config.settings import Settings
 from app.config.workflow import TOKEN, github_token
+from app.core.checks import Check
 from app.core.errors import AgentFixError
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
-from app.github.doctor_lines import Finding
 from app.github.repository_doctor import examine_app, examine_token
 from app.triggers.rules import LABEL
 
 
-async def examine(settings: Settings, owner: str, name: str) -> list[Finding]:
+async def examine(settings: Settings, owner: str, name: str) -> list[Check]:
     """A token that is meant for agent-fix comes first, then the App, then a token of the environment."""
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
     token = github_token(settings.environment)

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from app.config.settings import settings_from
+from app.core.checks import Check, State
 from app.core.errors import AgentFixError
 from app.github import doctor_lines
 from app.github.app_manifest import EVENTS
 from app.github.calls import BY_APP, grant
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
-from app.github.doctor_lines import Finding
 from app.github.repository_doctor import examine_app, examine_token
 from app.server.wiring.repository_doctor import examine
 from tests.support.console import Console
@@ -47,13 +47,13 @@ def ping(fake_github: FakeGitHubSetup) -> None:
     fake_github.world.deliveries.append(Delivery(7, "a-guid", "ping", None, {}, fake_github.world.now, 200))
 
 
-async def as_app(fake_github: FakeGitHubSetup, place: str = "ada/sample") -> dict[str, Finding]:
+async def as_app(fake_github: FakeGitHubSetup, place: str = "ada/sample") -> dict[str, Check]:
     owner, _, name = place.partition("/")
     async with fake_github.app() as app:
         return named(fake_github, await examine_app(app, owner, name, "agent-fix"))
 
 
-async def with_token(fake_github: FakeGitHubSetup, token: Token) -> dict[str, Finding]:
+async def with_token(fake_github: FakeGitHubSetup, token: Token) -> dict[str, Check]:
     fake_github.world.tokens["a-token"] = token
     transport = httpx.ASGITransport(fake_github.github)
     async with TokenConnection(
@@ -66,7 +66,7 @@ async def with_token(fake_github: FakeGitHubSetup, token: Token) -> dict[str, Fi
         return named(fake_github, await examine_token(bearer, "ada", "sample", "agent-fix"))
 
 
-def named(fake_github: FakeGitHubSetup, found: list[Finding]) -> dict[str, Finding]:
+def named(fake_github: FakeGitHubSetup, found: list[Check]) -> dict[str, Check]:
     """By their names, once it is sure that nothing was changed."""
     assert len({each.name for each in found}) == len(found)
     assert all(each.detail.strip() for each in found)
@@ -85,7 +85,7 @@ def token_of(fake_github: FakeGitHubSetup, user: User | None, scopes: str | None
     return Token(fake_github.installation.id, frozenset({fake_github.repo.id}), held, until, user=user, scopes=scopes)
 
 
-def said(finding: Finding) -> str:
+def said(finding: Check) -> str:
     return f"{finding.detail} {finding.repair}"
 
 
@@ -189,7 +189,7 @@ REQUIRED: Mapping[str, Mapping[str, Any]] = {
 }
 """Of a few rules GitHub's description demands parameters."""
 
-STATES: dict[str, tuple[Change, str, doctor_lines.State, tuple[str, ...]]] = {
+STATES: dict[str, tuple[Change, str, State, tuple[str, ...]]] = {
     "a permission is missing": (without("checks"), "permissions", "not ok", ("checks: write (it has none)", "accept")),
     "a permission is too small": (
         without("contents", "read"),
@@ -494,7 +494,7 @@ async def test_a_token_that_opens_nothing(fake_github: FakeGitHubSetup) -> None:
     assert "401" in only.detail
 
 
-PROTECTIONS: dict[str, tuple[list[dict[str, Any]], doctor_lines.State, str]] = {
+PROTECTIONS: dict[str, tuple[list[dict[str, Any]], State, str]] = {
     "none": ([], "ok", BRANCH),
     "of one branch": ([{"pattern": "main", "restrictsPushes": True}], "ok", BRANCH),
     "a star stops at a slash": ([{"pattern": "*", "restrictsPushes": True}], "ok", BRANCH),

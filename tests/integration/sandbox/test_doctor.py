@@ -13,7 +13,6 @@ from app.core.errors import ExitCode, SandboxError
 from app.core.sandbox_names import DEFAULT, SANDBOXES, described
 from app.pipeline.wiring.sandboxes import (
     PAID,
-    SandboxAvailability,
     cloud_sandbox_availability,
     sandbox_availability,
     try_provider,
@@ -25,8 +24,8 @@ from app.sandbox.unsandboxed import UnsandboxedProvider
 GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
 BAD = DoctorCheck("identity", ok=False, detail="uid 0", repair="Run agent-fix as an ordinary user.")
 KINDS = [
-    SandboxAvailability("bubblewrap", usable=True, detail="Linux"),
-    SandboxAvailability("podman", usable=False, detail="none", repair="apt"),
+    DoctorCheck("bubblewrap", ok=True, detail="Linux"),
+    DoctorCheck("podman", ok=False, detail="none", repair="apt"),
 ]
 
 
@@ -78,28 +77,26 @@ class TestScreen:
 class TestKinds:
     async def test_a_sandbox_that_opens_is_usable_and_leaves_nothing(self, tmp_path: Path) -> None:
         provider: SandboxProvider = UnsandboxedProvider(tmp_path / "jobs")
-        assert await try_provider(provider) == SandboxAvailability("none", usable=True, detail=SANDBOXES["none"])
+        assert await try_provider(provider) == DoctorCheck("none", ok=True, detail=SANDBOXES["none"])
         assert list((tmp_path / "jobs").iterdir()) == []
 
     async def test_a_sandbox_that_does_not_open_shows_its_failed_checks(self) -> None:
-        assert await try_provider(Refusing()) == SandboxAvailability(
-            "bubblewrap", usable=False, detail="uid 0", repair=BAD.repair
-        )
+        assert await try_provider(Refusing()) == DoctorCheck("bubblewrap", ok=False, detail="uid 0", repair=BAD.repair)
 
     async def test_the_opening_comment_is_used_if_nothing_newer_exists(self) -> None:
-        told = SandboxAvailability("bubblewrap", usable=False, detail="It did not start.", repair="Try again.")
+        told = DoctorCheck("bubblewrap", ok=False, detail="It did not start.", repair="Try again.")
         assert await try_provider(Refusing(silent=True)) == told
 
     def test_a_paid_sandbox_is_not_opened_unasked(self) -> None:
-        assert not cloud_sandbox_availability("e2b", {}).usable
+        assert not cloud_sandbox_availability("e2b", {}).ok
         assert "E2B_API_KEY" in cloud_sandbox_availability("e2b", {}).repair
-        assert cloud_sandbox_availability("e2b", {"E2B_API_KEY": "k"}).usable
+        assert cloud_sandbox_availability("e2b", {"E2B_API_KEY": "k"}).ok
 
     async def test_each_is_told_of_with_a_repair_where_it_is_not_usable(self, tmp_path: Path) -> None:
         settings = replace(read_settings(tmp_path / "state"), environment={"PATH": "/usr/bin:/bin"})
         found = await sandbox_availability(settings)
         assert [kind.name for kind in found] == list(SANDBOXES)
-        assert all(kind.detail and (kind.usable or kind.repair) for kind in found)
+        assert all(kind.detail and (kind.ok or kind.repair) for kind in found)
 
     def test_every_kind_has_words_and_can_be_chosen(self) -> None:
         assert DEFAULT in SANDBOXES
