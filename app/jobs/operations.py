@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import moment
 from app.jobs.account_tables import github_limits
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import deliveries
@@ -140,7 +141,7 @@ class OperationsOverview:
                 letters=tuple(letters),
                 dead=dead,
                 limits=tuple(_limit(row) for row in limits),
-                pauses=tuple(ProviderPause(row["provider"], _moment(row["until"]), row["why"]) for row in paused),
+                pauses=tuple(ProviderPause(row["provider"], moment(row["until"]), row["why"]) for row in paused),
             )
 
     def retry(self, kind: str, id: str) -> bool:  # noqa: A002
@@ -190,7 +191,7 @@ class OperationsOverview:
                 id=row["id"],
                 title=row["title"] or "",
                 repository=row["name"] or "",
-                since=_moment(row["created_at"]),
+                since=moment(row["created_at"]),
                 urgent=row["priority"] <= URGENT,
                 why=self._why(row, busy, now),
             )
@@ -205,7 +206,7 @@ class OperationsOverview:
         if row["reason"].startswith(WAITS_FOR_MONEY):
             return str(row["reason"])
         if row["due"] > now.timestamp():
-            return f"retrying at {_moment(row['due']):%H:%M:%S} UTC"
+            return f"retrying at {moment(row['due']):%H:%M:%S} UTC"
         if busy.total() >= limits.jobs:
             return f"the server is at its limit of {limits.jobs} jobs"
         if here >= limits.per_repository:
@@ -226,7 +227,7 @@ def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
     query = query.limit(SHOWN)
     found: dict[str, list[JobLease]] = {}
     for row in db.execute(query).mappings():
-        until = _moment(row["lease_until"])
+        until = moment(row["lease_until"])
         lease = JobLease(row["id"], row["title"] or "", row["state"], until, expired=until <= now)
         found.setdefault(row["owner"], []).append(lease)
     return [BusyWorker(owner, tuple(leases)) for owner, leases in found.items()]
@@ -267,8 +268,4 @@ def _failed_effects(db: Connection) -> list[DeadLetter]:
 
 def _limit(row: sa.RowMapping) -> GitHubLimit:
     numbers = (row["installation"], row["resource"], row["remaining"], row["limit"])
-    return GitHubLimit(*numbers, _moment(row["resets_at"]), _moment(row["at"]))
-
-
-def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return GitHubLimit(*numbers, moment(row["resets_at"]), moment(row["at"]))

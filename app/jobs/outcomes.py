@@ -13,6 +13,7 @@ from app.core.money import MicroUSD
 from app.core.task import IssueRef
 from app.jobs.context import JobContext
 from app.jobs.outbox_tables import effects, receipts
+from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
 from app.jobs.tables import job_contexts, jobs, triggers, writing
 from app.llm.sql_ledger import calls
@@ -146,8 +147,9 @@ def _place(row: Any) -> IssueRef:
 
 
 def _values(db: Connection, job_id: str) -> dict[str, object]:
-    both = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
-    found = db.execute(sa.select(jobs, job_contexts.c.context).select_from(both).where(jobs.c.id == job_id))
+    found = db.execute(
+        sa.select(jobs, job_contexts.c.context).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id == job_id)
+    )
     raw = found.mappings().one()
     row, result = job_row(raw), raw["result"] or {}
     job_context = JobContext.model_validate(raw["context"]) if raw["context"] else None

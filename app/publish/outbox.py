@@ -11,12 +11,13 @@ epoch and claiming are one transaction that locks the job's row.
 import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine, RowMapping
 
+from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
@@ -123,7 +124,7 @@ class Outbox:
             elif row["digest"] == digest and row["state"] != "withdrawn":
                 db.execute(effects.update().where(effects.c.key == key).values(epoch=epoch))
             else:
-                changed = after_want(row["state"], _moment(row["due"]), row["attempts"], now)
+                changed = after_want(row["state"], moment(row["due"]), row["attempts"], now)
                 values |= {"revision": row["revision"] + 1, "digest": digest, "reason": ""}
                 values |= {"effect": effect.model_dump(mode="json"), **_columns(changed)}
                 db.execute(effects.update().where(effects.c.key == key).values(values))
@@ -222,7 +223,7 @@ class Outbox:
         with self._engine.connect() as db:
             soonest = sa.select(sa.func.min(effects.c.due)).where(effects.c.state.in_(_OPEN))
             found = db.execute(soonest).scalar()
-        return None if found is None else _moment(found)
+        return None if found is None else moment(found)
 
     def _end_leases_of_the_dead(self) -> None:
         held = (effects.c.state == "claimed", effects.c.due > self._now().timestamp())
@@ -298,10 +299,6 @@ def _is(claim: EffectClaim) -> sa.ColumnElement[bool]:
 
 def _columns(then: NextAttempt) -> dict[str, Any]:
     return {"state": then.state, "due": then.due.timestamp(), "attempts": max(0, then.attempts)}
-
-
-def _moment(timestamp: float) -> datetime:
-    return datetime.fromtimestamp(timestamp, UTC)
 
 
 def _claim(row: RowMapping, owner: str) -> EffectClaim:

@@ -86,14 +86,36 @@ def caller(
     return found
 
 
+NO_JOB = "There is no such job."
+Reader = Annotated[ApiCaller, Security(caller, scopes=["read"])]
+Writer = Annotated[ApiCaller, Security(caller, scopes=["write"])]
+Admin = Annotated[ApiCaller, Security(caller, scopes=["admin"])]
+Parts = Annotated[ApiParts, Depends(_parts)]
+JobName = Annotated[str, Path(alias="job", pattern=ID, description="The job's id.")]
+JobGroup = Literal["active", "waiting", "done", "ended"]
+Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` of the last line that is known.")]
+LastEvent = Annotated[
+    str, Header(alias="Last-Event-ID", pattern="^[0-9]{0,9}$", description="Counts instead of `offset`.")
+]
+Once = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        pattern="^[!-~]*$",
+        description="A repeated request with the same key gets the first one's answer, for two days.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A request that changes something: by whom, and under which Idempotency-Key."""
 
     request: Request
-    parts: ApiParts
-    who: ApiCaller
-    key: str
+    parts: Parts
+    who: Writer
+    key: Once = ""
 
     def once(self, body: object, act: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Carry the request out and record it, with the id for what it creates; repetitions get the same answer."""
@@ -122,33 +144,7 @@ def _refusal(error: UnknownJob | WrongState) -> HTTPException:
     return HTTPException(409, str(error)) if isinstance(error, WrongState) else HTTPException(404, NO_JOB)
 
 
-NO_JOB = "There is no such job."
-Reader = Annotated[ApiCaller, Security(caller, scopes=["read"])]
-Writer = Annotated[ApiCaller, Security(caller, scopes=["write"])]
-Admin = Annotated[ApiCaller, Security(caller, scopes=["admin"])]
-Parts = Annotated[ApiParts, Depends(_parts)]
-JobName = Annotated[str, Path(alias="job", pattern=ID, description="The job's id.")]
-JobGroup = Literal["active", "waiting", "done", "ended"]
-Offset = Annotated[int, Query(ge=0, le=2**31 - 1, description="The `seq` of the last line that is known.")]
-LastEvent = Annotated[
-    str, Header(alias="Last-Event-ID", pattern="^[0-9]{0,9}$", description="Counts instead of `offset`.")
-]
-Once = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        max_length=200,
-        pattern="^[!-~]*$",
-        description="A repeated request with the same key gets the first one's answer, for two days.",
-    ),
-]
-
-
-def _change(request: Request, parts: Parts, who: Writer, key: Once = "") -> Change:
-    return Change(request, parts, who, key)
-
-
-Changing = Annotated[Change, Depends(_change)]
+Changing = Annotated[Change, Depends(Change)]
 router = APIRouter(prefix="/api", tags=["jobs"])
 
 

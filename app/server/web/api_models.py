@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.core.task import TaskKind
 from app.core.verification import Verdict, Verification
 
-DOLLAR = 1_000_000
 MAX_TEXT = 60_000
 _EXAMPLE_JOB = "t1m8x2kq4z"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.jobs.job_list import DayCost
-from app.server.web import formatting
+from app.llm.ledger import usd
 from app.server.web.job_filter import VERDICTS
 
 WIDTH: Final = 300
@@ -57,7 +57,7 @@ def day_chart(costs: Sequence[DayCost]) -> Chart:
     bars = []
     for number, each in enumerate(costs):
         height = _part(each.cost, most) * (BASELINE - 2)
-        value = formatting.money(each.cost)
+        value = usd(each.cost)
         bars.append(Bar(step * number + 2, BASELINE - height, step - 4, height, f"{each.day:%d %b}", value))
     return Chart(tuple(bars), ", ".join(f"{bar.name}: {bar.value}" for bar in bars))
 

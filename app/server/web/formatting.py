@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 from app.core.job import FINAL, WAITING, JobState
 from app.core.text import one_line, plain
-from app.llm.ledger import usd
 
 ACTIVE: Final[frozenset[JobState]] = frozenset({"planning", "working", "verifying", "publishing"})
 WAITS: Final[frozenset[JobState]] = WAITING | {"queued"}
@@ -100,10 +99,6 @@ def iso(at: datetime) -> str:
 
 def clock(at: datetime) -> str:
     return f"{at.astimezone(UTC):%H:%M:%S}"
-
-
-def money(amount: int) -> str:
-    return usd(amount)
 
 
 def tokens(count: int) -> str:

@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from app.core.job import FINAL
 from app.jobs.queries import JobOverview
 from app.jobs.store import ProgressRow
+from app.llm.ledger import usd
 from app.server.web import formatting
 from app.server.web.access import visitor_of
 from app.server.web.problems import problem
@@ -78,7 +79,7 @@ class LogStreams:
                 state = {
                     "state": listed.state,
                     "name": formatting.state_name(listed.state),
-                    "cost": formatting.money(listed.cost),
+                    "cost": usd(listed.cost),
                 }
                 state["group"] = formatting.group_of(listed.state)
                 if (new_state := json.dumps(state)) != last_state:

@@ -23,6 +23,7 @@ from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.plan_versions import may_be_approved
 from app.jobs.queries import JobOverview
+from app.llm.ledger import usd
 from app.server.web import charts, formatting
 from app.server.web.access import visitor_of
 from app.server.web.job_filter import SORTS, STATES, VERDICTS, ListQuery
@@ -51,7 +52,6 @@ def environment() -> Environment:
         formatting.iso,
         formatting.line,
         formatting.moment,
-        formatting.money,
     )
     more = (
         formatting.diff_lines,
@@ -62,7 +62,7 @@ def environment() -> Environment:
         formatting.state_name,
         formatting.tokens,
     )
-    made.filters["plan_file"] = render_plan_file
+    made.filters |= {"plan_file": render_plan_file, "money": usd}
     made.filters |= {found.__name__: found for found in (*filters, *more)}
     return made
 

@@ -87,9 +87,8 @@ def _conditions(root: Node) -> Iterator[Node]:
         waiting += reversed(node.children)
 
 
-def _operator(node: Node) -> str:
-    between = [child.type for child in node.children if not child.is_named]
-    return " ".join(between)
+def operator_of(node: Node) -> str:
+    return " ".join(child.type for child in node.children if not child.is_named)
 
 
 def _admitted(node: Node, content: bytes) -> list[Literal] | None:
@@ -102,7 +101,7 @@ def _admitted(node: Node, content: bytes) -> list[Literal] | None:
 
 
 def _compared(node: Node, content: bytes) -> list[Literal] | None:
-    operator, sides = _operator(node), node.named_children
+    operator, sides = operator_of(node), node.named_children
     if operator in _ALL:
         found = [_admitted(side, content) for side in sides]
         return [each for part in found if part for each in part] if any(part is not None for part in found) else None

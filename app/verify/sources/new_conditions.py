@@ -13,7 +13,7 @@ from tree_sitter import Node, Tree
 from app.repo import grammars
 from app.verify.sources.changed_rows import code_rows
 from app.verify.sources.hunks import Hunk, added_rows, hunks
-from app.verify.sources.literal_branches import NUMBERS, STRINGS
+from app.verify.sources.literal_branches import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
 
 MAX_TEXT = 60
@@ -204,9 +204,9 @@ def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
     if condition is not None:
         yield from ((leaf, True) for leaf in _leaves(condition))
     if node.type in _EXPRESSIONS:
-        if _operator(node) in _LOGIC:
+        if operator_of(node) in _LOGIC:
             yield from ((leaf, True) for leaf in _leaves(node.named_children[0]))
-        elif _operator(node) in _COMPARING or node.type == "comparison_operator":
+        elif operator_of(node) in _COMPARING or node.type == "comparison_operator":
             yield node, False
     elif node.type in _NOT and node.children[0].type in ("not", "!"):
         yield from ((leaf, False) for leaf in _leaves(node))
@@ -217,7 +217,7 @@ def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
 def _leaves(node: Node) -> Iterator[Node]:
     inner = [child for child in node.named_children if "comment" not in child.type]
     negated = node.type in _NOT and node.children[0].type in ("not", "!")
-    if negated or "parenthes" in node.type or (node.type in _EXPRESSIONS and _operator(node) in _LOGIC):
+    if negated or "parenthes" in node.type or (node.type in _EXPRESSIONS and operator_of(node) in _LOGIC):
         for child in inner:
             yield from _leaves(child)
     elif node.type not in _FIXED and "let_" not in node.type:
@@ -230,10 +230,6 @@ def _in_loop(node: Node) -> bool:
         node = node.parent
     loop = node.parent
     return loop is not None and loop.type in _LOOPS and loop.child_by_field_name("condition") == node
-
-
-def _operator(node: Node) -> str:
-    return " ".join(child.type for child in node.children if not child.is_named)
 
 
 def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
