@@ -159,12 +159,9 @@ class WebhookEndpoint:
         reading = webhook_parser.read(name, decoded)
         if reading.ignored:
             return f"ignored_{reading.ignored}"
-        return await self._stored(Delivery(ident, name, body))
-
-    async def _stored(self, delivery: Delivery) -> str:
-        stored = await self._writer.put(delivery)
+        stored = await self._writer.put(Delivery(ident, name, body))
         if stored == "conflict":
-            log.warning("security: delivery id %s was repeated with another body", delivery.id)
+            log.warning("security: delivery id %s was repeated with another body", ident)
             raise DeliveryRefused(409, "conflict")
         return stored
 

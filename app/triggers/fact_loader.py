@@ -172,7 +172,7 @@ class FactLoader:
         issue, pulled, config, words = await asyncio.gather(
             _present(readers.facts.issue(number)),
             _present(pull),
-            self._config(readers),
+            read_config(readers, self._operator),
             _words(event, readers),
         )
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.bot.user, self._stores)
@@ -181,9 +181,6 @@ class FactLoader:
             state = state.model_copy(update={"words_sha256": words, "text_deleted": words is None})
         found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, repo_context, found)
-
-    async def _config(self, readers: RepositoryClients) -> RepoConfig | ConfigError:
-        return await read_config(readers, self._operator)
 
     def _from_books(
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
@@ -291,7 +288,9 @@ class FactLoader:
             found.state.model_copy(update={"follow_ups": follow_ups, "pull": pull_request_state(pull)}), job
         )
         if pull.author == repo_context.ours.bot.user:
-            issue, config = await asyncio.gather(_present(readers.facts.issue(pull.number)), self._config(readers))
+            issue, config = await asyncio.gather(
+                _present(readers.facts.issue(pull.number)), read_config(readers, self._operator)
+            )
             state = with_issue(state, issue, pull)
             found = replace(found, config=config)
         return replace(found, pull=pull, job=job, state=state)
