@@ -18,6 +18,7 @@ from app.action.progress import publishing_mark
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import FINAL, WAITING, JobState
+from app.core.money import dollars
 from app.core.plan_text import render_plan_file
 from app.core.redaction import Redactor
 from app.core.result import JobResult
@@ -133,7 +134,7 @@ def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobW
         "verdict": verdict,
         "pull-request": result.url if result and row.state in FINAL else "",
         "rest": "true" if found.waiting_for == "rest" else "false",
-        "cost": f"{cost / 1_000_000:.4f}",
+        "cost": dollars(cost),
         "record": str(write_record(workflow, server_context, found)),
     }
     write_outputs(workflow, outputs)

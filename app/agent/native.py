@@ -13,7 +13,7 @@ from app.agent.prompts import head
 from app.agent.step import Checkpoints, Step, WorkTreePort
 from app.agent.tools import AgentTools
 from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR
 from app.core.patch import Patch
 from app.sandbox.base import Sandbox
 from app.sandbox.changes import Baseline, export, restore
@@ -44,7 +44,7 @@ def record(step: Step) -> Mapping[str, Any]:
         ],
         "notes": [*turn.notes, *filter(None, [turn.base_suite])],
         "words": [message.model_dump() for message in turn.user_messages],
-        "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": _dollars(answer.usage.cost)},
+        "usage": {**answer.usage.model_dump(exclude={"cost"}), "cost": answer.usage.cost / DOLLAR},
         "seconds": {"model": round(step.stored_answer.seconds, 3), "actions": round(turn.seconds, 3)},
     }
     if turn.checkpoint is not None:
@@ -52,10 +52,6 @@ def record(step: Step) -> Mapping[str, Any]:
     if turn.fate is not None:
         entry["submission"] = turn.fate
     return entry
-
-
-def _dollars(cost: MicroUSD) -> float:
-    return cost / 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

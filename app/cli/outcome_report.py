@@ -13,7 +13,7 @@ import jinja2
 
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, OutputError
-from app.core.money import MicroUSD
+from app.core.money import dollars
 from app.core.text import plain
 from app.jobs.outcomes import Outcome, Outcomes
 from app.publish.plaintext import duration
@@ -59,8 +59,8 @@ def summarise(found: Sequence[Outcome], since: datetime, until: datetime) -> dic
         "since": f"{since:%Y-%m-%d}",
         "until": f"{until:%Y-%m-%d}",
         "jobs": len(found),
-        "cost": _dollars(cost),
-        "cost_per_job": _dollars(cost / len(found)) if found else None,
+        "cost": dollars(cost),
+        "cost_per_job": dollars(cost / len(found)) if found else None,
         "tokens": sum(each.tokens for each in found),
         "pull_requests": {
             "opened": len(pulls),
@@ -70,7 +70,7 @@ def summarise(found: Sequence[Outcome], since: datetime, until: datetime) -> dic
             "changed_before_merge": sum(bool(each.changed) for each in pulls.values()),
         },
         "merged_share": round(states["merged"] / decided, 4) if decided else None,
-        "cost_per_merged_pull_request": _dollars(cost / states["merged"]) if states["merged"] else None,
+        "cost_per_merged_pull_request": dollars(cost / states["merged"]) if states["merged"] else None,
         "median_seconds_to_first_reaction": _median(each.reaction_seconds for each in found),
         "median_seconds_to_pull_request": _median(each.pull_request_seconds for each in found),
         "verdicts": dict(Counter(each.verdict or each.state for each in found).most_common()),
@@ -90,7 +90,7 @@ def _days(found: Sequence[Outcome], since: datetime, until: datetime) -> list[di
         day -= timedelta(days=day.weekday() if step == 7 else 0)
         jobs[f"{day:%Y-%m-%d}"] += 1
         cost[f"{day:%Y-%m-%d}"] += each.cost
-    return [{"from": day, "days": step, "jobs": jobs[day], "cost": _dollars(cost[day])} for day in sorted(jobs)]
+    return [{"from": day, "days": step, "jobs": jobs[day], "cost": dollars(cost[day])} for day in sorted(jobs)]
 
 
 def _groups(found: Sequence[Outcome], name: str) -> list[dict[str, Any]]:
@@ -109,18 +109,14 @@ def _group(jobs: Sequence[Outcome]) -> dict[str, Any]:
         "jobs": len(jobs),
         "proved": sum(each.verdict == "proved" for each in jobs),
         "merged": merged,
-        "cost": _dollars(cost),
-        "cost_per_merged_pull_request": _dollars(cost / merged) if merged else None,
+        "cost": dollars(cost),
+        "cost_per_merged_pull_request": dollars(cost / merged) if merged else None,
     }
 
 
 def _median(found: Iterator[float | None]) -> float | None:
     known = [each for each in found if each is not None]
     return round(median(known), 1) if known else None
-
-
-def _dollars(cost: MicroUSD | float) -> str:
-    return f"{cost / 1_000_000:.4f}"
 
 
 def headlines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ from app.config.operator_defaults import (
     with_variables,
 )
 from app.core.errors import AgentFixError, ConfigError
+from app.core.money import DOLLAR
 
 T = TypeVar("T")
 MAX_SECRETS = 2
@@ -82,7 +83,7 @@ class VariableReader:
         value = self.text(name)
         if not value:
             return default
-        if _MONEY.fullmatch(value) and (amount := int(Decimal(value.removeprefix("$")) * 1_000_000)):
+        if _MONEY.fullmatch(value) and (amount := int(Decimal(value.removeprefix("$")) * DOLLAR)):
             return amount
         return self._wrong(
             name,

@@ -18,6 +18,7 @@ from app.config.messages import unknown_key, wrong_value
 from app.core.errors import ConfigError
 from app.core.job import Budget
 from app.core.model_names import ModelNames
+from app.core.money import DOLLAR
 from app.core.record import Record
 from app.core.strict_yaml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, read_yaml
 from app.core.task import TaskKind
@@ -77,7 +78,7 @@ class BudgetConfig(Record):
             include={"minutes", "steps", "suite_minutes", "rest_of_suite_minutes"}, exclude_none=True
         )
         if self.usd is not None:
-            given["usd"] = round(self.usd * 1_000_000)
+            given["usd"] = round(self.usd * DOLLAR)
         return default.model_copy(update=given)
 
 

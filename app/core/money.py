@@ -5,6 +5,7 @@ from app.core.record import Record
 
 MicroUSD = int
 """Money in millionths of a US dollar: sums stay exact."""
+DOLLAR: MicroUSD = 1_000_000
 
 
 class ModelUse(Record):
@@ -40,3 +41,8 @@ class Totals(Record):
     def cached_share(self) -> float:
         """The share of prompt tokens that came from the provider's cache, between 0 and 1."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+
+def dollars(cost: MicroUSD | float) -> str:
+    """Money for programs: dollars with four digits and no sign."""
+    return f"{cost / DOLLAR:.4f}"

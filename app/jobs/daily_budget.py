@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.jobs.context import JobContext
 from app.jobs.tables import job_contexts
 from app.llm.errors import DayBudgetError
-from app.llm.ledger import DOLLAR, usd
+from app.llm.ledger import usd
 from app.llm.sql_ledger import calls
 
 A_DAY = 24 * 3600.0

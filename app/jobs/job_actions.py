@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 
 from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.core.job import FINAL, HIGHEST_BUDGET, Budget
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.core.plan import Plan
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.messages import JobMessages, MessageKind
@@ -191,4 +191,4 @@ def raised_budget(
     budget, fresh = job.job.budget, job.job_context.config.budget.over(defaults or Budget())
     wanted = usd if usd is not None else budget.usd + (extra or 0)
     more = {"minutes": budget.minutes + fresh.minutes, "steps": budget.steps + fresh.steps}
-    return budget.model_copy(update={"usd": min(wanted, HIGHEST_BUDGET * 1_000_000), **more})
+    return budget.model_copy(update={"usd": min(wanted, HIGHEST_BUDGET * DOLLAR), **more})

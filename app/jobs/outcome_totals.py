@@ -7,7 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.jobs.outcomes import outcomes
 
 _SECONDS: Final = (5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0)
@@ -17,7 +17,7 @@ DISTRIBUTIONS: Final[Mapping[str, tuple[sa.ColumnElement[Any], Sequence[float]]]
     "first_reaction_seconds": (outcomes.c.reaction_seconds, _SECONDS),
     "pull_request_seconds": (outcomes.c.pull_request_seconds, _SECONDS),
     "job_tokens": (outcomes.c.tokens, _TOKENS),
-    "job_cost_dollars": (outcomes.c.cost / sa.literal(1_000_000.0), _DOLLARS),
+    "job_cost_dollars": (outcomes.c.cost / sa.literal(float(DOLLAR)), _DOLLARS),
 }
 """What is counted by its size: the figure and the upper bounds of its buckets."""
 _GROUPED: Final = tuple(outcomes.c[name] for name in ("repository", "kind", "model", "verdict", "state"))

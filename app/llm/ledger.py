@@ -12,11 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from app.core.errors import AgentFixError
 from app.core.model_names import WorkKind
-from app.core.money import MicroUSD, ModelUse, Totals
+from app.core.money import DOLLAR, MicroUSD, ModelUse, Totals
 from app.llm.base import AnswerOrigin, Usage
 from app.llm.errors import BudgetError
 
-DOLLAR: MicroUSD = 1_000_000
 NEAR_CAP_PERCENT = 80
 NEAR_CAP = f"{NEAR_CAP_PERCENT} % of the "
 """How the warning of a cap that is nearly reached begins."""

@@ -14,6 +14,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from app.core.model_names import Reasoning
+from app.core.money import DOLLAR
 from app.core.tracing import Value, span
 from app.llm.background import background
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
@@ -340,7 +341,7 @@ def _traced(answer: ModelAnswer) -> dict[str, Value | None]:
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
-        "agent_fix.cost_usd": usage.cost / 1_000_000,
+        "agent_fix.cost_usd": usage.cost / DOLLAR,
     }
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from app.agent.base import ModelPort, Runner, Submission
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job, JobState, Journal, N
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
 from app.core.verification import Verdict, VerifiedPatch
@@ -158,7 +158,7 @@ def spent_in(trajectory: Iterable[str]) -> SpentSoFar:
         turns += 1
         seconds += sum(entry.get("seconds", {}).values())
         cost += entry.get("usage", {}).get("cost", 0.0)
-    return SpentSoFar(turns=turns, seconds=round(seconds, 3), cost=round(cost * 1_000_000))
+    return SpentSoFar(turns=turns, seconds=round(seconds, 3), cost=round(cost * DOLLAR))
 
 
 def trajectory_of(runners: Sequence[Runner]) -> list[str]:

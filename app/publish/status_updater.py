@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
-from app.core.money import Totals
+from app.core.money import Totals, dollars
 from app.core.result import JobResult
 from app.core.text import one_line, plain
 from app.core.verification import Verdict
@@ -217,7 +217,7 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
         page=view.job_page,
         pull_request=result.url if result else "",
         verdict=result.verification.verdict if result and result.verification else "",
-        cost=f"{view.totals.cost / 1_000_000:.4f}" if view.totals.calls else "",
+        cost=dollars(view.totals.cost) if view.totals.calls else "",
     )
 
 

@@ -15,7 +15,7 @@ from app.config import value_rules
 from app.config.operator_defaults import OperatorDefaults
 from app.core.job import HIGHEST_BUDGET, MAX_ATTEMPTS
 from app.core.markup import prose_lines
-from app.core.money import MicroUSD
+from app.core.money import DOLLAR, MicroUSD
 from app.core.record import Record
 from app.core.task import TaskKind
 from app.core.task_kind import ASKABLE
@@ -275,15 +275,15 @@ def _allowed_path(value: str) -> str:
 
 def _amount(value: str) -> tuple[bool, MicroUSD]:
     match = _MONEY.fullmatch(value)
-    amount = round(float(match[2]) * 1_000_000) if match else 0
-    if match is None or not 0 < amount <= HIGHEST_BUDGET * 1_000_000:
+    amount = round(float(match[2]) * DOLLAR) if match else 0
+    if match is None or not 0 < amount <= HIGHEST_BUDGET * DOLLAR:
         raise _CommandError(f"`--budget` must be US dollars up to {HIGHEST_BUDGET:,}, such as 5 or +3.")
     return match[1] == "+", amount
 
 
 def _refuse_more_money(options: CommandOptions, verb: str) -> None:
     if options.extra is not None and verb != "continue":
-        more = f"{options.extra / 1_000_000:g}"
+        more = f"{options.extra / DOLLAR:g}"
         raise _CommandError("`--budget +N` raises the budget of a paused job.", f"/agent continue --budget +{more}")
 
 

@@ -21,6 +21,7 @@ from app.agent.native import RunnerContext, SandboxTree
 from app.agent.prompts import render
 from app.agent.step import Checkpoint, Checkpoints, format_messages
 from app.core.job import UserMessage
+from app.core.money import DOLLAR
 from app.core.record import Record
 
 
@@ -77,7 +78,7 @@ def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
         "content": recorded.text,
         "actions": [{"tool": call.name, "arguments": _arguments(call.arguments)} for call in recorded.calls],
         "refused": recorded.refused,
-        "usage": {**recorded.usage.model_dump(exclude={"cost"}), "cost": recorded.usage.cost / 1_000_000},
+        "usage": {**recorded.usage.model_dump(exclude={"cost"}), "cost": recorded.usage.cost / DOLLAR},
         "seconds": {"model": recorded.seconds},
     }
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from app.config.repository import RepoConfig
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
+from app.core.money import DOLLAR
 from app.github.app_registration import AppRegistration
 from app.github.base import GIVEN
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId, TokenConnection
@@ -124,7 +125,7 @@ class IssueSweep:
         budget = config.budget.over(defaults_of(self._settings).budget)
         if config.budget.usd_per_day is None or budget.usd <= 0:
             return None
-        return max(int(config.budget.usd_per_day * 1_000_000) - await self._spent(budget.usd), 0) // budget.usd
+        return max(int(config.budget.usd_per_day * DOLLAR) - await self._spent(budget.usd), 0) // budget.usd
 
     async def _spent(self, max_cost: int) -> int:
         """Today's spending by the ledger; without one, each job reported within a day counts in full."""

@@ -16,6 +16,7 @@ from app.config.repository import RepoConfig
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError, LostSandboxError, SandboxError
 from app.core.job import Budget
+from app.core.money import DOLLAR
 from app.jobs.daily_budget import WAITS_FOR_MONEY, DailyBudget, DayCaps, spent
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
@@ -24,7 +25,6 @@ from app.jobs.store import JobStore
 from app.jobs.tables import job_contexts, writing
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
-from app.llm.ledger import DOLLAR
 from app.llm.sql_ledger import SqlLedger, calls
 from app.server.job_process import JobAttendance
 from app.server.wiring.context import ServerContext

@@ -22,11 +22,12 @@ from app.agent.external.start import SUBMISSION
 from app.agent.native import RunnerContext
 from app.core.errors import AgentFixError
 from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
+from app.core.money import DOLLAR
 from app.core.record import Record
 from app.core.text import one_line
 from app.core.tree import TreeEntry
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, ToolCall
-from app.llm.ledger import DOLLAR, MemoryLedger
+from app.llm.ledger import MemoryLedger
 from app.llm.raw_call import Body, StreamEvent, WireProtocol
 from app.sandbox.base import Sandbox
 from app.sandbox.changes import baseline
