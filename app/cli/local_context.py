@@ -23,11 +23,10 @@ from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.task import Person
 from app.core.tree import Tree
-from app.jobs.lesson_tables import metadata as lesson_tables
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import add_missing_columns
 from app.jobs.store import JobBlobs, JobStore, StoredProgress
-from app.jobs.tables import jobs, sqlite_engine
+from app.jobs.tables import jobs, lesson_tables, sqlite_engine
 from app.llm.budgeted_model import JobModels
 from app.llm.sql_ledger import SqlLedger, calls
 from app.llm.sql_ledger import metadata as ledger_tables

@@ -12,8 +12,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError
 
 from app.core.errors import AgentFixError, ExitCode
-from app.jobs.request_tables import api_keys
-from app.jobs.tables import writing
+from app.jobs.tables import api_keys, writing
 
 Scope = Literal["read", "write", "admin"]
 """`read` sees jobs; `write` starts, approves, answers, continues, retries and cancels them.

@@ -8,8 +8,7 @@ from typing import Final, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.jobs.account_tables import audit_log
-from app.jobs.tables import writing
+from app.jobs.tables import audit_log, writing
 
 AuditWay = Literal["dashboard", "api", "github", "terminal"]
 MAX_DETAIL: Final = 300

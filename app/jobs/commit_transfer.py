@@ -21,8 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.commit_transfer_tables import metadata, transfer_chunks, transfers
-from app.jobs.tables import writing
+from app.jobs.tables import commit_transfer_tables, transfer_chunks, transfers, writing
 from app.repo.git_store import GitError, GitStore
 
 CHUNK: Final = 1 << 20
@@ -65,7 +64,7 @@ class CommitTransfer:
         self._largest = largest
 
     def create_tables(self) -> None:
-        metadata.create_all(self.engine)
+        commit_transfer_tables.create_all(self.engine)
 
     def request(self, repository: int, commit: str) -> None:
         """Request a commit, or renew the request; a refused commit is tried again."""

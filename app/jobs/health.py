@@ -12,10 +12,9 @@ from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import BOTH, WORKED_ON
-from app.jobs.outbox_tables import effects
 from app.jobs.queries import in_utc
 from app.jobs.queue import QueueLimits
-from app.jobs.tables import job_contexts, jobs
+from app.jobs.tables import effects, job_contexts, jobs
 from app.llm.sql_ledger import calls
 
 TOO_LONG = timedelta(minutes=10)

@@ -9,8 +9,7 @@ from typing import Any, Final
 from sqlalchemy.engine import Engine
 
 from app.core.job import new_job_id
-from app.jobs.request_tables import idempotency_keys
-from app.jobs.tables import writing
+from app.jobs.tables import idempotency_keys, writing
 
 KEPT_FOR: Final = timedelta(days=2)
 IN_PROGRESS: Final = timedelta(seconds=30)

@@ -9,8 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.lessons import MAX_LEARNED, MAX_REMEMBERED, Citation, Lesson, LessonDraft, with_age
-from app.jobs.lesson_tables import lesson_numbers, lessons, recalled_lessons
-from app.jobs.tables import jobs, writing
+from app.jobs.tables import jobs, lesson_numbers, lessons, recalled_lessons, writing
 
 FORGOTTEN_LIVES = 90 * 24 * 3600.0
 """Seconds for which what was forgotten is not learned again."""

@@ -10,14 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import moment
-from app.jobs.account_tables import github_limits
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import BOTH, IN_TURN, WORKED_ON
-from app.jobs.outbox_tables import effects
 from app.jobs.queries import in_utc
 from app.jobs.queue import URGENT, QueueLimits
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import pauses
 
 SHOWN: Final = 50

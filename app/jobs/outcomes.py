@@ -12,10 +12,9 @@ from app.core.job import FINAL
 from app.core.money import MicroUSD
 from app.core.task import IssueRef
 from app.jobs.context import JobContext
-from app.jobs.outbox_tables import effects, receipts
 from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
-from app.jobs.tables import job_contexts, jobs, triggers, writing
+from app.jobs.tables import effects, job_contexts, jobs, receipts, triggers, writing
 from app.llm.sql_ledger import calls
 
 PullState = Literal["", "open", "merged", "closed"]

@@ -9,8 +9,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
-from app.jobs.request_tables import plan_versions
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import job_contexts, jobs, plan_versions, writing
 
 AGENT = "agent-fix"
 """The author of the plans that a model made."""

@@ -10,9 +10,8 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.job import STREAMED, JobState, ProgressKind
 from app.core.money import MicroUSD
-from app.jobs.outbox_tables import effects, receipts
 from app.jobs.store import ProgressRow, WaitingFor
-from app.jobs.tables import job_contexts, jobs, progress
+from app.jobs.tables import effects, job_contexts, jobs, progress, receipts
 from app.llm.sql_ledger import calls, job_costs
 
 MAX_REPOSITORIES = 500

@@ -19,8 +19,7 @@ from app.core.record import Record
 from app.core.task import Issue, Task, TaskKind
 from app.core.text import one_line, visible
 from app.jobs.inbox import Delivery, deliveries, insert_delivery
-from app.jobs.request_tables import job_requests
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import job_contexts, job_requests, jobs, writing
 
 PROGRAM_EVENT: Final = "api:request"
 """The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""

@@ -13,15 +13,18 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
-from app.jobs.account_tables import metadata as account_tables
-from app.jobs.commit_transfer_tables import metadata as commit_transfer_tables
 from app.jobs.inbox import metadata as inbox_tables
-from app.jobs.lesson_tables import metadata as lesson_tables
-from app.jobs.outbox_tables import metadata as outbox_tables
 from app.jobs.outcomes import metadata as outcome_tables
 from app.jobs.renamed_tables import rename_tables
-from app.jobs.request_tables import metadata as request_tables
-from app.jobs.tables import jobs, writing
+from app.jobs.tables import (
+    account_tables,
+    commit_transfer_tables,
+    jobs,
+    lesson_tables,
+    outbox_tables,
+    request_tables,
+    writing,
+)
 from app.jobs.tables import metadata as job_tables
 from app.llm.sql_ledger import metadata as ledger_tables
 from app.llm.sql_ledger import sum_up_costs

@@ -13,8 +13,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Engine
 
-from app.jobs.account_tables import login_holders, web_sessions
-from app.jobs.tables import writing
+from app.jobs.tables import login_holders, web_sessions, writing
 
 SESSION_LASTS: Final = timedelta(hours=8)
 """The lifetime of GitHub's user tokens."""

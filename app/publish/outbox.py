@@ -21,7 +21,7 @@ from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
-from app.jobs.outbox_tables import effects, metadata, receipts
+from app.jobs.tables import effects, outbox_tables, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,
     LEASE,
@@ -103,7 +103,7 @@ class Outbox:
         self._is_gone = is_gone
 
     def create_tables(self) -> None:
-        metadata.create_all(self._engine)
+        outbox_tables.create_all(self._engine)
 
     def add(self, job: str, epoch: int, issue_ref: IssueRef, effect: Effect) -> str:
         """Add an effect; returns its key. Idempotent; another version replaces the earlier one."""

@@ -5,6 +5,7 @@ commands come from here only.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,14 +14,14 @@ from typing import Final, NamedTuple
 from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import Totals
 from app.core.plan import Plan
+from app.core.redaction import find_secrets
 from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
-from app.publish.attempt_diff import attempt_diff
 from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.evidence import Caps, clip
-from app.publish.markdown import code_span, details, inline, prose, quoted
+from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
 from app.publish.plaintext import count
 from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary
 from app.publish.pull_request_content import pull_request_content, shown_model
@@ -357,3 +358,35 @@ def _elapsed(view: StatusView) -> str:
     if minutes < 60:
         return f"{minutes} min" if minutes else "under a minute"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+MAX_LINE = 1_000
+TITLE = "Unpublished change from this attempt"
+LEFT_OUT = "The diff is left out, because it contains what looks like a secret."
+_OVERHEAD = 500
+"""Characters for what stands around the lines, without a long fence."""
+
+
+def attempt_diff(diff: str, room: int) -> str:
+    """The change's diff in at most `room` characters; empty if there is none, or no room for it.
+
+    It is left out if any line looks like a secret: a key has more lines than the one that is recognised. Lines that do
+    not fit are counted.
+    """
+    text = as_shown(diff).strip("\n")
+    if not text:
+        return ""
+    if find_secrets(text):
+        return details(TITLE, LEFT_OUT)
+    lines = [line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…" for line in text.split("\n")]
+    shown, left = [], room - _OVERHEAD - 2 * max(map(len, re.findall("`+", text)), default=0)
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            break
+        shown.append(line)
+    if not shown:
+        return ""
+    more = len(lines) - len(shown)
+    note = f"\n\n{count(more, 'more line')} not shown." if more else ""
+    return details(TITLE, fenced("\n".join(shown), "diff") + note)

@@ -1,21 +1,55 @@
 """Calls what the tests call without the test framework, and compares the results with what the tests ask for."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import ReplayReport
+from app.verify.launcher.base import OddResult, ReplayReport
 from app.verify.launcher.launcher_selection import replay_of
-from app.verify.launcher.replay_report import read_replay
-from app.verify.launcher.supervisor_client import supervise
+from app.verify.launcher.supervisor_client import SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
+
+
+def read_replay(answer: SupervisorAnswer) -> ReplayReport:
+    """One program for each of the steps; a phase that was not reached has no outcomes."""
+    outcomes: dict[str, dict[str, tuple[str, str]]] = {}
+    odd: list[OddResult] = []
+    problem, unfinished = answer.problem, False
+    for step in answer.steps:
+        problem = problem or step.not_started or step.broken
+        ended = False
+        for text in step.messages:
+            match _message(text):
+                case ("result", str(name), str(phase), str(kind), str(shown)) if not ended:
+                    outcomes.setdefault(phase, {})[name] = (kind, shown)
+                case ("odd", str(name), str(kind), list(methods)) if not ended:
+                    found = tuple((str(method), str(file), int(line)) for method, file, line in methods)
+                    odd.append(OddResult(name, kind, found))
+                case ("end",):
+                    ended = True
+                case _:
+                    problem = problem or "A result has a form that our program does not send."
+        unfinished = unfinished or not ended
+    return ReplayReport(outcomes, tuple(odd), problem, unfinished)
+
+
+def _message(text: str) -> tuple[Any, ...]:
+    """A Python literal or a JSON array."""
+    for read in (ast.literal_eval, json.loads):
+        try:
+            return tuple(read(text))
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+    return ()
+
 
 SECONDS = 0.5
 """How long the calls are repeated."""

@@ -20,9 +20,9 @@ from app.core.lessons import MAX_LEARNED, MAX_TEXT, Citation, Lesson, LessonDraf
 from app.core.redaction import Redactor
 from app.core.task import Issue, Task, TaskOrigin
 from app.core.verification import BaselineResult
-from app.jobs.lesson_tables import lessons as rows
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
+from app.jobs.tables import lessons as rows
 from app.jobs.tables import sqlite_engine
 from app.pipeline.lessons.experience import JobExperience
 from app.pipeline.lessons.full_text_ranking import FullTextRanking

@@ -10,7 +10,7 @@ from app.core.result import JobResult
 from app.github.markers import has_text
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.outbox_tables import effects, receipts
+from app.jobs.tables import effects, receipts
 from app.llm.sql_ledger import calls
 from app.publish.effects import Receipt
 from tests.chaos.server import CALLS, MENDED, ODD, PRICE, ChaosServer, IssueUnderTest

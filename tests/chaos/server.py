@@ -19,8 +19,7 @@ from app.config.settings import ROLES, Role
 from app.core.record import Record
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.outbox_tables import effects
-from app.jobs.tables import job_contexts, jobs
+from app.jobs.tables import effects, job_contexts, jobs
 from app.llm.base import ModelAnswer, ToolCall, Usage
 from app.llm.replay import RecordingHeader, RecordingLine
 from tests.support.databases import fresh_postgres

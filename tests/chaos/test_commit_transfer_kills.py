@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.jobs.commit_transfer import ABANDONED, CHUNK, CommitTransfer
-from app.jobs.commit_transfer_tables import transfer_chunks
+from app.jobs.tables import transfer_chunks
 from app.repo.git_store import GitStore
 from tests.support.databases import database
 from tests.support.repositories import commit_files, git, make_repository

@@ -20,11 +20,11 @@ from app.core.lessons import (
     github_repository_key,
     local_repository_key,
 )
-from app.jobs.lesson_tables import lessons as rows
-from app.jobs.lesson_tables import recalled_lessons
 from app.jobs.lessons import FORGOTTEN_LIVES, SqlLessonStore, prune_lessons
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from app.jobs.tables import lessons as rows
+from app.jobs.tables import recalled_lessons
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.unit.jobs.test_store import job

@@ -14,10 +14,10 @@ from app.jobs.inbox import Inbox
 from app.jobs.inbox import deliveries as inbox_rows
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.messages import JobMessages, StoredMessage
-from app.jobs.outbox_tables import effects as effect_rows
 from app.jobs.queue import JobQueue
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore, WaitingFor
+from app.jobs.tables import effects as effect_rows
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows

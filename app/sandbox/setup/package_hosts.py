@@ -1,17 +1,158 @@
 """Asks this machine's own clients which package hosts they use, so that a private mirror works by itself."""
 
 import asyncio
+import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+import re
+import shutil
+import zipfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
-from app.sandbox.setup.clients.base import PackageClients, merge
+from app.sandbox.setup.clients.base import (
+    ClientProblem,
+    IndexLocation,
+    PackageClients,
+    ask,
+    credentials_problem,
+    locate,
+    merge,
+)
 from app.sandbox.setup.clients.cargo import ask_cargo
-from app.sandbox.setup.clients.go import ask_go
-from app.sandbox.setup.clients.maven import ask_maven
-from app.sandbox.setup.clients.node import ask_node
 from app.sandbox.setup.clients.pip import ask_pip
+from app.sandbox.setup.ecosystems.java import MIRROR
+
+_PASSED_ON = {
+    "strict-ssl": "npm_config_strict_ssl",
+    "nodedir": "npm_package_config_node_gyp_nodedir",  # npm no longer knows the setting, but node-gyp does
+}
+
+
+async def ask_node(environment: Mapping[str, str]) -> PackageClients:
+    """npm gives all settings in one answer; the others are asked for their own default, which may be another host."""
+    npm, *others = await asyncio.gather(
+        ask(["npm", "config", "list", "--json"], environment),
+        ask(["yarn", "config", "get", "registry"], environment),
+        ask(["yarn", "config", "get", "npmRegistryServer"], environment),
+        ask(["pnpm", "config", "get", "registry"], environment),
+    )
+    found = [PackageClients()] if npm is None else [read_npm(json.loads(npm))]
+    origins = [locate(other.strip()).origin for other in others if other is not None]
+    return merge([*found, PackageClients(hosts=tuple(origin for origin in origins if origin))])
+
+
+def read_npm(settings: dict[str, Any]) -> PackageClients:
+    """Registries (also those of single scopes) and the settings without which they would not be trusted."""
+    hosts: list[str] = []
+    variables: dict[str, str] = {}
+    problems: list[ClientProblem] = []
+    for name, value in settings.items():
+        if name != "registry" and not (name.startswith("@") and name.endswith(":registry")):
+            continue
+        location = locate(str(value))
+        if location.credentials:
+            problems.append(credentials_problem("npm", location, fatal=name == "registry"))
+        elif location.origin:
+            hosts.append(location.origin)
+            variables[f"npm_config_{name}"] = location.url
+            if name == "registry":
+                variables["YARN_NPM_REGISTRY_SERVER"] = location.url.rstrip("/")
+    for name, variable in _PASSED_ON.items():
+        value = settings.get(name)
+        if value is not None and value is not True:
+            variables[variable] = str(value).lower() if value is False else str(value)
+    authorities = str(settings.get("cafile") or "")
+    if authorities:
+        variables["npm_config_cafile"] = authorities
+    return PackageClients(
+        hosts=tuple(hosts),
+        environment=tuple(variables.items()),
+        directories=(Path(authorities),) if authorities else (),
+        problems=tuple(problems),
+    )
+
+
+_DEFAULTS = "org/apache/maven/model/pom-4.0.0.xml"
+_EVERYTHING = frozenset({"*", "central", "external:*"})
+
+
+async def ask_maven(environment: Mapping[str, str]) -> PackageClients:
+    return await asyncio.to_thread(_read, environment)
+
+
+def _read(environment: Mapping[str, str]) -> PackageClients:
+    """Settings and defaults are read instead of asked for: Maven would have to download a plug-in to answer."""
+    program = shutil.which("mvn", path=environment.get("PATH") or os.defpath)
+    if program is None:
+        return PackageClients()
+    home = Path(program).resolve().parents[1]
+    user = Path(environment.get("HOME", "/nonexistent")) / ".m2/settings.xml"
+    for settings in (user, home / "conf/settings.xml"):
+        for mirrored, url in _mirrors(settings):
+            if _EVERYTHING.isdisjoint(mirrored.split(",")):
+                continue
+            location = locate(url)
+            if location.credentials:
+                return PackageClients(problems=(credentials_problem("maven", location, fatal=True),))
+            return PackageClients(
+                hosts=(location.origin,) if location.origin else (),
+                environment=((MIRROR, url),),
+                directories=(location.path,) if location.path else (),
+            )
+    return PackageClients(hosts=tuple(dict.fromkeys(filter(None, (locate(url).origin for url in _defaults(home))))))
+
+
+def _mirrors(settings: Path) -> Iterator[tuple[str, str]]:
+    """Each mirror's `mirrorOf` pattern and URL."""
+    try:
+        root = ElementTree.parse(settings).getroot()  # noqa: S314  # a file of this machine
+    except (OSError, ElementTree.ParseError):
+        return
+    for mirror in root.iterfind("{*}mirrors/{*}mirror"):
+        yield mirror.findtext("{*}mirrorOf", "").replace(" ", ""), mirror.findtext("{*}url", "").strip()
+
+
+def _defaults(home: Path) -> Iterator[str]:
+    """The repositories of the model that all of Maven's projects inherit."""
+    for archive in sorted((home / "lib").glob("maven-model-builder-*.jar")):
+        try:
+            with zipfile.ZipFile(archive) as content:
+                root = ElementTree.fromstring(content.read(_DEFAULTS))  # noqa: S314  # a file of this machine
+        except (OSError, KeyError, zipfile.BadZipFile, ElementTree.ParseError):
+            continue
+        yield from (found.text.strip() for found in root.iterfind("{*}repositories/{*}repository/{*}url") if found.text)
+
+
+_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE")
+
+
+async def ask_go(environment: Mapping[str, str]) -> PackageClients:
+    answer = await ask(["go", "env", "-json", *_VARIABLES], environment)
+    return PackageClients() if answer is None else read_go(json.loads(answer))
+
+
+def read_go(settings: dict[str, str]) -> PackageClients:
+    """`GOPROXY` lists addresses and the words `direct` and `off`; `GOSUMDB` is a host's name, or key and address."""
+    locations = [locate(entry) for entry in re.split(r"[,|]", settings.get("GOPROXY", "")) if "://" in entry]
+    problems = [credentials_problem("go", location, fatal=True) for location in locations if location.credentials]
+    if problems:
+        return PackageClients(problems=tuple(problems))
+    return PackageClients(
+        hosts=tuple(location.origin for location in [*locations, *_checksums(settings)] if location.origin),
+        environment=tuple((name, settings[name]) for name in _VARIABLES if settings.get(name)),
+        directories=tuple(location.path for location in locations if location.path is not None),
+    )
+
+
+def _checksums(settings: dict[str, str]) -> list[IndexLocation]:
+    name, *address = settings.get("GOSUMDB", "off").split()
+    if name == "off":
+        return []
+    return [locate(address[0] if address else f"https://{name.partition('+')[0]}")]
+
 
 __all__ = ["PackageClients", "ask_clients", "asked_once"]
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
@@ -19,15 +19,73 @@ from app.core.plan_text import render_plan_file
 from app.core.text import plain
 from app.jobs.health import TOO_LONG, HealthMetrics
 from app.jobs.job_actions import JobActions
-from app.jobs.job_list import JobList
+from app.jobs.job_list import DayCost, JobList
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.plan_versions import may_be_approved
 from app.jobs.queries import JobOverview
 from app.llm.ledger import usd
-from app.server.web import charts, formatting
+from app.server.web import formatting
 from app.server.web.access import visitor_of
 from app.server.web.job_filter import SORTS, STATES, VERDICTS, ListQuery
 from app.server.web.visitors import Visitor
+
+WIDTH: Final = 300
+HEIGHT: Final = 84
+LABEL: Final = 76
+"""How wide the words beside horizontal bars are."""
+ROW: Final = HEIGHT // len(VERDICTS)
+BASELINE: Final = HEIGHT - 16
+"""Below it are the days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar in pixels; `name` and `value` are what it says."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`summary` says what the picture shows, for people who do not see it."""
+
+    bars: tuple[Bar, ...]
+    summary: str
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def verdict_chart(counts: Mapping[str, int]) -> Chart:
+    """One horizontal bar for each verdict, the best first."""
+    most = max(counts.values(), default=0)
+    room = WIDTH - LABEL - 44
+    bars = tuple(
+        Bar(LABEL, ROW * row + 3, _part(counts.get(name, 0), most) * room, ROW - 7, name, f"{counts.get(name, 0):,}")
+        for row, name in enumerate(VERDICTS)
+    )
+    return Chart(bars, ", ".join(f"{bar.name}: {bar.value}" for bar in bars))
+
+
+def day_chart(costs: Sequence[DayCost]) -> Chart:
+    """One vertical bar for each day, the oldest first."""
+    most = max((each.cost for each in costs), default=0)
+    step = WIDTH / max(len(costs), 1)
+    bars = []
+    for number, each in enumerate(costs):
+        height = _part(each.cost, most) * (BASELINE - 2)
+        value = usd(each.cost)
+        bars.append(Bar(step * number + 2, BASELINE - height, step - 4, height, f"{each.day:%d %b}", value))
+    return Chart(tuple(bars), ", ".join(f"{bar.name}: {bar.value}" for bar in bars))
+
+
+def _part(value: int, most: int) -> float:
+    return value / most if most else 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +222,8 @@ class DashboardPages:
             repositories=list(repositories.values()),
             figures=self._health.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
-            verdict_chart=charts.verdict_chart(self._list.verdicts(job_filter)),
-            day_chart=charts.day_chart(self._list.day_costs(job_filter)),
+            verdict_chart=verdict_chart(self._list.verdicts(job_filter)),
+            day_chart=day_chart(self._list.day_costs(job_filter)),
         )
 
     async def _whole_log(self, job: str) -> AsyncIterator[str]:

@@ -5,17 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
-from app.verify.gates.conflicts import conflicts
-from app.verify.gates.dependencies import dependencies
 from app.verify.gates.file_kinds import file_kinds
 from app.verify.gates.hidden_characters import hidden_characters
 from app.verify.gates.protected_paths import protected_paths
-from app.verify.gates.secret_lines import secret_lines
 from app.verify.gates.shadowing import shadowing
-from app.verify.gates.size import refused_files, size
-from app.verify.gates.syntax import syntax
+from app.verify.gates.small_gates import conflicts, dependencies, refused_files, secret_lines, size, syntax, tests_alone
 from app.verify.gates.test_configuration import running_tests
-from app.verify.gates.tests_alone import tests_alone
 from app.verify.gates.weaker_tests import weaker_tests
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]

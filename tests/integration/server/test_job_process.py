@@ -18,8 +18,8 @@ from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
-from app.jobs.outbox_tables import effects
 from app.jobs.store import JobBlobs, JobRow
+from app.jobs.tables import effects
 from app.publish.effects import OpenDraftPullRequest
 from app.server.launch.child_process import ChildProcesses
 from app.server.wiring.context import ServerContext

@@ -4,8 +4,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.agent.loop_detection import REVERTED, SAME_STUCK, SIMILAR_STUCK, STUCK
-from app.agent.stop_rules import CUT_OFF, EMPTY, FAILED_EDITS, FILTERED, SILENT, SUBMISSIONS, UNUSABLE
+from app.agent.stop_rules import (
+    CUT_OFF,
+    EMPTY,
+    FAILED_EDITS,
+    FILTERED,
+    REVERTED,
+    SAME_STUCK,
+    SILENT,
+    SIMILAR_STUCK,
+    STUCK,
+    SUBMISSIONS,
+    UNUSABLE,
+)
 from app.core.job import Budget
 from tests.support.always_ends.answers import (
     FIX,

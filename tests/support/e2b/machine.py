@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.sandbox.bubblewrap.binary import usable_bwraps
+from app.sandbox.bubblewrap.provider import usable_bwraps
 
 BWRAP = str(usable_bwraps()[0])
 SHOWN = ("/usr", "/etc/alternatives", "/etc/ssl")

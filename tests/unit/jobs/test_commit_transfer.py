@@ -19,7 +19,7 @@ from app.jobs.commit_transfer import (
     CommitTransferError,
     WantedCommit,
 )
-from app.jobs.commit_transfer_tables import transfer_chunks, transfers
+from app.jobs.tables import transfer_chunks, transfers
 from app.repo.git_command import Git
 from app.repo.git_store import GitError, GitStore, log
 from app.repo.index.commit_history import read_log

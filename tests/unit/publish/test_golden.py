@@ -29,6 +29,7 @@ from app.core.verification import (
 from app.jobs.context import ThreadRef
 from app.publish import replies
 from app.publish.follow_up import with_parts
+from app.publish.job_finalizer import sibling_answer, thread_answer
 from app.publish.pull_request_text import (
     commit_message,
     follow_up_body,
@@ -38,7 +39,6 @@ from app.publish.pull_request_text import (
 )
 from app.publish.status_text import render_status
 from app.publish.summary import step_summary
-from app.publish.threads import sibling_answer, thread_answer
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import HEAD, TRACE, pull_request, suite, task, verification
 from tests.support.server_jobs import job

@@ -17,8 +17,7 @@ from app.core.errors import AgentFixError, OutputError
 from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
-from app.jobs.outbox_tables import effects, receipts
-from app.jobs.tables import jobs
+from app.jobs.tables import effects, jobs, receipts
 from app.jobs.tables import metadata as job_tables
 from app.publish.effects import (
     EDITS_APART,

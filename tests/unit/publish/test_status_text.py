@@ -18,7 +18,6 @@ from app.core.plan_text import parse_plan_file, render_plan
 from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow
-from app.publish.attempt_diff import attempt_diff
 from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import (
@@ -28,6 +27,7 @@ from app.publish.status_text import (
     KEPT_ON_SERVER,
     NOT_KEPT,
     StatusView,
+    attempt_diff,
     error_id,
     render_status,
 )

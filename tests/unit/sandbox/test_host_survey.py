@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.bubblewrap import binary
-from app.sandbox.bubblewrap.binary import usable_bwraps
 from app.sandbox.bubblewrap.profile import Mount, options
-from app.sandbox.bubblewrap.provider import survey_host, synthetic_etc
+from app.sandbox.bubblewrap.provider import NEEDED, survey_host, synthetic_etc, usable_bwraps
 from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
 
 Tool = Callable[[str, str], Path]
@@ -128,7 +126,7 @@ class TestEtc:
 
 
 class TestBinary:
-    HELP = " ".join(binary.NEEDED)
+    HELP = " ".join(NEEDED)
 
     def test_a_suitable_system_binary_comes_first(self, tool: Tool) -> None:
         own = tool("bin/bwrap", self.HELP)

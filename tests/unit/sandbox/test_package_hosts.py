@@ -13,11 +13,16 @@ import pytest
 
 from app.sandbox.setup.clients.base import PackageClients, ask, locate, merge
 from app.sandbox.setup.clients.cargo import ask_cargo, read_cargo, replacement
-from app.sandbox.setup.clients.go import read_go
-from app.sandbox.setup.clients.maven import ask_maven
-from app.sandbox.setup.clients.node import ask_node, read_npm
 from app.sandbox.setup.clients.pip import ask_pip, read_pip
-from app.sandbox.setup.package_hosts import ask_clients, asked_once, certificates
+from app.sandbox.setup.package_hosts import (
+    ask_clients,
+    ask_maven,
+    ask_node,
+    asked_once,
+    certificates,
+    read_go,
+    read_npm,
+)
 
 INDEX = {"index": "https://packages.example.org/", "files": "files.example.org"}
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from app.jobs.audit import AuditLog
 from app.jobs.inbox import deliveries
 from app.jobs.operations import GitHubLimit, OperationsOverview
-from app.jobs.outbox_tables import effects
 from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.tables import effects
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
 

@@ -8,8 +8,7 @@ from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import FailedRun, failure_reason, rightly_failing
 from app.verify.frameworks import SuiteCommand
 from app.verify.reports import CaseResult, Report
-from app.verify.reproduction import changed_tests, with_tests_only
-from app.verify.source_reading import only_reads_source
+from app.verify.reproduction import changed_tests, only_reads_source, with_tests_only
 from app.verify.test_paths import is_test_file, is_test_path
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of

@@ -15,8 +15,7 @@ from app.core.verification import (
     Verification,
 )
 from app.verify import gates
-from app.verify.advice import ADVICE
-from app.verify.feedback import MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
+from app.verify.feedback import ADVICE, MAX_FEEDBACK, MAX_IDS, baseline_brief, feedback
 
 
 def execution(excerpt: str = "", exit_code: int = 1, *, timed_out: bool = False) -> Execution:

@@ -4,12 +4,9 @@ import pytest
 
 from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.conflicts import conflicts
-from app.verify.gates.dependencies import dependencies
 from app.verify.gates.hidden_characters import hidden_characters
-from app.verify.gates.secret_lines import secret_lines
 from app.verify.gates.security_scan import security_scan
-from app.verify.gates.syntax import syntax
+from app.verify.gates.small_gates import conflicts, dependencies, secret_lines, syntax
 from app.verify.gates.weaker_tests import weaker_tests
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of

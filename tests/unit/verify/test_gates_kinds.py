@@ -8,7 +8,7 @@ from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.file_kinds import MAX_BINARY, file_kinds
 from app.verify.gates.protected_paths import is_configured, protected_paths
-from app.verify.gates.size import MAX_BYTES, MAX_FILES, refused_files, size
+from app.verify.gates.small_gates import MAX_BYTES, MAX_FILES, refused_files, size
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

@@ -8,8 +8,8 @@ from playwright.sync_api import BrowserContext, expect
 from app.jobs.operations import OperationsOverview
 from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import QueueLimits
-from app.jobs.request_tables import job_requests
 from app.jobs.sessions import WebSessions
+from app.jobs.tables import job_requests
 from tests.integration.server.browser.dashboard import Dashboard, dashboard
 from tests.support.seeded_database import PLACES, PLAN
 from tests.support.signed_in import github_people
