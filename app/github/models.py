@@ -41,11 +41,15 @@ class GitHubIssue(Record):
 
 
 class Account(Record):
-    """An account; `id` is 0 if it is gone. `kind` is GitHub's word."""
+    """An account; `id` is 0 if it is gone. `kind` is GitHub's word: User, Bot, Organization, Mannequin."""
 
     id: int
     login: str
     kind: str = "User"
+
+    @property
+    def is_person(self) -> bool:
+        return self.kind == "User" and not self.login.endswith("[bot]")
 
 
 class IssueComment(Record):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.core.record import Record
+from app.github.models import Account, Repository
 from app.jobs.requests import ProgramRequest
 
 
@@ -19,29 +20,6 @@ class SignedText(Record):
     @classmethod
     def of(cls, text: str) -> "SignedText":
         return cls(text=text, sha256=digest(text))
-
-
-class Actor(Record):
-    """The account that caused an event. `type` is GitHub's word: User, Bot, Organization, Mannequin."""
-
-    id: int
-    login: str
-    type: str
-
-    @property
-    def is_person(self) -> bool:
-        return self.type == "User" and not self.login.endswith("[bot]")
-
-
-class EventRepository(Record):
-    """A repository, identified by its numeric id; owner, name and default branch are from the time of the event."""
-
-    id: int
-    owner: str
-    name: str
-    default_branch: str
-    private: bool
-    archived: bool
 
 
 class BranchHead(Record):
@@ -85,8 +63,9 @@ class RepositoryEvent(Record):
     """The fields that all events of a repository share."""
 
     installation: int
-    repository: EventRepository
-    actor: Actor
+    repository: Repository
+    """As it was at the time of the event."""
+    actor: Account
 
 
 class LabelAdded(RepositoryEvent):
@@ -204,7 +183,7 @@ class InstallationChanged(Record):
 
     kind: Literal["installation_changed"] = "installation_changed"
     installation: int
-    actor: Actor
+    actor: Account
     change: Literal["created", "deleted", "suspended", "unsuspended", "added", "removed"]
     repositories: tuple[int, ...] = Field(default=())
 

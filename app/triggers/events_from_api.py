@@ -17,10 +17,8 @@ from app.github.models import (
 )
 from app.triggers.commands import parse
 from app.triggers.events import (
-    Actor,
     ChecksFailed,
     DiffThread,
-    EventRepository,
     EventSubject,
     InstallationChanged,
     IssueChanged,
@@ -35,7 +33,7 @@ from app.triggers.events import (
 from app.triggers.notifications import WORK_LABELS
 from app.triggers.rules import CHANGES_REQUESTED
 
-GHOST = Actor(id=0, login="ghost", type="User")
+GHOST = Account(id=0, login="ghost")
 
 
 class EventsFromApi:
@@ -43,10 +41,10 @@ class EventsFromApi:
 
     def __init__(self, installation: int, repository: Repository) -> None:
         self._installation = installation
-        self._repository = event_repository(repository)
+        self._repository = repository
 
     def labelled(self, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
-        return LabelAdded(**self._by(_actor(put_on.actor)), subject=subject_of(issue), label=put_on.label)
+        return LabelAdded(**self._by(put_on.actor), subject=subject_of(issue), label=put_on.label)
 
     def commented(self, comment: IssueComment, issue: GitHubIssue) -> IssueCommented:
         return IssueCommented(**self._comment_fields(comment), subject=subject_of(issue))
@@ -63,7 +61,7 @@ class EventsFromApi:
         return ReviewCommented(**self._comment_fields(comment), subject=subject_of(issue), thread=thread)
 
     def reviewed(self, review: PullRequestReview, issue: GitHubIssue) -> ReviewSubmitted:
-        who = Actor(id=review.author, login=review.author_name, type=review.kind)
+        who = Account(id=review.author, login=review.author_name, kind=review.kind)
         words: dict[str, Any] = {"id": review.id, "words": SignedText.of(review.body), "at": review.submitted_at}
         return ReviewSubmitted(**self._by(who), **words, subject=subject_of(issue), verdict=review.state)
 
@@ -90,7 +88,7 @@ class EventsFromApi:
     ) -> Iterator[IssueChanged | LabelRemoved]:
         """Events that end a job: the issue was closed, or our label was removed."""
         for each in issue_events:
-            who = self._by(_actor(each.actor))
+            who = self._by(each.actor)
             if each.at < since:
                 continue
             if each.event == "closed":
@@ -104,11 +102,11 @@ class EventsFromApi:
         )
         return IssueChanged(**self._by(GHOST), change="deleted", subject=subject)
 
-    def _by(self, actor: Actor) -> dict[str, Any]:
+    def _by(self, actor: Account) -> dict[str, Any]:
         return {"installation": self._installation, "repository": self._repository, "actor": actor}
 
     def _comment_fields(self, comment: IssueComment) -> dict[str, Any]:
-        who = Actor(id=comment.author, login=comment.author_name, type=comment.kind)
+        who = Account(id=comment.author, login=comment.author_name, kind=comment.kind)
         fields = {"id": comment.id, "words": SignedText.of(comment.body), "at": comment.created_at, "app": comment.app}
         return {**self._by(who), **fields}
 
@@ -132,17 +130,6 @@ def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_identity:
     )
 
 
-def event_repository(repository: Repository) -> EventRepository:
-    return EventRepository(
-        id=repository.id,
-        owner=repository.owner,
-        name=repository.name,
-        default_branch=repository.default_branch,
-        private=repository.private,
-        archived=repository.archived,
-    )
-
-
 def subject_of(issue: GitHubIssue) -> EventSubject:
     return EventSubject(
         number=issue.number,
@@ -152,7 +139,3 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
         author=issue.author or None,
         labels=issue.labels,
     )
-
-
-def _actor(account: Account) -> Actor:
-    return Actor(id=account.id, login=account.login, type=account.kind)

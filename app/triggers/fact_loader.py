@@ -12,7 +12,7 @@ from app.core.task import Person
 from app.github.connection import RepositoryId
 from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
-from app.github.models import IssueEvent, PullRequest, Repository
+from app.github.models import Account, IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand
@@ -27,7 +27,6 @@ from app.triggers.event_facts import (
     with_job,
 )
 from app.triggers.events import (
-    Actor,
     Assigned,
     ChecksFailed,
     CommentEvent,
@@ -213,13 +212,13 @@ class FactLoader:
         return question or job_queries.newest(repository, number)
 
     async def _requester_status(
-        self, actor: Actor, repo_context: RepositoryContext
+        self, actor: Account, repo_context: RepositoryContext
     ) -> tuple[RequesterStatus | None, Person | None]:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
         facts = repo_context.readers.facts
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
-            allowed_apps = actor.type == "Bot" and repo_context.ours.bot.allowed_apps
+            allowed_apps = actor.kind == "Bot" and repo_context.ours.bot.allowed_apps
             app = await facts.application(slug) if allowed_apps else None
             noreply = repo_context.readers.api.app.host.noreply
             person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")

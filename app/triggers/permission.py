@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Final
 
 from app.core.record import Record
-from app.triggers.events import Actor
+from app.github.models import Account
 
 WRITERS: Final = frozenset({"admin", "maintain", "write"})
 
@@ -25,7 +25,7 @@ class RequesterStatus(Record):
 
 
 def refusal(
-    actor: Actor,
+    actor: Account,
     requester: RequesterStatus | None,
     *,
     via: int | None = None,
@@ -50,9 +50,9 @@ def refusal(
     return None
 
 
-def _bot_refusal(actor: Actor, app: int | None, allowed_apps: Collection[int]) -> str | None:
-    if actor.type != "Bot":
-        return f"a {actor.type or 'nameless'} account is not a person"
+def _bot_refusal(actor: Account, app: int | None, allowed_apps: Collection[int]) -> str | None:
+    if actor.kind != "Bot":
+        return f"a {actor.kind or 'nameless'} account is not a person"
     return (
         None
         if app is not None and app in allowed_apps

@@ -12,12 +12,12 @@ from app.core.text import one_line
 from app.github.app_registration import INSTALL_IT, AppRegistration
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.github.models import GitHubIssue
+from app.github.models import Account, GitHubIssue
 from app.github.reader import ensure_issue
 from app.jobs.requests import JobRequests, ProgramRequest
 from app.triggers.event_facts import RepositoryContext
-from app.triggers.events import Actor, Event, ProgramCommand
-from app.triggers.events_from_api import event_repository, subject_of
+from app.triggers.events import Event, ProgramCommand
+from app.triggers.events_from_api import subject_of
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.stores import Stores
 
@@ -65,11 +65,11 @@ class ProgramRequests:
         if request.search:
             return await self._search(request, repo_context)
         issue = await self._issue(request, repo_context)
-        bot = Actor(id=repo_context.ours.bot.user, login=repo_context.ours.login, type="Bot")
+        bot = Account(id=repo_context.ours.bot.user, login=repo_context.ours.login, kind="Bot")
         event = ProgramCommand(
             installation=repo_context.installation,
-            repository=event_repository(repo_context.repository),
-            actor=Actor(id=request.user, login=request.by, type="User") if request.user else bot,
+            repository=repo_context.repository,
+            actor=Account(id=request.user, login=request.by) if request.user else bot,
             subject=subject_of(issue),
             request=request.model_copy(update={"number": issue.number}),
         )

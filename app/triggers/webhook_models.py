@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, AliasPath, BaseModel, ConfigDict, Field, model_validator
 
 
 def _encodable(text: str) -> str:
@@ -38,14 +38,10 @@ class WebhookName(WebhookModel):
     name: Text
 
 
-class WebhookOwner(WebhookModel):
-    login: Text
-
-
 class WebhookRepository(WebhookModel):
     id: Id
     name: Text
-    owner: WebhookOwner
+    owner: Text = Field(validation_alias=AliasPath("owner", "login"))
     default_branch: Text
     private: bool
     archived: bool = False
@@ -178,23 +174,8 @@ class WebhookCheckOutcome(WebhookId):
         return self.head_branch or (self.check_suite.head_branch if self.check_suite else None) or ""
 
 
-class CheckRunPayload(WebhookPayload):
-    outcome: WebhookCheckOutcome = Field(alias="check_run")
-
-
-class CheckSuitePayload(WebhookPayload):
-    outcome: WebhookCheckOutcome = Field(alias="check_suite")
-
-
-class WorkflowRunPayload(WebhookPayload):
-    outcome: WebhookCheckOutcome = Field(alias="workflow_run")
-
-
-CHECKS: dict[str, type[CheckRunPayload] | type[CheckSuitePayload] | type[WorkflowRunPayload]] = {
-    "check_run": CheckRunPayload,
-    "check_suite": CheckSuitePayload,
-    "workflow_run": WorkflowRunPayload,
-}
+class ChecksPayload(WebhookPayload):
+    outcome: WebhookCheckOutcome = Field(validation_alias=AliasChoices("check_run", "check_suite", "workflow_run"))
 
 
 class PushPayload(WebhookPayload):

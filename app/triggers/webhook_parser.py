@@ -6,15 +6,14 @@ from typing import Any, Final, Literal, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from app.github.models import Account, Repository
 from app.triggers import webhook_models
 from app.triggers.events import (
-    Actor,
     Assigned,
     BranchHead,
     ChecksFailed,
     DiffThread,
     Event,
-    EventRepository,
     EventSubject,
     InstallationChanged,
     IssueChanged,
@@ -138,7 +137,7 @@ def _reviewed(payload: Mapping[str, Any]) -> Event:
 
 def _checks(source: Literal["check_run", "check_suite", "workflow_run"]) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        found = webhook_models.CHECKS[source].model_validate(payload)
+        found = webhook_models.ChecksPayload.model_validate(payload)
         outcome = found.outcome
         if outcome.conclusion not in FAILURES:
             raise _Ignore("no_failure")
@@ -215,14 +214,14 @@ def _installation_changed(
     return reader
 
 
-def _actor(user: webhook_models.WebhookUser) -> Actor:
-    return Actor(id=user.id, login=user.login, type=user.type)
+def _actor(user: webhook_models.WebhookUser) -> Account:
+    return Account(id=user.id, login=user.login, kind=user.type)
 
 
 def _event_fields(found: webhook_models.WebhookPayload) -> dict[str, Any]:
-    repository = EventRepository(
+    repository = Repository(
         id=found.repository.id,
-        owner=found.repository.owner.login,
+        owner=found.repository.owner,
         name=found.repository.name,
         default_branch=found.repository.default_branch,
         private=found.repository.private,

@@ -5,8 +5,8 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from app.github.models import Account
 from app.jobs.context import JobContext
-from app.triggers.events import Actor
 from app.triggers.permission import RequesterStatus, refusal
 
 
@@ -44,7 +44,7 @@ class Visitor:
         if job_context is None:
             return "the job has not begun"
         permission = self.rights.get(job_context.issue_ref.repository, "none")
-        actor = Actor(id=self.user, login=self.name, type="User")
+        actor = Account(id=self.user, login=self.name)
         status = RequesterStatus(user=self.user, login=self.name, permission=permission)
         return refusal(actor, status, allowed_actors=job_context.config.allowed_actors) or ""
 

@@ -117,7 +117,7 @@ def test_a_label_is_the_act_of_who_put_it_there(harness: WebhookHarness) -> None
     assert (event.installation, event.label) == (harness.github.installation_id, "agent-fix")
     assert event.repository.id == harness.repository.id
     assert f"{event.repository.owner}/{event.repository.name}" == harness.repository.full_name
-    assert (event.actor.id, event.actor.type) == (harness.grace.number, "User")
+    assert (event.actor.id, event.actor.kind) == (harness.grace.number, "User")
     assert (event.subject.number, event.subject.author, event.subject.body.text) == (issue, rob.number, "Badly.")
     assert not event.subject.is_pull_request
     assert harness.heard(LabelRemoved, lambda: harness.ada.unlabel(issue, "agent-fix")).label == "agent-fix"

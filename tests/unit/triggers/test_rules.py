@@ -9,6 +9,7 @@ import pytest
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
+from app.github.models import Account
 from app.triggers.decisions import (
     BotAccount,
     Decision,
@@ -17,7 +18,7 @@ from app.triggers.decisions import (
     Notification,
     Reply,
 )
-from app.triggers.events import Actor, SignedText
+from app.triggers.events import SignedText
 from app.triggers.permission import RequesterStatus, refusal
 from app.triggers.rules import PER_HOUR, decide, should_ignore
 from app.triggers.webhook_parser import read
@@ -101,7 +102,7 @@ def test_only_people_with_write_access_start_jobs(trigger: str, role: str) -> No
 @pytest.mark.parametrize("kind", ["Bot", "Organization", "Mannequin", "", "user"])
 def test_only_user_accounts_start_jobs(trigger: str, kind: str) -> None:
     event = event_of(*TRIGGERS[trigger])
-    event = event.model_copy(update={"actor": Actor(id=1, login="octocat", type=kind)})
+    event = event.model_copy(update={"actor": Account(id=1, login="octocat", kind=kind)})
     assert skipped(ask(event, requester=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
         "no_access",
         False,
@@ -153,14 +154,14 @@ def test_allowed_actors_are_matched_with_the_login_the_id_has_now() -> None:
 
 def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
     assert refusal(
-        Actor(id=1, login="write[bot]", type="User"), RequesterStatus(user=1, login="write[bot]", permission="admin")
+        Account(id=1, login="write[bot]", kind="User"), RequesterStatus(user=1, login="write[bot]", permission="admin")
     )
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_the_bots_own_events_are_ignored(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
-    ours = event.model_copy(update={"actor": Actor(id=made.BOT, login="agent-fix[bot]", type="Bot")})
+    ours = event.model_copy(update={"actor": Account(id=made.BOT, login="agent-fix[bot]", kind="Bot")})
     admin = RequesterStatus(user=made.BOT, login="agent-fix[bot]", permission="admin")
     everybody = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({made.APP}))
     assert skipped(ask(ours, requester=admin, bot=everybody)) == ("own_doing", False)

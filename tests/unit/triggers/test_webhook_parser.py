@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.github.models import Account
 from app.triggers.events import (
-    Actor,
     Assigned,
     BranchHead,
     ChecksFailed,
@@ -37,7 +37,7 @@ IGNORED = set(get_args(IgnoredReason))
 def test_a_labelled_issue_knows_who_labelled_and_what_was_signed() -> None:
     event = read("issues", made.label_added()).event
     assert isinstance(event, LabelAdded)
-    assert event.actor == Actor(id=1, login="octocat", type="User")
+    assert event.actor == Account(id=1, login="octocat", kind="User")
     assert (event.installation, event.repository.id) == (500, 600)
     assert (event.repository.owner, event.repository.name) == ("octo-org", "hello")
     assert (event.subject.number, event.subject.title, event.subject.author) == (7, "It breaks", 2)
