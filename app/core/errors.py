@@ -61,12 +61,16 @@ class AgentFixError(Exception):
     `message` says what is wrong, `hint` what to do about it.
     """
 
+    exit_code: ClassVar[ExitCode] = ExitCode.USAGE
+    """Of errors of this kind, unless one has its own `code`."""
+    repeatable: ClassVar[bool] = False
+    """Whether the same step may succeed later."""
     _kinds: ClassVar[dict[str, type["AgentFixError"]]] = {}
 
-    def __init__(self, message: str, *, code: ExitCode = ExitCode.USAGE, hint: str = "") -> None:
+    def __init__(self, message: str, *, code: ExitCode | None = None, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.code = code
+        self.code = self.exit_code if code is None else code
         self.hint = hint
 
     def __init_subclass__(cls) -> None:
@@ -74,8 +78,8 @@ class AgentFixError(Exception):
 
     @property
     def final(self) -> bool:
-        """True if repeating the failed step cannot help; False if the same step may succeed later."""
-        return True
+        """True if repeating the failed step cannot help."""
+        return not self.repeatable
 
     def to_json(self) -> dict[str, Any]:
         return {"type": type(self).__name__, **vars(self)}
@@ -103,19 +107,14 @@ class IssueError(AgentFixError):
 class ConfigError(AgentFixError):
     """`.github/agent-fix.yml` is broken; the message names file, line and key."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, code=ExitCode.CONFIG, hint=hint)
+    exit_code = ExitCode.CONFIG
 
 
 class SandboxError(AgentFixError):
     """No sandbox with every promised property is available, or the sandbox was lost for good."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, code=ExitCode.SANDBOX, hint=hint)
-
-    @property
-    def final(self) -> bool:
-        return False
+    exit_code = ExitCode.SANDBOX
+    repeatable = True
 
 
 class LostSandboxError(SandboxError):
@@ -125,16 +124,11 @@ class LostSandboxError(SandboxError):
 class SetupError(AgentFixError):
     """The repository's set-up commands failed; the message ends with the tail of their output."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, code=ExitCode.SETUP_FAILED, hint=hint)
+    exit_code = ExitCode.SETUP_FAILED
 
 
 class OutputError(AgentFixError):
     """The output or state directory cannot be written."""
 
-    def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
-        super().__init__(message, code=code, hint=hint)
-
-    @property
-    def final(self) -> bool:
-        return False
+    exit_code = ExitCode.OUTPUT
+    repeatable = True

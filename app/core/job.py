@@ -40,13 +40,11 @@ FINAL: frozenset[JobState] = frozenset(get_args(FinalState))
 class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault
     """The job needs a person: an approval, an answer or a higher limit. It stays in its current state until then."""
 
+    repeatable = True
+
     def __init__(self, state: JobState, reason: str, *, code: ExitCode, hint: str = "") -> None:
         super().__init__(reason, code=code, hint=hint)
         self.state: JobState = state
-
-    @property
-    def final(self) -> bool:
-        return False
 
 
 DEFAULT_SUITE_MINUTES = 5.0

@@ -1,7 +1,8 @@
 """The errors of a forge, in four kinds that callers decide by."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 
 
@@ -13,20 +14,19 @@ class ForgeError(AgentFixError):
     compare: str = ""
     """The address where a person can open the pull request of that branch."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, code=ExitCode.OUTPUT, hint=hint)
+    exit_code = ExitCode.OUTPUT
 
 
 class TemporaryFailure(ForgeError):  # noqa: N818  # named for what to do
     """It may succeed later: a network error, a 5xx, a broken answer. The effect may have happened."""
 
-    @property
-    def final(self) -> bool:
-        return False
+    repeatable = True
 
 
 class RateLimited(ForgeError):  # noqa: N818
     """The forge wants no request before `until`; an earlier one makes it worse."""
+
+    repeatable = True
 
     def __init__(self, message: str, *, until: datetime) -> None:
         super().__init__(message)
@@ -34,11 +34,7 @@ class RateLimited(ForgeError):  # noqa: N818
 
     @property
     def until(self) -> datetime:
-        return datetime.fromtimestamp(self.timestamp, UTC)
-
-    @property
-    def final(self) -> bool:
-        return False
+        return moment(self.timestamp)
 
 
 class NoAccess(ForgeError):  # noqa: N818

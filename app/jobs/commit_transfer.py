@@ -35,8 +35,7 @@ ABANDONED: Final = timedelta(minutes=15)
 class CommitTransferError(AgentFixError):
     """A commit cannot be brought to this machine; the message says why."""
 
-    def __init__(self, message: str, *, code: ExitCode = ExitCode.UNSUPPORTED_REPOSITORY, hint: str = "") -> None:
-        super().__init__(message, code=code, hint=hint)
+    exit_code = ExitCode.UNSUPPORTED_REPOSITORY
 
 
 class _DamagedError(Exception):

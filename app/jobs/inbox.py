@@ -67,12 +67,8 @@ _UNDONE: Final = ("waiting", "claimed")
 class InboxError(AgentFixError):
     """A delivery could not be stored; the sender should try again later."""
 
-    def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
-        super().__init__(message, code=code, hint=hint)
-
-    @property
-    def final(self) -> bool:
-        return False
+    exit_code = ExitCode.OUTPUT
+    repeatable = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class ModelError(AgentFixError):
     `usage` is what the provider has probably charged for the failed call, where it may have charged anything.
     """
 
+    exit_code = ExitCode.MODEL
+
     def __init__(
         self,
         message: str,
@@ -30,7 +32,7 @@ class ModelError(AgentFixError):
         hint: str = "",
         usage: Usage | None = None,
     ) -> None:
-        super().__init__(message, code=ExitCode.MODEL, hint=hint)
+        super().__init__(message, hint=hint)
         self.kind: ModelErrorKind = kind
         self.reason = reason
         self.retry_after = retry_after
@@ -45,13 +47,9 @@ class ModelError(AgentFixError):
 class BudgetError(AgentFixError):
     """The next call could exceed the job's cap; nothing was sent, and a person must decide whether to raise the cap."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, code=ExitCode.LIMIT_REACHED, hint=hint)
-
-    @property
-    def final(self) -> bool:
-        """False: with a larger budget the same step continues."""
-        return False
+    exit_code = ExitCode.LIMIT_REACHED
+    repeatable = True
+    """With a larger budget the same step continues."""
 
 
 class DayBudgetError(BudgetError):

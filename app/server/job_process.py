@@ -53,9 +53,7 @@ logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
 class WorkerDraining(AgentFixError):  # noqa: N818  # a wish, not a fault
     """The worker is shutting down; another one will continue this job."""
 
-    @property
-    def final(self) -> bool:
-        return False
+    repeatable = True
 
 
 class NoProgress:

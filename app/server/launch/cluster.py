@@ -55,12 +55,11 @@ logger = logging.getLogger(__name__)
 class LaunchError(AgentFixError):
     """The cluster does not start or list jobs now; the message says why."""
 
-    def __init__(self, message: str, *, code: ExitCode = ExitCode.OUTPUT, hint: str = "") -> None:
-        super().__init__(one_line(message)[:MAX_MESSAGE], code=code, hint=hint)
+    exit_code = ExitCode.OUTPUT
+    repeatable = True
 
-    @property
-    def final(self) -> bool:
-        return False
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(one_line(message)[:MAX_MESSAGE], hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

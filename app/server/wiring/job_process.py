@@ -40,17 +40,13 @@ if TYPE_CHECKING:
 class LostBaseError(AgentFixError):
     """The base commit is not on this machine; the publisher brings it."""
 
-    @property
-    def final(self) -> bool:
-        return False
+    repeatable = True
 
 
 class PreemptedError(AgentFixError):
     """The rest of a suite is left for a job that waits."""
 
-    @property
-    def final(self) -> bool:
-        return False
+    repeatable = True
 
 
 @dataclass(frozen=True, slots=True)
