@@ -1,8 +1,9 @@
 """The port to a launcher: it reports how each chosen test ended, and reasons not to trust that."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from app.core.patch import FileChange
 from app.core.record import Record
@@ -76,47 +77,47 @@ class ReplayReport(NamedTuple):
     """A program did not come to its end."""
 
 
-class Launcher(Protocol):
+class Launcher(ABC):
     """Executes chosen tests of one framework."""
 
+    @abstractmethod
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         """The programs that execute these tests, in this order."""
-        ...
 
+    @abstractmethod
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
         """What executes all tests of a command: the suite's own, or the narrowed one with chosen tests.
 
         Raises ValueError for a command that this launcher cannot execute.
         """
-        ...
 
     @property
     def files(self) -> Mapping[str, str]:
         """Programs that the steps find in `{place}`, by name."""
-        ...
+        return {}
 
+    @abstractmethod
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         """The reports about these ids. Raises ValueError if the framework cannot run them."""
-        ...
 
+    @abstractmethod
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         """The reports about all tests, by their ids; a file that could not be loaded is one of them."""
-        ...
 
     def readable(self, output: bytes) -> bytes:
         """The output in a readable form for people."""
-        ...
+        return output
 
+    @abstractmethod
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         """Existing files that copies are made of."""
-        ...
 
     def group(self, name: str) -> str:
         """The group of tests that keep their order."""
-        ...
+        return name
 
+    @abstractmethod
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
         """Copies of these tests: renamed if they cannot notice that, or all `in_place` for a separate run."""
-        ...

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport
+from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
 from app.verify.output_parsers import go_output, read_cargo, read_go
@@ -28,14 +28,10 @@ _RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.M
 
 
 @dataclass(frozen=True)
-class GoLauncher:
+class GoLauncher(Launcher):
     """Runs `go test -json`; the go tool reads what the test's program prints."""
 
     suite: SuiteCommand
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         tests = dict.fromkeys(re.escape(name.partition("::")[2].partition("/")[0]) for name in ids)
@@ -75,9 +71,6 @@ class GoLauncher:
         start = f"{self.suite.directory}/" if self.suite.directory else ""
         below = dict.fromkeys(PurePosixPath(name.partition("::")[0]).name for name in ids)
         return (f"{start}go.mod", f"{start}*_test.go", *(f"{start}**/{name}/*_test.go" for name in below))
-
-    def group(self, name: str) -> str:
-        return name
 
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
@@ -163,14 +156,10 @@ def _of_report(report: Report | None, problem: str) -> LauncherReport:
 
 
 @dataclass(frozen=True)
-class CargoLauncher:
+class CargoLauncher(Launcher):
     """Runs `cargo test`, and reads the lines that each test's program prints."""
 
     suite: SuiteCommand
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         parts = [rust_parts(name) for name in ids]
@@ -239,16 +228,10 @@ class CargoLauncher:
             return "" if errors else f"The exit code is {ended.exit_code} although no chosen test failed."
         return ""
 
-    def readable(self, output: bytes) -> bytes:
-        return output
-
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         copies = RustCopies({}, self.suite.directory, Random(0))  # noqa: S311 - nothing is chosen
         paths = dict.fromkeys(place.path for name in ids for place in copies.places(name))
         return (str(PurePosixPath(self.suite.directory, "Cargo.toml")), *paths)
-
-    def group(self, name: str) -> str:
-        return name
 
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool

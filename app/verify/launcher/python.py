@@ -13,7 +13,7 @@ from typing import Any
 
 from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
+from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport, ReplayProgram
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
 from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
@@ -30,7 +30,7 @@ _FRAMEWORKS = frozenset({"pytest", "py.test", "unittest", "manage.py"})
 
 
 @dataclass(frozen=True)
-class PythonLauncher:
+class PythonLauncher(Launcher):
     """Built from a suite's narrowed command: its variables, its interpreter, the framework's own options."""
 
     suite: SuiteCommand
@@ -73,10 +73,6 @@ class PythonLauncher:
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
         return PythonLauncher.of(self.suite, command).steps((), (), timeout)
 
-    @property
-    def files(self) -> Mapping[str, str]:
-        return {}
-
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
         """Without ids: all tests that the command itself chooses, in its own order."""
         job = {
@@ -115,9 +111,6 @@ class PythonLauncher:
         for text in ended.messages:
             reader.read(_message(text))
         return reader.whole_report(ended)
-
-    def readable(self, output: bytes) -> bytes:
-        return output
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         files = dict.fromkeys(path for name in ids for path in self._files_of(name))

@@ -13,7 +13,7 @@ from typing import Any
 from app.core.text import plain
 from app.core.verification import Status
 from app.verify.frameworks import FrameworkName, SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, LauncherReport, ReplayProgram
+from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport, ReplayProgram
 from app.verify.launcher.script_copies import ScriptCopies
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
 
@@ -38,7 +38,7 @@ _TAIL = 4_000
 
 
 @dataclass(frozen=True)
-class ScriptLauncher:
+class ScriptLauncher(Launcher):
     """Runs whole test files; only the results of the chosen tests count."""
 
     suite: SuiteCommand
@@ -99,9 +99,6 @@ class ScriptLauncher:
             reports.read(text)
         problem = ended.not_started or ended.broken or reports.problem or reports.contradiction(ended)
         return LauncherReport(outcomes=reports.all_of_it(), problem=problem)
-
-    def readable(self, output: bytes) -> bytes:
-        return output
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name.partition("::")[0] for name in ids))
