@@ -1,6 +1,6 @@
 """Renders the Verification section of a pull request: what was run, on which commit, with which result."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from app.core.verification import (
     Execution,
@@ -231,16 +231,21 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
         (suite.missing, "passed on the base and did not run on the head", "🔴"),
         (suite.fixed, "fixed", "🟢"),
     )
-    lines = [
-        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
-        for tests, what, icon in sections
-        if tests
-    ]
+    lines = _test_lists(sections, caps)
     if suite.head is not None and suite.head.untrusted:
         why = inline(clip(suite.head.untrusted, caps.text))
         lines.append(f"🔴 The suite's results on the head are not trusted: {why}")
     lines += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
     return "\n\n".join(lines)
+
+
+def _test_lists(sections: Iterable[tuple[tuple[str, ...], str, str]], caps: Caps) -> list[str]:
+    """Each list of tests under what they have in common and its sign; empty ones are left out."""
+    return [
+        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
+        for tests, what, icon in sections
+        if tests
+    ]
 
 
 def about_rest(rest: RestOfSuite | None) -> str:
@@ -273,11 +278,7 @@ def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> str:
         (rest.newly_failing, "newly failing in the rest of the suite", "🔴"),
         (rest.missing, "of the rest of the suite passed on the base and did not run on the head", "🔴"),
     )
-    lines = [
-        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
-        for tests, what, icon in sections
-        if tests
-    ]
+    lines = _test_lists(sections, caps)
     return "\n\n".join([*lines, *filter(None, [bullets(rest.notes, caps)])])
 
 

@@ -128,16 +128,14 @@ class ContainerEngine:
 
     async def container(self, name: str) -> Mapping[str, Any] | None:
         """The engine's description of a container; None if there is none."""
-        try:
-            output = await self.run("container", "inspect", name, action="looking for a sandbox")
-        except MissingContainerError:
-            return None
-        found: Mapping[str, Any] = json.loads(output)[0]
-        return found
+        return await self._inspect("container", name, "looking for a sandbox")
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
+        return await self._inspect("image", name, "looking for an image")
+
+    async def _inspect(self, kind: str, name: str, action: str) -> Mapping[str, Any] | None:
         try:
-            output = await self.run("image", "inspect", name, action="looking for an image")
+            output = await self.run(kind, "inspect", name, action=action)
         except MissingContainerError:
             return None
         found: Mapping[str, Any] = json.loads(output)[0]
