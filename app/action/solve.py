@@ -9,7 +9,7 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WAITING
 from app.jobs.job_queries import JobWithContext
-from app.server.launch.child_process import ChildProcesses
+from app.server.launch.base import ChildProcesses
 from app.server.terminal import TerminalProgress
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker

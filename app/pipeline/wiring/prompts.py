@@ -27,8 +27,7 @@ from app.pipeline.wiring.lessons import JobLessons
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
-from app.verify.revert_fix import revert_fix
-from app.verify.tests_for_fix import FixUnderTest
+from app.verify.tests_for_fix import FixUnderTest, revert_fix
 
 if TYPE_CHECKING:
     from app.core.model_names import WorkKind

@@ -1,8 +1,12 @@
 """Where a job runs: the port through which the worker starts the process of a job, and learns how it ended."""
 
+import asyncio
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
+from app.config.settings import Settings
+from app.jobs.process_owner import this_process
 from app.jobs.queue import JobClaim
 
 
@@ -39,3 +43,25 @@ class JobLauncher(Protocol):
 
     def needs_heartbeat(self, claim: JobClaim) -> bool:
         """True if the worker has to extend the job's lease; False once the job's process does it."""
+
+
+class ChildProcesses:
+    """Isolated from the directory that they are started in, with the worker's environment."""
+
+    survives_worker = False
+
+    def __init__(self, settings: Settings, owner: str = "") -> None:
+        self.owner = owner or this_process()
+        self._environment = {**settings.environment, "AGENT_FIX_STATE_DIR": str(settings.state)}
+
+    async def start(self, claim: JobClaim) -> JobHandle:
+        words = (sys.executable, "-I", "-m", "app.server.job_process", claim.job, str(claim.epoch), claim.owner)
+        return await asyncio.create_subprocess_exec(
+            *words, env=self._environment, cwd="/", stdin=asyncio.subprocess.DEVNULL
+        )
+
+    async def running(self) -> Sequence[tuple[JobClaim, JobHandle]]:
+        return ()
+
+    def needs_heartbeat(self, _claim: JobClaim) -> bool:
+        return True

@@ -1,8 +1,7 @@
 """Chooses where jobs run: the launcher that the settings name."""
 
 from app.config.settings import Settings
-from app.server.launch.base import JobLauncher
-from app.server.launch.child_process import ChildProcesses
+from app.server.launch.base import ChildProcesses, JobLauncher
 
 
 def make_launcher(settings: Settings) -> JobLauncher:

@@ -12,10 +12,10 @@ from tree_sitter import Node, Tree
 
 from app.repo.grammars import with_tree
 from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.copy_names import CopyNames
 from app.verify.launcher.edits import (
     Alteration,
     ByteEdit,
+    CopyNames,
     apply_edits,
     chosen,
     different_number,

@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import ByteEdit, apply_edits, chosen, joined, written
+from app.verify.launcher.edits import ByteEdit, CopyNames, apply_edits, chosen, joined, written
 from app.verify.launcher.python_alterations import PythonSource, alterations, failing_end
 
 ALTERED_COPIES = 2

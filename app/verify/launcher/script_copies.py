@@ -12,8 +12,7 @@ from tree_sitter import Node, Tree
 from app.repo.grammars import language_of, with_tree
 from app.verify.frameworks import FrameworkName
 from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.copy_names import CopyNames
-from app.verify.launcher.edits import ByteEdit, apply_edits, chosen, joined, written
+from app.verify.launcher.edits import ByteEdit, CopyNames, apply_edits, chosen, joined, written
 from app.verify.launcher.script_alterations import alterations, body_of, failing_end, text_of
 
 ALTERED_COPIES = 2

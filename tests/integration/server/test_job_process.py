@@ -21,7 +21,7 @@ from app.core.patch import Patch
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
 from app.publish.effects import OpenDraftPullRequest
-from app.server.launch.child_process import ChildProcesses
+from app.server.launch.base import ChildProcesses
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker
 from tests.support.repositories import make_repository

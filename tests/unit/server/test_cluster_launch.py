@@ -10,7 +10,7 @@ import pytest
 from app.config.settings import Settings, SettingsError, settings_from
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.queue import JobClaim
-from app.server.launch.child_process import ChildProcesses
+from app.server.launch.base import ChildProcesses
 from app.server.launch.cluster import CRASHED, Cluster, ClusterJob, ClusterLauncher, LaunchError, read_template
 from app.server.wiring.context import ServerContext
 from app.server.wiring.launchers import make_launcher
