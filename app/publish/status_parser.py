@@ -9,11 +9,12 @@ from app.github.markers import MARKED
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS
 
+_FORMER_APPROVAL, _FORMER_PLAN = "✋ A plan waits for your approval", "🧭 A plan, for you to approve"
 _FORMER: Final[dict[str, JobState]] = {
     "⏳ Waiting for its turn": "queued",
-    "✋ A plan waits for your approval": "awaiting_approval",
+    _FORMER_APPROVAL: "awaiting_approval",
     "💥 It did not work out": "error",
-    "🧭 A plan, for you to approve": "answered",
+    _FORMER_PLAN: "answered",
 }
 """Headlines of comments that earlier versions posted."""
 _STATES: Final[dict[str, JobState]] = {
@@ -22,6 +23,8 @@ _STATES: Final[dict[str, JobState]] = {
     QUESTIONS: "needs_input",
     PLANNED: "answered",
 }
+_WITH_PLAN: Final = frozenset({_FORMER_APPROVAL, _FORMER_PLAN, HEADLINES["awaiting_approval"], PLANNED})
+"""Other comments may quote what only looks like a plan: an answer, a diff."""
 _RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
 
 
@@ -40,8 +43,10 @@ def read_status(comment: str) -> StatusCommentState | None:
     text = comment.replace("\r\n", "\n").strip()
     mark = MARKED.search(text)
     first, _, rest = text.partition("\n")
-    state = _STATES.get(first.removeprefix("### ").strip())
+    headline = first.removeprefix("### ").strip()
+    state = _STATES.get(headline)
     if mark is None or state is None or not JOB_ID.fullmatch(mark["key"]):
         return None
     runs = _RUN.findall(rest.rpartition("\n<sub>")[2])  # the footer; above it may be what others wrote
-    return StatusCommentState(mark["key"], state, read_plan(text) or "", int(runs[-1]) if runs else 0)
+    plan = read_plan(rest) if headline in _WITH_PLAN else None
+    return StatusCommentState(mark["key"], state, plan or "", int(runs[-1]) if runs else 0)

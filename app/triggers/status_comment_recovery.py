@@ -204,7 +204,7 @@ async def is_at_work(readers: RepositoryClients, run: int) -> bool:
 
 
 def _is_planned(status: StatusCommentState) -> bool:
-    return bool(status.plan) and status.state in {"awaiting_approval", "answered"}
+    return bool(status.plan)
 
 
 def _plan(text: str) -> Plan:
