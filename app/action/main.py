@@ -5,12 +5,13 @@ receive (token) ─► solve (model keys) ─► publish (token), over one SQLit
 
 import argparse
 import asyncio
+import ctypes
 import os
 import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Final, cast
 
 from app.action.event import read_workflow_event
 from app.action.outputs import fail, write_outputs
@@ -25,10 +26,14 @@ from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode
 from app.core.redaction import Redactor
 
+_PR_SET_DUMPABLE: Final = 4
+
 
 def action_command(arguments: argparse.Namespace) -> int:
     """Restart with only this step's environment if there is more, then run the step."""
     step = cast("Step", arguments.step)
+    if step == "progress":  # the solve step has begun by now
+        keep_environment_private()
     given = process_environment()
     own = step_environment(step, given)
     if given.keys() - own.keys():
@@ -70,6 +75,12 @@ async def _do(step: Step, workflow: Workflow) -> int:
             from app.action.publish import publish  # noqa: PLC0415
 
             return await publish(workflow)
+
+
+def keep_environment_private() -> None:
+    """Other processes of this user cannot read this one's environment, where the token is, from /proc."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 @contextmanager

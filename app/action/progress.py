@@ -1,8 +1,8 @@
 """The progress step: edits the status comment in a process of its own, which holds the token, beside the solve step."""
 
 import asyncio
-import ctypes
-import sys
+import os
+import select
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,17 +24,21 @@ EVERY: Final = 30.0
 LOOK: Final = 1.0
 AT_MOST: Final = 6 * 3_600.0
 """Seconds; no job of a workflow lives longer."""
-_PR_SET_DUMPABLE: Final = 4
+RUNNER: Final = "Runner.Worker"
+"""The program that executes one job of a workflow and then ends."""
 
 
 async def show_progress(workflow: Workflow) -> int:
-    """Ends when the job is no longer worked on, or the publish step has begun."""
-    keep_environment_private()
-    ended = publishing_mark(workflow.settings)
+    """Ends when the job is no longer worked on, the publish step has begun, or the runner is done with the workflow's
+    job: it may have been cancelled before the publish step."""
+    if workflow.settings.sandbox == "none":  # nothing would keep the project's code from this process
+        return ExitCode.OK
+    mark, gone = publishing_mark(workflow.settings), replaced(workflow.settings.state)
+    left = runner_ended(workflow.runner)
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
         post = partial(post_once, publisher_context.status_updater, publisher_context.publisher)
-        await follow(post, lambda: ended.exists() or is_over(job_of_this_run(publisher_context)))
+        await follow(post, lambda: mark.exists() or gone() or left() or is_over(job_of_this_run(publisher_context)))
     return ExitCode.OK
 
 
@@ -67,7 +71,27 @@ def publishing_mark(settings: Settings) -> Path:
     return settings.state / "publishing"
 
 
-def keep_environment_private() -> None:
-    """Other processes of this user cannot read this one's environment, where the token is, from /proc."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+def replaced(directory: Path) -> Callable[[], bool]:
+    """Whether the directory is deleted, or another one has its path, as of the runner's next job."""
+    descriptor = os.open(directory, os.O_RDONLY)  # while it is open, no other directory gets its number
+
+    def differs() -> bool:
+        try:
+            return not os.path.samestat(os.fstat(descriptor), directory.stat())
+        except FileNotFoundError:
+            return True
+
+    return differs
+
+
+def runner_ended(process: int) -> Callable[[], bool]:
+    """Whether this process has ended, if it is the runner's; in containers it is not seen, and ends them with the job.
+
+    The runner ends processes that were left behind by a variable in their environment, but it cannot read ours.
+    """
+    try:
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+        descriptor = os.pidfd_open(process) if name == RUNNER else None
+    except OSError:
+        descriptor = None
+    return lambda: descriptor is not None and bool(select.select([descriptor], [], [], 0)[0])

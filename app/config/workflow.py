@@ -20,6 +20,9 @@ MODEL_KEYS: Final = "AGENT_FIX_MODEL_KEYS"
 _RUNNER_FILES: Final = frozenset({"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP"})
 _EVENT: Final = frozenset({"GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "AGENT_FIX_ISSUE", "AGENT_FIX_SOLVED"})
 _RECORD: Final = "AGENT_FIX_RECORD"
+_RUNNER: Final = "AGENT_FIX_RUNNER_PROCESS"
+_LEFT_BEHIND: Final = frozenset({_RUNNER, "RUNNER_TRACKING_ID"})
+"""What ends the process of the progress step with the workflow's job: the runner's process, and its mark."""
 _PLACE: Final = frozenset(f"GITHUB_{name}" for name in ("REPOSITORY", "RUN_ID", "RUN_ATTEMPT", "SERVER_URL", "API_URL"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -46,6 +49,8 @@ class Workflow:
     """True if the job's record becomes an artifact."""
     solved: str = ""
     """How the solve step ended, in GitHub's words: success, failure, cancelled, skipped."""
+    runner: int = 0
+    """The id of the process that runs the workflow's job; 0 if unknown."""
     token: str = field(default="", repr=False)
 
 
@@ -56,9 +61,10 @@ def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, st
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
         return {**own, **keys, **chosen_variables(environment, _RUNNER_FILES), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
+    ends = _LEFT_BEHIND if step == "progress" else frozenset()
     return {
         **own,
-        **chosen_variables(environment, _RUNNER_FILES | _EVENT | _PLACE | {TOKEN, _RECORD}),
+        **chosen_variables(environment, _RUNNER_FILES | _EVENT | _PLACE | {TOKEN, _RECORD} | ends),
         STATE_DIR: str(_state(environment)),
     }
 
@@ -100,6 +106,7 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
         issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
         records=environment.get(_RECORD, "true") == "true",
         solved=environment.get("AGENT_FIX_SOLVED", ""),
+        runner=int(environment.get(_RUNNER) or 0),
         token=environment.get(TOKEN, ""),
     )
 

@@ -1,5 +1,6 @@
 """The Action's comment while its solve step works: edited beside it, until the job waits or is published."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.action.progress import follow, is_over, post_once
+from app.action.progress import RUNNER, follow, is_over, post_once, replaced, runner_ended, show_progress
+from app.config.workflow import workflow_from
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.publisher_harness import PublisherHarness, publisher_harness
 
@@ -51,8 +53,39 @@ async def test_nothing_is_posted_after_the_publish_step_began(harness: Publisher
 
 def test_environment_of_the_process_is_private() -> None:
     code = (
-        "import ctypes; from app.action.progress import keep_environment_private as f; f();"
+        "import ctypes; from app.action.main import keep_environment_private as f; f();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"  # PR_GET_DUMPABLE
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "0\n"
+
+
+def test_another_state_directory_at_the_same_path_is_another_jobs(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    gone = replaced(state)
+    assert not gone()
+    state.rmdir()
+    assert gone()
+    state.mkdir()
+    assert gone()
+
+
+@pytest.mark.parametrize(("name", "ends"), [(RUNNER, True), ("sh", False)])
+def test_process_ends_with_the_runners_and_no_other(name: str, ends: bool, tmp_path: Path) -> None:
+    """In Kubernetes a script's parent is a shell that ends with each step."""
+    program = tmp_path / name
+    shutil.copy(shutil.which("sleep") or "", program)
+    with subprocess.Popen([program, "60"]) as process:
+        left = runner_ended(process.pid)
+        assert not left()
+        process.kill()
+        process.wait()
+        assert left() == ends
+    assert not runner_ended(0)()
+
+
+async def test_no_process_with_the_token_stays_beside_code_without_a_sandbox(tmp_path: Path) -> None:
+    """The state directory, which it opens first, does not exist."""
+    given = {"RUNNER_TEMP": str(tmp_path), "GITHUB_REPOSITORY": "ada/sample", "AGENT_FIX_SANDBOX": "none "}
+    assert await show_progress(workflow_from({**given, "AGENT_FIX_GITHUB_TOKEN": "ghs_x"})) == 0

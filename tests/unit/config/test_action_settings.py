@@ -48,6 +48,14 @@ def test_app_key_reaches_only_the_publishing_steps(step: Step) -> None:
     assert "MY_KEY" not in own
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_the_process_of_the_progress_step_carries_the_runners_mark(step: Step) -> None:
+    ends = {"RUNNER_TRACKING_ID": "github_1", "AGENT_FIX_RUNNER_PROCESS": "4711"}
+    own = step_environment(step, {**CARELESS, **ends})
+    assert (ends.items() <= own.items()) == (step == "progress")
+    assert workflow_from(own).runner == (4711 if step == "progress" else 0)
+
+
 @pytest.mark.parametrize("alone", ["AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"])
 def test_app_id_and_key_must_be_set_together(monkeypatch: pytest.MonkeyPatch, alone: str) -> None:
     for name in ("AGENT_FIX_APP_ID", "AGENT_FIX_PRIVATE_KEY"):
