@@ -1,7 +1,5 @@
 """Reads a GitHub issue for the command line, with the environment's token, or without one if public."""
 
-from urllib.parse import urlsplit
-
 from app.config.settings import Settings
 from app.config.workflow import github_token
 from app.core.errors import ExitCode, IssueError
@@ -23,9 +21,9 @@ async def fetch_issue(settings: Settings, address: IssueAddress) -> Issue:
 
 
 async def read_issue_at(bearer: TokenConnection, address: IssueAddress) -> Issue:
-    """The same over an open connection. A token is never sent to a server that it is not for."""
+    """The same over an open connection."""
     site = bearer.host.server_url
-    if address.server and _host(address.server) != _host(site):
+    if not address.is_on(site):
         raise _unreadable(
             f"{address} is on {address.server}, but agent-fix is configured for {site}",
             f"set AGENT_FIX_GITHUB_URL={address.server}, with a token of that server",
@@ -54,10 +52,6 @@ async def _find(bearer: TokenConnection, address: IssueAddress) -> GitHubIssue |
         raise _unreadable(f"{address} cannot be read: {error.message}", hint) from error
     except ForgeError as error:
         raise _unreadable(f"{address} cannot be read: {error.message}", error.hint) from error
-
-
-def _host(address: str) -> str:
-    return urlsplit(address).netloc.casefold()
 
 
 def _unreadable(message: str, hint: str = "") -> IssueError:

@@ -86,7 +86,8 @@ def _as_pull_request(
     from app.cli.init_pull_request import open_init_pull_request  # noqa: PLC0415  # needs the extra `github`
 
     if facts.github is None:
-        raise AgentFixError("`origin` is not a GitHub repository, so a pull request cannot be opened.")
+        hint = f"agent-fix is configured for {settings.github_url}; AGENT_FIX_GITHUB_URL names another server."
+        raise AgentFixError("`origin` is not a repository on GitHub, so a pull request cannot be opened.", hint=hint)
     if not new:
         raise AgentFixError("Both files already exist; there is nothing to propose.", code=ExitCode.NO_CHANGE)
     steps = next_steps(facts, choices, ())
@@ -117,7 +118,7 @@ def inspect_repository(path: Path, settings: Settings) -> RepositoryFacts:
         root=root,
         branch=inspected.base_ref.removeprefix("refs/heads/"),
         commit=inspected.base_commit,
-        github=address if isinstance(address, IssueAddress) else None,
+        github=address if isinstance(address, IssueAddress) and address.is_on(settings.github_url) else None,
         test=suite.command if suite else "",
         present=present,
     )

@@ -1,6 +1,7 @@
 """Opens what `agent-fix init` would write as a pull request on GitHub, without touching the work tree."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from app.config.settings import Settings
@@ -11,6 +12,10 @@ from app.core.patch import FileChange, Patch
 from app.github.base import GIVEN, NewPullRequest
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
+from app.github.http_client import NotFoundOnGitHub
+from app.github.pull_requests import PullRequestsApi
+from app.github.reader import RepositoryReader
+from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 
 BRANCH = "agent-fix-init"
@@ -36,7 +41,8 @@ async def open_init_pull_request(
 ) -> str:
     """Push a branch with the files, and open a draft for it; returns its address.
 
-    `base` is the branch and the commit to build on. The token comes from the environment. Raises ForgeError.
+    `base` is the branch and the commit to build on, which GitHub has to have there: other commits stay where they are.
+    The token comes from the environment. Raises ForgeError.
     """
     token = github_token(settings.environment)
     if not token:
@@ -49,6 +55,7 @@ async def open_init_pull_request(
     host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
     async with TokenConnection(host, token) as connection:
         place = RepositoryId(0, address.owner, address.name)
+        await _need_on_github(RepositoryApi(connection, GIVEN, place), branch, commit)
         forge = await open_forge(connection, GIVEN, place, store, 0)
         changes = tuple(
             FileChange(path=path, mode="100644", content=text.encode()) for path, text in sorted(files.items())
@@ -59,3 +66,12 @@ async def open_init_pull_request(
         listed = "\n".join(f"    {step}" for step in steps)
         body = BODY.format(files=" and ".join(f"`{path}`" for path in sorted(files)), steps=listed)
         return await forge.ensure_pull_request(NewPullRequest(branch=pushed, base=branch, title=TITLE, body=body))
+
+
+async def _need_on_github(api: RepositoryApi, branch: str, commit: str) -> None:
+    tip = await RepositoryReader(api).head(branch)
+    with suppress(NotFoundOnGitHub):  # no such commit
+        if tip and (tip == commit or await PullRequestsApi(api).merge_base(tip, commit) == commit):
+            return
+    hint = f"Push `{branch}` first, or check out a commit that GitHub has."
+    raise AgentFixError(f"The branch `{branch}` on GitHub does not have the commit {commit[:12]}.", hint=hint)

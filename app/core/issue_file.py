@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+from urllib.parse import urlsplit
 
 from app.core.errors import ExitCode, IssueError
 from app.core.strict_yaml import Value, read_yaml
@@ -41,6 +42,10 @@ class IssueAddress(NamedTuple):
     owner: str
     name: str
     number: int
+
+    def is_on(self, site: str) -> bool:
+        """Whether it is on this GitHub, as OWNER/NAME#N is on any: a token is never sent to another server."""
+        return not self.server or urlsplit(self.server).netloc.casefold() == urlsplit(site).netloc.casefold()
 
     def __str__(self) -> str:
         return f"{self.owner}/{self.name}#{self.number}"
