@@ -9,6 +9,7 @@ a command or its output.
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,6 +30,8 @@ NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 FLUSH_MILLISECONDS: Final = 5_000
+
+_SLUG = re.compile(r"[a-z_]{1,30}")
 
 _tracer: "ContextVar[Tracer | None]" = ContextVar("tracer", default=None)
 logger = logging.getLogger(__name__)
@@ -131,8 +134,8 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 
 
 def _kind_of(error: BaseException) -> str:
-    """A word with few values. The message may quote what somebody wrote."""
+    """A word with few values, in small letters, as no secret is. The message may quote what somebody wrote."""
     reason = getattr(error, "reason", "")
-    if isinstance(error, AgentFixError) and isinstance(reason, str) and reason.isidentifier():
+    if isinstance(error, AgentFixError) and isinstance(reason, str) and _SLUG.fullmatch(reason):
         return reason
     return type(error).__name__

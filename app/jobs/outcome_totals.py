@@ -49,7 +49,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTotals:
-    """All ended jobs, those that were requested first in front, and pull requests by what became of them."""
+    """All ended jobs, those that ended first in front, and pull requests by what became of them."""
 
     ended: tuple[EndedJobs, ...]
     pulls: Mapping[str, int]
@@ -60,7 +60,7 @@ def outcome_totals(engine: Engine) -> OutcomeTotals:
     """As many rows as there are kinds, models and repositories, however many jobs there were."""
     sums = (sa.func.count(), sa.func.sum(outcomes.c.cost))
     ended = sa.select(*_GROUPED, *sums).group_by(*_GROUPED)
-    ended = ended.order_by(sa.func.min(outcomes.c.created_at), *_GROUPED)
+    ended = ended.order_by(sa.func.min(outcomes.c.ended_at), *_GROUPED)
     with engine.connect() as db:
         return OutcomeTotals(
             ended=tuple(EndedJobs(*row[:6], cost=int(row[6])) for row in db.execute(ended)),

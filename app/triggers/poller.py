@@ -97,9 +97,10 @@ class RepositoryPoll:
                 continue
             issue_events = await self._readers.comments.events(issue.number)
             put_on = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
-            if put_on:
-                key = label_key(self._repository, issue.number, put_on[-1].at)
-                yield _ready(key, self._events_from_api.labelled(issue, put_on[-1]))
+            newest = {each.label: each for each in put_on if each.label in issue.labels}
+            for each in newest.values():  # somebody without the permission may have added another one since
+                key = label_key(self._repository, issue.number, each.at)
+                yield _ready(key, self._events_from_api.labelled(issue, each))
 
     async def _comments_since(self, since: datetime) -> AsyncIterator[FoundEvent]:
         for comment in await self._readers.comments.comments_since(since):

@@ -111,6 +111,10 @@ def test_an_error_is_named_and_never_quoted(receiver: OtlpReceiver) -> None:
         raise ModelError("somebody's words", kind="retry", reason="timeout")
     found = {each.name: each for each in receiver.spans}
     assert attributes(found["chat m"])["error.type"] == "timeout"
+    with pytest.raises(AgentFixError), job_trace("j2", environment), span("chat n"):
+        raise ModelError("", kind="retry", reason="ghp_Canary0123456789")
+    found = {each.name: each for each in receiver.spans}
+    assert attributes(found["chat n"])["error.type"] == "ModelError"
     assert found["chat m"].status.code == 2
     assert b"somebody's words" not in b"".join(each.SerializeToString() for each in receiver.received)
 

@@ -21,7 +21,8 @@ ROWS = [
         "model": f"acme/m{number % 5}",
         "verdict": ("proved", "broken")[number % 4 == 0],
         "state": "pr_opened",
-        "created_at": 1_000.0 - number,
+        "created_at": 1_000.0 + number,
+        "ended_at": 1_000.0 - number,
         "reaction_seconds": None if number % 7 == 0 else number / 2,
         "pull_request_seconds": None,
         "tokens": number * 9_000,
@@ -48,7 +49,7 @@ def test_sums_are_those_of_the_rows(engine: Engine) -> None:
     counted = Counter(tuple(row[name] for name in names) for row in ROWS)
     assert {tuple(getattr(each, name) for name in names): each.count for each in totals.ended} == counted
     assert sum(each.cost for each in totals.ended) == sum(int(str(row["cost"])) for row in ROWS)
-    assert totals.ended[0].repository == "octo/r2", "the one whose job was requested first"
+    assert totals.ended[0].repository == "octo/r2", "the one whose job ended first"
     assert totals.pulls == {"open": 3, "merged": 3, "closed": 3}
     bugs = {each.name: each for each in totals.distributions if each.kind == "bug"}
     assert set(bugs) == {"first_reaction_seconds", "job_tokens", "job_cost_dollars"}, "no figure, no distribution"

@@ -165,12 +165,16 @@ async def test_metrics_are_what_prometheus_reads(here: WebClient) -> None:
 
 
 def ended(here: WebClient, *numbers: int) -> dict[str, float]:
-    """The metrics after each of these jobs, of a repository and a model of its own, has ended once more."""
+    """The metrics after each of these jobs, of a repository and a model of its own, has ended once more.
+
+    Of two of them, the one that ended later was requested earlier.
+    """
     counted = {"kind": "bug", "verdict": "proved", "state": "pr_opened", "pull_request_seconds": 20.0, "cost": 9}
     with here.engine.begin() as db:
         for number in numbers:
             names = {"job": uuid4().hex, "repository": f"octo/r{number}", "model": f"acme/m{number}"}
-            db.execute(outcomes.insert().values(**names, **counted, created_at=float(number)))
+            times = {"created_at": 1_000.0 - number, "ended_at": 1_000.0 + number}
+            db.execute(outcomes.insert().values(**names, **counted, **times))
     return samples(render(here.receiving.health.figures(), {}, outcome_totals(here.engine)))
 
 
@@ -182,7 +186,7 @@ def test_number_of_series_is_bounded(here: WebClient) -> None:
     assert values[f"agent_fix_jobs_ended_total{{{rest}}}"] == 400 - MAX_REPOSITORIES
     assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="15"}'] == 0
     assert values['agent_fix_pull_request_seconds_bucket{kind="bug",le="30"}'] == 400
-    more = ended(here, 7, 399)
+    more = ended(here, 7, 399, 500)
     assert all(more[name] >= values[name] for name in series), "no counter decreases"
 
 

@@ -87,6 +87,17 @@ async def test_a_label_counts_by_who_put_it_on(harness: EventHarness) -> None:
     assert harness.jobs() == []
 
 
+async def test_a_label_is_found_beside_a_later_one_of_somebody_without_write_access(harness: EventHarness) -> None:
+    harness.world.push_as_human(harness.repo, "main", {f"{DIRECTORY}/other.md": "Be brief.\n"})
+    await looked(harness)
+    label(harness)
+    harness.world.tick(5)
+    harness.world.label(harness.issue, harness.person("stranger", "triage"), "agent-fix:other")
+    await looked(harness)
+    assert harness.job.job.task.origin is not None
+    assert harness.job.job.task.origin.actor == harness.owner.id
+
+
 async def test_a_label_on_a_pull_request_is_found(harness: EventHarness) -> None:
     harness.world.label(harness.open_pull(), harness.owner, "agent-fix")
     await looked(harness)
