@@ -11,8 +11,8 @@ from app.core.verification import Control, ControlOutcome, TestRun
 from app.verify.concurrency import gather_all
 from app.verify.sources.new_conditions import NewCondition
 
-TIMES = ((1.0, 10), (5.0, 5), (30.0, 2))
-"""Where a run takes up to so many seconds, at most so many alterations are tried."""
+TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
+"""Where a run takes up to so many seconds, on a busy machine too, at most so many alterations are tried."""
 MAX_BOUNDARIES = 3
 _DECISIVE = ("outcome", "removed")
 """Kinds of which some test has to fail."""
