@@ -10,8 +10,8 @@ import pytest
 from tests.support.installed_programs import tool
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
-MAX_MEGABYTES = 300
-"""With uv. 169 of them are LiteLLM, which is one wheel; the aim of 250 would need it to be split."""
+MAX_MEGABYTES = 275
+"""Of files, with uv. 195 of them are LiteLLM and what only it requires; docs/explanation/performance.md has the list."""
 
 
 @pytest.fixture(scope="module")
