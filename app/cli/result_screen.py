@@ -171,7 +171,7 @@ def result_screen(order: LocalJob, result: JobResult, width: int = 0) -> Iterato
     for attempt in result.attempts:
         yield Line(_cut(f"  attempt {attempt.number}  {one_line(describe_attempts(attempt))}", width))
     if result.exit_status == "no_change" and result.summary:
-        yield from _wrapped("  the agent says (unchecked)", one_line(result.summary)[:600], width)
+        yield from _wrapped("  the agent says (unchecked)", one_line(result.summary)[:600], width, "")
     yield from _changes(result.changes)
     yield from _where(order, result, width)
     yield from _commands(order, result)
@@ -204,7 +204,8 @@ def _where(order: LocalJob, result: JobResult, width: int) -> Iterator[Line]:
         cached = f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""
         tokens = f"{usage.prompt_tokens:,} tokens in{cached}, {usage.completion_tokens:,} out"
         took = f" · {duration(result.seconds)}" if result.seconds else ""
-        yield Line(_cut(f"cost     {money} · {count(usage.calls, 'model call')} · {tokens}{took}", width))
+        cost = f"cost     {money} · {count(usage.calls, 'model call')} · {tokens}{took}"
+        yield from (Line(text) for text in wrap(cost, width, subsequent_indent=" " * 9, break_on_hyphens=False))
     yield Line(f"results  {order.out}/")
 
 
@@ -252,11 +253,9 @@ def _is_here(repository: str) -> bool:
         return False
 
 
-def _wrapped(head: str, text: str, width: int, style: str = BOLD) -> Iterator[Line]:
+def _wrapped(head: str, text: str, width: int, style: str) -> Iterator[Line]:
     text = f"{head}: {one_line(text)}" if text else head
-    for line in wrap(text, width, subsequent_indent="  ", break_on_hyphens=False):
-        yield Line(line, style)
-        style = ""
+    yield from (Line(each, style) for each in wrap(text, width, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _cut(text: str, width: int) -> str:

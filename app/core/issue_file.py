@@ -65,7 +65,7 @@ def where_issue(text: str, origin: Callable[[], str] | None = None) -> Path | Is
         raise IssueError(
             f"{text} is not the address of an issue",
             code=ExitCode.ISSUE_UNREADABLE,
-            hint="write it like https://github.com/OWNER/NAME/issues/3",
+            hint="Write it like https://github.com/OWNER/NAME/issues/3",
         )
     return Path(text)
 
@@ -80,7 +80,7 @@ def _at_origin(number: int, url: str) -> IssueAddress:
         raise IssueError(
             f"Issue {number} cannot be looked up in this repository: {is_not}",
             code=ExitCode.ISSUE_UNREADABLE,
-            hint=f"name it with its repository: --issue OWNER/NAME#{number}",
+            hint=f"Name it with its repository: --issue OWNER/NAME#{number}",
         )
     site = found["site"] or found["host"] or found["scp"]
     return IssueAddress(f"{found['web'] or 'https'}://{site}", owner, name, number)
@@ -119,7 +119,7 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
     text, hidden = visible(markdown)
     if not text.strip():
         raise IssueError(
-            f"{name} is empty", code=ExitCode.ISSUE_EMPTY, hint="write the title on the first line, the rest below it"
+            f"{name} is empty", code=ExitCode.ISSUE_EMPTY, hint="Write the title on the first line, the rest below it"
         )
     first, _, rest = text.lstrip().partition("\n")
     title = one_line(_HEADING.sub("", first))
@@ -127,7 +127,7 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
         raise IssueError(
             f"{name} has no title: its first line is only {first.strip()!r}",
             code=ExitCode.ISSUE_EMPTY,
-            hint="write the title on the first line",
+            hint="Write the title on the first line",
         )
     underline, _, below = rest.partition("\n")
     body = (below if _UNDERLINE.match(underline) else rest).strip("\n")
@@ -169,7 +169,7 @@ def _read(path: Path) -> bytes:
         raise IssueError(f"{path} does not exist", code=ExitCode.ISSUE_UNREADABLE) from error
     except IsADirectoryError as error:
         raise IssueError(
-            f"{path} is a directory", code=ExitCode.ISSUE_UNREADABLE, hint="name the Markdown file that holds the issue"
+            f"{path} is a directory", code=ExitCode.ISSUE_UNREADABLE, hint="Name the Markdown file that holds the issue"
         ) from error
     except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         reason = getattr(error, "strerror", None) or str(error)
@@ -181,7 +181,7 @@ def _too_large(name: str, size: int | None) -> IssueError:
     return IssueError(
         f"{name} is {how_large}; an issue has at most {MAX_BYTES:,}",
         code=ExitCode.ISSUE_TOO_LARGE,
-        hint="keep the description and cut logs to the lines that matter",
+        hint="Keep the description and cut logs to the lines that matter",
     )
 
 

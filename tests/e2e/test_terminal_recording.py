@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -87,5 +88,7 @@ def test_a_fix_from_the_first_line_to_the_last(columns: int, tmp_path: Path) -> 
     assert "proved" in text.casefold() or "tested" in text.casefold()
     for command in ("git -C", "diff", "merge", "branch -D"):
         assert command in text, command
+    cost = text[text.index("\ncost ") : text.index("\nresults ")]
+    assert re.search(r"out ·\s+[0-9]+ (s|min)", cost), f"the time is cut off: {cost}"
     assert not [line for line in lines if "\x1b" in line], "nothing of a sequence is left over"
     assert sum("Traceback" in line for line in lines) == 0

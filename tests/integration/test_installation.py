@@ -11,7 +11,7 @@ from tests.support.installed_programs import tool
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1_800)]
 MAX_MEGABYTES = 275
-"""Of files, with uv. 195 of them are LiteLLM and what only it requires; docs/explanation/performance.md has the list."""
+"""Of files, with uv. LiteLLM and what only it requires are 195; docs/explanation/performance.md has the list."""
 
 
 @pytest.fixture(scope="module")

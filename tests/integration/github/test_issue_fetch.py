@@ -83,7 +83,7 @@ def test_a_number_is_an_issue_of_the_repository_itself(text: str, url: str) -> N
 def test_a_number_needs_a_repository_on_github(url: str) -> None:
     with pytest.raises(IssueError, match="cannot be looked up") as caught:
         where_issue("7", lambda: url)
-    assert caught.value.hint == "name it with its repository: --issue OWNER/NAME#7"
+    assert caught.value.hint == "Name it with its repository: --issue OWNER/NAME#7"
 
 
 @pytest.mark.parametrize("text", ["https://github.com/ada/sample", "http://github.com/ada/sample/issues/new"])

@@ -62,6 +62,7 @@ API = schemathesis.pytest.from_fixture("described")
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
+@pytest.mark.timeout(1_500)  # all operations are one test
 def test_answers_are_as_described(case: schemathesis.Case[Any], clock: SettableClock) -> None:
     # HTTP allows headers everywhere that no description lists.
     assume(not any(name.lower().startswith("x-schemathesis-") for name in case.headers))
