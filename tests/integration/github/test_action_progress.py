@@ -75,8 +75,12 @@ def test_another_state_directory_at_the_same_path_is_another_jobs(tmp_path: Path
 def test_process_ends_with_the_runners_and_no_other(name: str, ends: bool, tmp_path: Path) -> None:
     """In Kubernetes a script's parent is a shell that ends with each step."""
     program = tmp_path / name
-    shutil.copy(shutil.which("sleep") or "", program)
-    with subprocess.Popen([program, "60"]) as process:
+    shutil.copy(shutil.which("cat") or "", program)
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("started\n")
+        assert process.stdout.readline() == "started\n"
         left = runner_ended(process.pid)
         assert not left()
         process.kill()
