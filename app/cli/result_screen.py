@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from app.cli.local_context import LocalJob
-from app.core.job import PUBLISHED, JobState
+from app.core.job import PUBLISHED, WAITING, JobState
 from app.core.patch import FileStat
 from app.core.result import JobResult
 from app.core.text import one_line
@@ -126,7 +126,6 @@ def _suite(facts: Verification, result: SuiteResult | None) -> str:
 CHANGE = "change.patch"
 MAX_FILES = 15
 GOOD, WARN, BAD, FAINT, BOLD = "1;32", "1;33", "1;31", "2", "1"
-_STYLES = {"proved": GOOD, "tested": GOOD, "unproved": WARN, "broken": BAD}
 _STATES: dict[JobState, str] = {
     "answered": "planned",
     "no_change": "no change",
@@ -148,6 +147,12 @@ OUTPUT_LINES = 12
 """Lines of a failed command's output that are shown, from its end."""
 
 
+def _style(verdict: str, state: JobState) -> str:
+    if not verdict:
+        return BOLD if state in {"answered", "no_change", *WAITING} else BAD
+    return {"proved": GOOD, "tested": GOOD, "unproved": WARN, "broken": BAD}[verdict]
+
+
 def local_state(state: str) -> str:
     """A state as the command line names it: it makes branches, not pull requests."""
     return "branch_made" if state in PUBLISHED else state
@@ -160,11 +165,12 @@ def result_screen(order: LocalJob, result: JobResult, width: int = 0) -> Iterato
     headline = verdict or _STATES.get(result.exit_status, result.exit_status)
     yield Line("")
     reason, *output = result.reason.splitlines() or [""]
-    yield from _wrapped(headline, reason, width, _STYLES.get(verdict, BAD if not verdict else ""))
+    yield from _wrapped(headline, reason, width, _style(verdict, result.exit_status))
     yield from (Line(_cut(f"  | {text}", width)) for text in output[-OUTPUT_LINES:])
     if result.verification is not None:
-        yield Line(_cut(f"  red    {red_line(result.verification)}", width), "31")
-        yield Line(_cut(f"  green  {green_line(result.verification)}", width), "32")
+        shown = verdict in {"proved", "tested"}
+        yield Line(_cut(f"  base   {red_line(result.verification)}", width), "31" if shown else "")
+        yield Line(_cut(f"  change {green_line(result.verification)}", width), "32" if shown else "")
         if rest := rest_line(result.verification):
             yield Line(_cut(f"         {rest}", width))
         yield from (Line(_cut(f"         {text}", width), "33") for text in finding_lines(result.verification))

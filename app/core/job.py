@@ -35,6 +35,7 @@ WAITING: frozenset[JobState] = frozenset({"awaiting_approval", "needs_input", "p
 """States in which a job waits for people."""
 PUBLISHED: frozenset[JobState] = frozenset({"pr_opened", "pr_updated"})
 FINAL: frozenset[JobState] = frozenset(get_args(FinalState))
+"""States in which nothing works on a job, and its issue is free for a new one. In `needs_input` it can be resumed."""
 
 
 class WaitingForUser(AgentFixError):  # noqa: N818  # a wait, not a fault

@@ -61,7 +61,7 @@ class DailyBudget:
 
     @property
     def is_spent(self) -> str:
-        return f"{WAITS_FOR_MONEY}{self.label} is spent; the job waits for tomorrow."
+        return f"{WAITS_FOR_MONEY}{self.label} is spent; the job goes on once less was spent in the last 24 hours."
 
     def _its_own(self) -> list[sa.ColumnElement[bool]]:
         scope = ((job_contexts.c.repository, self.repository), (job_contexts.c.actor, self.actor))

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import moment
-from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import BOTH, IN_TURN, WORKED_ON
 from app.jobs.queries import in_utc
@@ -179,7 +178,7 @@ class OperationsOverview:
         busy = Counter(db.execute(query).scalars())
         needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), sa.not_(held))
         columns = (jobs.c.id, jobs.c.reason, _TITLE, _NAME, job_contexts.c.repository, job_contexts.c.created_at)
-        more = (job_contexts.c.priority, job_contexts.c.ready, job_contexts.c.due)
+        more = (job_contexts.c.priority, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.waiting_for)
         query = sa.select(*columns, *more).select_from(BOTH).where(*needs).order_by(*IN_TURN).limit(SHOWN)
         rows = db.execute(query).mappings()
         count = db.scalar(sa.select(sa.func.count()).select_from(BOTH).where(*needs)) or 0
@@ -199,12 +198,12 @@ class OperationsOverview:
 
     def _why(self, row: sa.RowMapping, busy: Counter[int], now: datetime) -> str:
         limits, here = self._limits, busy[row["repository"]]
+        if row["waiting_for"] == "pull_requests":
+            return "until a pull request of its repository is merged or closed"
         if not row["ready"]:
-            return "fetching its base commit"
-        if row["reason"].startswith(WAITS_FOR_MONEY):
-            return str(row["reason"])
+            return row["reason"] or "fetching its base commit"
         if row["due"] > now.timestamp():
-            return f"retrying at {moment(row['due']):%H:%M:%S} UTC"
+            return row["reason"] or f"retrying at {moment(row['due']):%H:%M:%S} UTC"
         if busy.total() >= limits.jobs:
             return f"the server is at its limit of {limits.jobs} jobs"
         if here >= limits.per_repository:

@@ -5,6 +5,7 @@ point, the same event leads to the same single effect.
 """
 
 import asyncio
+from typing import assert_never
 
 from app.config.prompt_overrides import DIRECTORY, own_prompt_names
 from app.config.repository import SOURCE, RepoConfig
@@ -263,8 +264,9 @@ class EventHandler:
                 return await self._job_creator.move(job_request, trigger_context)
             case "remember" | "forget":
                 return await asyncio.to_thread(self._lesson_commands.answer, job_request, trigger_context)
-            case _:
+            case "steer" | "answer" | "approve" | "continue" | "stop" | "status":
                 return await self._running_jobs.handle(job_request, trigger_context)
+        assert_never(job_request.aim)
 
     async def _fix_checks(self, event: ChecksFailed, decision: Decision, trigger_context: TriggerContext) -> str:
         """Start a job for failing checks. Checks fail one by one, so a reason to wait is not a final decision."""

@@ -12,7 +12,7 @@ from app.jobs.audit import AuditLog
 from app.jobs.inbox import deliveries
 from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import JobQueue, QueueLimits
-from app.jobs.tables import effects
+from app.jobs.tables import effects, job_contexts, jobs
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
 
@@ -83,6 +83,26 @@ async def test_each_waiting_job_says_why_it_waits(empty: WebClient) -> None:
     page = await empty.page("/operators")
     assert "fetching its base commit" in page
     assert '<span class="no">expired</span>' in page
+
+
+async def test_a_wait_for_pull_requests_and_a_stored_reason_are_shown(empty: WebClient) -> None:
+    for name, values in (
+        ("j1", {"waiting_for": "pull_requests"}),
+        ("j2", {"ready": False}),
+        ("j3", {"due": NOW.timestamp() + 90}),
+        ("j4", {"due": NOW.timestamp() + 90}),
+    ):
+        admit(empty, name, int(name[1:]))
+        with empty.engine.begin() as db:
+            db.execute(job_contexts.update().where(job_contexts.c.job == name).values(values))
+            if name in {"j2", "j3"}:
+                db.execute(jobs.update().where(jobs.c.id == name).values(reason=f"What delays {name}."))
+    assert [each.why for each in operations(empty).now().queue] == [
+        "until a pull request of its repository is merged or closed",
+        "What delays j2.",
+        "What delays j3.",
+        "retrying at 12:01:30 UTC",
+    ]
 
 
 async def test_a_dead_delivery_is_tried_again_from_the_page(empty: WebClient) -> None:

@@ -212,6 +212,8 @@ def test_an_impossible_request_is_an_error(line: str, problem: str) -> None:
         ("sotp", "stop"),
         ("contiune --budget +3", "continue"),
         ("rebsae", "rebase"),
+        ("ci fails, fix it", "ci"),
+        ("rebase\nand keep the tests", "rebase"),
         ("cancel", "stop"),
         ("Resume", "continue"),
         ("restart!", "retry"),
