@@ -30,7 +30,7 @@ class _RepetitionRule(NamedTuple):
     """How to compare turns, after how many repetitions to warn and to end, and the words for it."""
 
     mark: Callable[[Step], tuple[_Signature, ...]]
-    warned: int
+    warn_at: int
     stuck: int
     what: str
 
@@ -49,7 +49,7 @@ def loop_warning(steps: Sequence[Step]) -> str:
     """The warning to the model before that, once for each count."""
     for rule in _RULES:
         repeated = _repetitions(steps, rule)
-        if repeated == rule.warned:
+        if repeated == rule.warn_at:
             left = rule.stuck - repeated
             more = "Once more ends the job" if left == 1 else f"{left} more times end the job"
             return (

@@ -159,18 +159,18 @@ def _print_state(local_context: LocalContext, row: JobRow, *, as_json: bool) -> 
 def _is_over(row: JobRow) -> bool:
     """True if the log is complete, unless the command is given again."""
     beginning = row.state == "queued" and (datetime.now(UTC) - row.job.created_at).total_seconds() < BEGINNING_SECONDS
-    return row.final or (row.living_owner is None and not beginning)
+    return row.final or (row.live_owner is None and not beginning)
 
 
 def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
-    resting = row.rest_pending and row.living_owner is not None
+    resting = row.rest_pending and row.live_owner is not None
     if row.final and not resting:
         _answer(arguments, row, f"Job {row.job.id} has already ended: {local_state(row.state)}.")
         return ExitCode.OK
     local_context.store.request_stop(row.job.id)
     row = _when_left(local_context, row)
-    if row.living_owner is not None:
+    if row.live_owner is not None:
         _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not responded yet.")
         return ExitCode.OK
     if resting:
@@ -196,7 +196,7 @@ def _answer(arguments: argparse.Namespace, row: JobRow, sentence: str) -> None:
 def _when_left(local_context: LocalContext, row: JobRow) -> JobRow:
     """The job once no process works on it, or its current state after a while."""
     deadline = time.monotonic() + CANCEL_SECONDS
-    while row.living_owner is not None and time.monotonic() < deadline:
+    while row.live_owner is not None and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
         row = local_context.store.find(row.job.id)
     return row
@@ -218,7 +218,7 @@ class JobSummaryJson(TypedDict):
 def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
     """Marks jobs whose process died, as opposed to those in progress."""
     result = row.result or {}
-    interrupted = not row.final and row.living_owner is None and row.state not in {"paused", "awaiting_approval"}
+    interrupted = not row.final and row.live_owner is None and row.state not in {"paused", "awaiting_approval"}
     state = local_state(row.state)
     return {
         "job": row.job.id,

@@ -43,8 +43,8 @@ def serve_all(settings: Settings) -> int:
         if prepared != ExitCode.OK:  # it has said why
             return prepared
         _introduce(settings, address_of(listener))
-        posts = [role_spec(role, settings, listener.fileno()) for role in ROLES]
-        return asyncio.run(Supervisor(posts, settings.state).supervise())
+        roles = [role_spec(role, settings, listener.fileno()) for role in ROLES]
+        return asyncio.run(Supervisor(roles, settings.state).supervise())
 
 
 def role_spec(role: Role, settings: Settings, listener: int) -> RoleSpec:

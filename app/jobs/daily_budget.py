@@ -43,13 +43,13 @@ class DailyBudget:
             sa.func.sum(sa.case((pending, 0), else_=calls.c.cost)),
             sa.func.sum(sa.case((sa.or_(~pending, this), calls.c.cost), else_=calls.c.worst)),
         ).select_from(_OF_JOBS)
-        booked, held = db.execute(query.where(_lately(since), *self._its_own())).one()
+        booked, held = db.execute(query.where(_is_recent(since), *self._its_own())).one()
         return int(booked or 0), int(held or 0)
 
     def lock(self, db: Connection) -> None:
         """Lock the budget on Postgres until the transaction ends; SQLite has only one writer anyway."""
         if db.dialect.name == "postgresql":
-            name = f"purse {self.repository} {self.actor}"
+            name = f"daily budget {self.repository} {self.actor}"
             db.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
 
     def refuse(self, spent: MicroUSD, worst: MicroUSD) -> DayBudgetError:
@@ -93,10 +93,10 @@ class DayCaps:
 def spent(db: Connection, repository: int, since: float) -> MicroUSD:
     """The cost of a repository's model calls since then (seconds since 1970), including lost and pending calls."""
     query = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0)).select_from(_OF_JOBS)
-    return int(db.execute(query.where(_lately(since), job_contexts.c.repository == repository)).scalar_one())
+    return int(db.execute(query.where(_is_recent(since), job_contexts.c.repository == repository)).scalar_one())
 
 
-def _lately(since: float) -> sa.ColumnElement[bool]:
+def _is_recent(since: float) -> sa.ColumnElement[bool]:
     """Selects recent calls. Calls stored without a time use the time at which their job was admitted."""
     return sa.or_(calls.c.at > since, sa.and_(calls.c.at == 0.0, job_contexts.c.created_at > since))
 

@@ -138,7 +138,7 @@ class JobQueries:
         now = self._clock()
         long_ago = (now - at_least_every).timestamp()
         active = self._all(ACTIVE)
-        changed = self._all(job_contexts.c.posted_state != jobs.c.state, *self._lately(now))
+        changed = self._all(job_contexts.c.posted_state != jobs.c.state, *self._changed_recently(now))
         found = {each.job.id: each for each in (*active, *changed)}
         return tuple(
             each
@@ -146,7 +146,7 @@ class JobQueries:
             if each.posted_state != each.row.state or each.posted_at <= long_ago
         )
 
-    def _lately(self, now: datetime) -> tuple[sa.ColumnElement[bool], ...]:
+    def _changed_recently(self, now: datetime) -> tuple[sa.ColumnElement[bool], ...]:
         """Limit a query to recent changes, so that its cost depends on their number; now and then, include all jobs."""
         if self._looked_at_all is None or now - self._looked_at_all >= POSTED_STATES:
             self._looked_at_all = now

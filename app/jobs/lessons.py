@@ -42,7 +42,7 @@ class SqlLessonStore:
             self._begin(db)
             for draft in drafts:
                 self._learn(db, draft)
-            self._make_room(db, {draft.job for draft in drafts})
+            self._drop_oldest(db, {draft.job for draft in drafts})
             same_topics = lessons.c.topic.in_([draft.about for draft in drafts])
             new = (same_topics, lessons.c.job.in_({draft.job for draft in drafts}))
             return self._valid(db, *new)
@@ -178,7 +178,7 @@ class SqlLessonStore:
         raised = this.values(last=lesson_numbers.c.last + 1).returning(lesson_numbers.c.last)
         return int(db.execute(raised).scalar_one())
 
-    def _make_room(self, db: Connection, new: set[str]) -> None:
+    def _drop_oldest(self, db: Connection, new: set[str]) -> None:
         """Delete lessons if there are too many.
 
         Of the lessons from other jobs, the least used and then the oldest goes first; of forgotten topics, the oldest.

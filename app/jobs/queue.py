@@ -32,7 +32,7 @@ LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
 ORDINARY, URGENT = 1, -7
 """Priorities: an urgent job comes before ordinary ones that were requested up to four hours earlier."""
-LOOK_FOR_MONEY = timedelta(minutes=1)
+RECHECK_BUDGET_AFTER = timedelta(minutes=1)
 """How long a job whose daily budget is empty is left out of the queue."""
 BATCH, MAX_BATCHES = 100, 10
 """Jobs that a claim looks at: those that it leaves out have a reason and a time until when."""
@@ -364,7 +364,7 @@ class JobQueue:
 
     def _busy(self, db: Connection, now: datetime) -> Counter[int]:
         """The number of jobs in progress in each repository."""
-        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(_held(now))
+        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(_leased(now))
         return Counter({row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))})
 
     def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
@@ -381,7 +381,7 @@ class JobQueue:
 
         Whoever iterates takes, ends or postpones each job, so that the next batch begins behind it.
         """
-        full = sa.select(job_contexts.c.repository).select_from(BOTH).where(_held(now))
+        full = sa.select(job_contexts.c.repository).select_from(BOTH).where(_leased(now))
         full = full.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
         wanted = (waits_for_worker(now), ACTIVE, job_contexts.c.repository.not_in(full))
         # Ids first: rows are wide, and all that wait are sorted.
@@ -409,7 +409,7 @@ class JobQueue:
             values = {"reason": empty.is_spent, "updated_at": now}
             db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         later = job_contexts.update().where(job_contexts.c.job == row["id"])
-        db.execute(later.values(due=(now + LOOK_FOR_MONEY).timestamp()))
+        db.execute(later.values(due=(now + RECHECK_BUDGET_AFTER).timestamp()))
         return False
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
@@ -461,7 +461,7 @@ def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(free, *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
 
 
-def _held(now: datetime) -> sa.ColumnElement[bool]:
+def _leased(now: datetime) -> sa.ColumnElement[bool]:
     """True for a job that is in progress."""
     return sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
 

@@ -51,13 +51,13 @@ class JobRow:
         return self.state in FINAL
 
     @property
-    def living_owner(self) -> str | None:
+    def live_owner(self) -> str | None:
         return self.owner if self.owner and process_owner.is_alive(self.owner) else None
 
     @property
     def unattended(self) -> bool:
         """True if no live process other than perhaps this one works on it."""
-        return self.living_owner in {None, process_owner.this_process()}
+        return self.live_owner in {None, process_owner.this_process()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,9 @@ class JobStore:
         """Make this process the job's owner and return the new epoch. Raises an error if a live process owns it."""
         with self.engine.begin() as db:
             row = job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
-            if row.living_owner and row.living_owner != process_owner.this_process():
+            if row.live_owner and row.live_owner != process_owner.this_process():
                 raise AgentFixError(
-                    f"Job {job_id} is being worked on by process {row.living_owner.split(':')[-2]}.",
+                    f"Job {job_id} is being worked on by process {row.live_owner.split(':')[-2]}.",
                     code=ExitCode.BUSY,
                     hint=f"Watch it with `agent-fix jobs logs -f {job_id}`.",
                 )
@@ -204,7 +204,7 @@ class JobStore:
                 .where(jobs.c.id == job_id, jobs.c.state.not_in(kept), self._fence)
                 .values(state="stopped", reason=reason, owner=None, updated_at=self._clock())
             )
-            _vacate(db, job_id)
+            _release_issue(db, job_id)
         return stopped.rowcount == 1
 
     def replace(self, job: Job) -> None:
@@ -224,7 +224,7 @@ class JobStore:
             if waiting_for and found:
                 db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(waiting_for=waiting_for))
             if values.get("state") in FINAL:
-                _vacate(db, job_id)
+                _release_issue(db, job_id)
 
     def add_progress(self, job_id: str, kind: ProgressKind, text: str) -> None:
         with self._log.begin() as db:
@@ -269,7 +269,7 @@ class JobBlobs:
         return bytes(content)
 
 
-def _vacate(db: sa.Connection, job_id: str) -> None:
+def _release_issue(db: sa.Connection, job_id: str) -> None:
     """Allow another job for the same issue once this one is final."""
     ended = sa.exists().where(jobs.c.id == job_id, jobs.c.state.in_(FINAL))
     db.execute(job_contexts.update().where(job_contexts.c.job == job_id, ended).values(active_key=None))

@@ -146,7 +146,7 @@ class PublishPolicy:
         draft = await self._drafts.resolve(claim.job, self._now())
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
-        await self._stock(request, forge.branches)
+        await self._store_commit(request, forge.branches)
         if effect.onto:
             effect = await self._with_base(request, forge)
         tree = forge.branches.store.tree(request.patch.base)
@@ -224,7 +224,7 @@ class PublishPolicy:
             bots_may_ask=bool(self._allowed_apps),
         )
 
-    async def _stock(self, request: PublishRequest, branches: CommitStore) -> None:
+    async def _store_commit(self, request: PublishRequest, branches: CommitStore) -> None:
         """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
         await _fetch_missing(branches, request.patch.base, *request.effect.recipe.parents)
         try:

@@ -147,7 +147,7 @@ def not_remembered(reason: str) -> str:
     return reply(f"Not remembered: {reason[:1].lower()}{reason[1:]}")
 
 
-def no_room_for_lessons(most: int) -> str:
+def too_many_lessons(most: int) -> str:
     return reply(f"Not added: the limit of {most} lessons added by people has been reached.", "/agent forget N")
 
 
@@ -164,11 +164,11 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
     if not lessons:
         return reply("There are no lessons here yet.", "/agent remember …")
     ordered = sorted(lessons, key=lambda lesson: (lesson.kind != "remembered", -lesson.number))
-    lines, room_left = [], MAX_LISTED
+    lines, space_left = [], MAX_LISTED
     for lesson in ordered:
         line = f"- {lesson.number}: {inline(lesson.text)} ({inline(_from(lesson))})"
-        room_left -= len(line)
-        if room_left < 0:
+        space_left -= len(line)
+        if space_left < 0:
             break
         lines.append(line)
     more = f"\n- and {len(ordered) - len(lines)} more" if len(lines) < len(ordered) else ""

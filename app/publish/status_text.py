@@ -51,7 +51,7 @@ HEADLINES: Final[dict[JobState, str]] = {
 QUESTIONS: Final = "❓ Questions first"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""
-GOOD: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
+SUCCEEDED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
 ATTEMPT_SHOWN: Final[frozenset[JobState]] = frozenset({"verification_failed", "limit_reached", "paused"})
 """States whose comment shows the change that was not published."""
 _NO_CALLS: Final = Totals()
@@ -69,7 +69,7 @@ class DetailLevel(NamedTuple):
     """How much is shown; less if a comment would be too long."""
 
     caps: Caps
-    lately: int
+    recent_actions: int
     answer: int
 
 
@@ -96,7 +96,7 @@ class StatusView:
     turn: int = 0
     planned: str = ""
     """The plan from the log, for jobs without a result."""
-    lately: tuple[ProgressRow, ...] = ()
+    recent_actions: tuple[ProgressRow, ...] = ()
     draft: str = ""
     """The address of the early draft."""
     job_page: str = ""
@@ -106,7 +106,7 @@ class StatusView:
     """What a paused job needs before it can continue."""
     place: tuple[int, int] | None = None
     """Its place among the jobs that wait like it, and how many they are."""
-    warned: tuple[str, ...] = ()
+    limit_warnings: tuple[str, ...] = ()
     """Limits that are nearly reached."""
     kept: str = KEPT_ON_SERVER
     diff: str = ""
@@ -141,10 +141,10 @@ def error_id(view: StatusView) -> str:
 def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
     parts = (
         f"### {_headline(view)}",
-        *_middle(view, level),
-        *(what_is_left(view.job.id, view.state, view.result, view.kept) if view.result else ()),
+        *_details_of_state(view, level),
+        *(unpublished_work(view.job.id, view.state, view.result, view.kept) if view.result else ()),
         _plan_details(view, level.caps),
-        _lately(view, level),
+        _recent_actions(view, level),
         _notes(view, level.caps),
         attempt,
         _what_now(view),
@@ -161,7 +161,7 @@ def _headline(view: StatusView) -> str:
     return HEADLINES[view.state]
 
 
-def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
+def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
     """The details of this state."""
     result, reason = view.result, clip(view.reason, min(level.caps.text * 2, 800))
     match view.state:
@@ -183,14 +183,14 @@ def _middle(view: StatusView, level: DetailLevel) -> Iterator[str]:
             yield inline(reason)
         case _:
             yield "\n".join(_stages(view))
-            yield inline(f"{reason} {_turn(view)}".strip())
+            yield inline(f"{reason} {_place_in_queue(view)}".strip())
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
-    if view.draft and view.state in (FINAL | WAITING) - GOOD - {"no_change"}:
+    if view.draft and view.state in (FINAL | WAITING) - SUCCEEDED - {"no_change"}:
         yield f"Draft (not verified yet): {view.draft}"
 
 
-def _turn(view: StatusView) -> str:
+def _place_in_queue(view: StatusView) -> str:
     """When it goes on, for a job that waits for pull requests."""
     if view.place is None:
         return ""
@@ -198,11 +198,11 @@ def _turn(view: StatusView) -> str:
     return f"This job will start when one of them is merged or closed; it is number {number} of {of} in the queue."
 
 
-def what_is_left(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
+def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
     """For a job that published nothing: the agent's statement, the branch, the change."""
     if state == "no_change" and result.summary.strip():
         yield f"The agent says (unchecked):\n\n{quoted(clip(result.summary, 600))}"
-    if state not in (FINAL | {"paused"}) - GOOD - {"stopped", "no_change"}:
+    if state not in (FINAL | {"paused"}) - SUCCEEDED - {"stopped", "no_change"}:
         return
     if result.compare:
         yield f"The change is on the branch {code_span(result.branch)}. [Open its pull request]({result.compare})."
@@ -271,11 +271,11 @@ def _plan_details(view: StatusView, caps: Caps) -> str:
     return details(f"The plan in {count(len(steps), 'step')}", listed)
 
 
-def _lately(view: StatusView, level: DetailLevel) -> str:
+def _recent_actions(view: StatusView, level: DetailLevel) -> str:
     """The most recent actions, in one line."""
-    if view.state in FINAL or view.state in WAITING or not view.lately or not level.lately:
+    if view.state in FINAL or view.state in WAITING or not view.recent_actions or not level.recent_actions:
         return ""
-    return f"Recent actions: {' · '.join(_done(row) for row in view.lately[-level.lately :])}"
+    return f"Recent actions: {' · '.join(_done(row) for row in view.recent_actions[-level.recent_actions :])}"
 
 
 def _done(row: ProgressRow) -> str:
@@ -285,7 +285,7 @@ def _done(row: ProgressRow) -> str:
 
 def _notes(view: StatusView, caps: Caps) -> str:
     """Notes about the request: one paragraph, which joins no list."""
-    notes = (*view.job_context.notes, *view.warned) if view.state not in FINAL else ()
+    notes = (*view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
     shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
     return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
 

@@ -36,7 +36,15 @@ from app.publish.effects import (
 from app.publish.evidence import Caps
 from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
-from app.publish.status_text import ATTEMPT_SHOWN, GOOD, HEADLINES, KEPT_ON_SERVER, StatusView, error_id, render_status
+from app.publish.status_text import (
+    ATTEMPT_SHOWN,
+    HEADLINES,
+    KEPT_ON_SERVER,
+    SUCCEEDED,
+    StatusView,
+    error_id,
+    render_status,
+)
 from app.publish.verification_text import meaning, verification_section
 
 EVERY = timedelta(seconds=10)
@@ -46,7 +54,7 @@ _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (
     (timedelta(minutes=1), timedelta(seconds=30)),
 )
 """The longer a job runs, the less often its comment is updated without a change of state."""
-_DONE_LATELY: tuple[ProgressKind, ...] = ("command", "verification", "note")
+_RECENT_KINDS: tuple[ProgressKind, ...] = ("command", "verification", "note")
 _CONCLUSIONS: dict[Verdict, Conclusion] = {
     "proved": "success",
     "tested": "success",
@@ -173,12 +181,12 @@ class StatusUpdater:
             totals=self._account(job.id).totals(),
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
-            lately=self._store.recent_progress(job.id, 3, *_DONE_LATELY),
+            recent_actions=self._store.recent_progress(job.id, 3, *_RECENT_KINDS),
             workflow=bool(self._page),
             kept=self._kept,
             waiting_for=each.waiting_for,
             place=self._place(each),
-            warned=tuple(
+            limit_warnings=tuple(
                 row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),
             draft=self._draft(each),
@@ -223,7 +231,7 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
 
 def labels(state: JobState, prompt: str = "") -> ChangeLabels:
     """The labels for a state; all other labels stay. `prompt` is the job's, whose label is taken off too."""
-    if state in GOOD:
+    if state in SUCCEEDED:
         there = "agent-done"
     elif state in {"stopped", "no_change"}:
         there = ""
@@ -249,7 +257,7 @@ def end_reaction(state: JobState) -> Reaction | None:
     """The reaction to the request once the job has ended; a question of ours is no end."""
     if state not in FINAL or state == "needs_input":
         return None
-    return "rocket" if state in GOOD else "confused"
+    return "rocket" if state in SUCCEEDED else "confused"
 
 
 def _check(view: StatusView) -> Iterator[WriteCheckRun]:

@@ -10,7 +10,7 @@ from app.publish.evidence import Caps, clip
 from app.publish.markdown import code_span, inline
 from app.publish.plaintext import count
 from app.publish.pull_request_content import shown_model
-from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, what_is_left
+from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, unpublished_work
 from app.publish.verification_text import bullets, meaning, verification_section
 
 MOST: Final = 500_000
@@ -31,7 +31,7 @@ def step_summary(
     workflow's page does not link numbers. `kept`: where an unpublished change is."""
     issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
     subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
-    left = "\n\n".join(what_is_left(job.id, state, result, kept)) if result else ""
+    left = "\n\n".join(unpublished_work(job.id, state, result, kept)) if result else ""
     texts = ("\n\n".join((subject, *_parts(job, reason, result, caps, left))) + "\n" for caps in _LEVELS)
     texts = (f"## {HEADLINES[state]}\n\n{text}" for text in texts)
     return next((text for text in texts if len(text) <= MOST), f"## {HEADLINES[state]}\n")

@@ -38,11 +38,11 @@ REMOTE_LOOK_SECONDS = 2.0
 HEARTBEAT_SECONDS = 15.0
 DRAIN_SECONDS = 25.0
 """What a job in a cluster has for its current step when its machine is taken away."""
-PUT_OFF = timedelta(seconds=90)
+RETRY_AFTER_FAULT = timedelta(seconds=90)
 """Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
 BASE_SECONDS = 60.0
 """How long a base that the publisher brings is waited for here: mostly it comes sooner than a new process would."""
-FOR_MONEY = timedelta(minutes=10)
+RETRY_AFTER_EMPTY_BUDGET = timedelta(minutes=10)
 """The same, where a day's money has to come back."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 _PR_SET_PDEATHSIG = 1
@@ -98,15 +98,15 @@ class InterruptibleJournal:
         return result
 
 
-class JobAttendance:
+class JobWorker:
     """Works on one claimed job in this process.
 
-    `alone`: no worker watches over it, so it keeps its own lease and gives the job back itself.
+    `alone`: no supervising worker runs beside it, so it keeps its own lease and gives the job back itself.
     """
 
-    def __init__(self, office: JobProcess, *, alone: bool = False) -> None:
-        self.office = office
-        self.claim = office.claim
+    def __init__(self, job_process: JobProcess, *, alone: bool = False) -> None:
+        self.job_process = job_process
+        self.claim = job_process.claim
         self._alone = alone
         self._progress: Progress = LoggedProgress() if alone else NoProgress()
         self._draining = asyncio.Event()
@@ -114,7 +114,7 @@ class JobAttendance:
     async def run(self) -> ExitCode:
         """Work until the job is done or cannot continue here; its state then says which."""
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._drain)
-        watching = [asyncio.create_task(self._obey())]
+        watching = [asyncio.create_task(self._watch_for_stop())]
         if self._alone:
             watching.append(asyncio.create_task(self._keep_lease()))
         try:
@@ -145,7 +145,7 @@ class JobAttendance:
         end = clock() + BASE_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self.office.runner, self._progress)
+                return await asyncio.to_thread(self.job_process.runner, self._progress)
             except LostBaseError:
                 if self._draining.is_set() or clock() >= end:
                     raise
@@ -153,40 +153,44 @@ class JobAttendance:
 
     def _is_rest(self) -> bool:
         """Whether the job is published, and only the rest of its suite is to be run. Blocking."""
-        row = self.office.store.get(self.claim.job)
+        row = self.job_process.store.get(self.claim.job)
         return row is not None and row.final
 
     async def _work(self, runner: ServerJobRunner, *, rest: bool) -> JobResult:
-        progressed = partial(self.office.server_context.queue.made_progress, self.claim.job)
+        progressed = partial(self.job_process.server_context.queue.made_progress, self.claim.job)
 
         async def work(_job: str, journal: Journal) -> JobResult:
             interruptible = InterruptibleJournal(journal, self._draining, progressed)
             return await (runner.run_rest(interruptible) if rest else runner.work(interruptible))
 
-        engine = await asyncio.to_thread(self.office.engine, work)
+        engine = await asyncio.to_thread(self.job_process.engine, work)
         await asyncio.to_thread(engine.launch)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
         return await engine.carry_out(name, resumed=self.claim.resumed)
 
     def release(self, error: AgentFixError) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed."""
-        job, store = self.claim.job, self.office.store
+        job, store = self.claim.job, self.job_process.store
         if isinstance(error, WaitingForUser):
             store.enter(job, error.state, error.message)
         elif isinstance(error, DayBudgetError):
-            self.office.server_context.queue.postpone(self.claim, f"{error.message} {error.hint}", FOR_MONEY)
+            self.job_process.server_context.queue.postpone(
+                self.claim, f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET
+            )
         elif is_for_people(error):
             waiting_for: WaitingFor = "money" if isinstance(error, BudgetError) else ""
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
-            self.office.server_context.queue.postpone(
-                self.claim, f"{error.message} The job continues in a new sandbox.", PUT_OFF
+            self.job_process.server_context.queue.postpone(
+                self.claim, f"{error.message} The job continues in a new sandbox.", RETRY_AFTER_FAULT
             )
-            self.office.server_context.queue.release(self.claim, crashed=True)
+            self.job_process.server_context.queue.release(self.claim, crashed=True)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
-            self.office.server_context.queue.postpone(self.claim, f"{error.message} It is tried again.", PUT_OFF)
+            self.job_process.server_context.queue.postpone(
+                self.claim, f"{error.message} It is tried again.", RETRY_AFTER_FAULT
+            )
         logger.warning("job %s released: %s", job, error.message)
 
     def _drain(self) -> None:
@@ -198,20 +202,20 @@ class JobAttendance:
             timer.start()
 
     def _give_back(self) -> None:
-        self.office.server_context.queue.release(self.claim)
+        self.job_process.server_context.queue.release(self.claim)
         end_process(ExitCode.INTERRUPTED)
 
-    async def _obey(self) -> None:
+    async def _watch_for_stop(self) -> None:
         """End the process if the job must stop or has another owner."""
         while True:
             try:
-                await self._obey_now()
+                await self._check_for_stop()
             except SQLAlchemyError as error:  # the database is away: the lease decides
                 logger.warning("the database did not answer: %s", type(error).__name__)
             await asyncio.sleep(REMOTE_LOOK_SECONDS if self._alone else LOOK_SECONDS)
 
-    async def _obey_now(self) -> None:
-        job, store, queue = self.claim.job, self.office.store, self.office.server_context.queue
+    async def _check_for_stop(self) -> None:
+        job, store, queue = self.claim.job, self.job_process.store, self.job_process.server_context.queue
         row = await asyncio.to_thread(store.get, job)
         if row is None or row.epoch != self.claim.epoch:
             end_process(ExitCode.BUSY)
@@ -221,7 +225,7 @@ class JobAttendance:
 
     async def _keep_lease(self) -> None:
         """Extend the lease. Ends the process when that failed for as long as a lease lasts: others have the job now."""
-        clock, queue = asyncio.get_running_loop().time, self.office.server_context.queue
+        clock, queue = asyncio.get_running_loop().time, self.job_process.server_context.queue
         kept_at = clock()
         while True:
             try:
@@ -267,7 +271,7 @@ def run_job(settings: Settings, job: str, epoch: int, owner: str) -> NoReturn:
 
 def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> ExitCode:
     try:
-        return asyncio.run(JobAttendance(JobProcess(server_context, claim), alone=alone).run())
+        return asyncio.run(JobWorker(JobProcess(server_context, claim), alone=alone).run())
     except Exception:
         logger.exception("job %s failed", claim.job)
         return ExitCode.INTERNAL

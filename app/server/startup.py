@@ -40,14 +40,14 @@ def only_supervisor(settings: Settings) -> Iterator[None]:
             if not on_sqlite(settings):
                 yield
                 return
-            raise _held(state, file.read(200).strip()) from None
+            raise _in_use(state, file.read(200).strip()) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC\n")
         file.flush()
         yield
 
 
-def _held(state: Path, who: str) -> AgentFixError:
+def _in_use(state: Path, who: str) -> AgentFixError:
     return AgentFixError(
         f"Another agent-fix server uses {state}: {who or 'unknown process'}.",
         code=ExitCode.BUSY,

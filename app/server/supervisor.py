@@ -49,8 +49,8 @@ class Backoff:
 class Supervisor:
     """Keeps every role running until it is told to end, or until a role cannot run at all."""
 
-    def __init__(self, posts: Sequence[RoleSpec], directory: Path, backoff: Backoff | None = None) -> None:
-        self._posts = posts
+    def __init__(self, roles: Sequence[RoleSpec], directory: Path, backoff: Backoff | None = None) -> None:
+        self._roles = roles
         self._directory = directory
         self._backoff = backoff or Backoff()
         self._processes: dict[str, Process] = {}
@@ -61,7 +61,7 @@ class Supervisor:
         """Run until SIGTERM, SIGINT or SIGHUP; a second signal ends everything at once. Returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.end)
-        keeping = [asyncio.create_task(self._keep(post)) for post in self._posts]
+        keeping = [asyncio.create_task(self._keep(spec)) for spec in self._roles]
         reporting = asyncio.create_task(self._report())
         try:
             done, _ = await asyncio.wait([*keeping, reporting], return_when=asyncio.FIRST_COMPLETED)
@@ -80,39 +80,39 @@ class Supervisor:
         await self._ending.wait()
         return ExitCode.OK
 
-    async def _keep(self, post: RoleSpec) -> int:
+    async def _keep(self, spec: RoleSpec) -> int:
         """Restart the role as needed; returns only with an exit code that a restart cannot change."""
         pause = 0.0
         while True:
             began = monotonic()
-            code = await (await self._start(post)).wait()
+            code = await (await self._start(spec)).wait()
             if self._ending.is_set():
                 return ExitCode.OK
             if code in NOT_AGAIN:
-                log.error("the %s cannot run with this configuration (exit code %s); agent-fix stops", post.role, code)
+                log.error("the %s cannot run with this configuration (exit code %s); agent-fix stops", spec.role, code)
                 return code
             pause = self._backoff.pause_after(pause, monotonic() - began)
-            log.error("the %s %s; restarting it in %g s", post.role, _ended_by(code), pause)
+            log.error("the %s %s; restarting it in %g s", spec.role, _ended_by(code), pause)
             await _until(self._ending, pause)
             if self._ending.is_set():
                 return ExitCode.OK
 
-    async def _start(self, post: RoleSpec) -> Process:
+    async def _start(self, spec: RoleSpec) -> Process:
         """Start in a new session, so that Ctrl-C reaches the roles only through us, in our order."""
         process = await asyncio.create_subprocess_exec(
-            *post.command,
-            env=dict(post.environment),
+            *spec.command,
+            env=dict(spec.environment),
             cwd=self._directory,
             stdin=DEVNULL,
-            pass_fds=post.files,
+            pass_fds=spec.files,
             start_new_session=True,
             preexec_fn=_dies_with(os.getpid()),
         )
-        self._processes[post.role] = process
+        self._processes[spec.role] = process
         return process
 
     async def _end_all(self) -> None:
-        alive = [(post.role, process) for post in self._posts if (process := self._alive(post.role))]
+        alive = [(spec.role, process) for spec in self._roles if (process := self._alive(spec.role))]
         for _, process in alive:
             process.terminate()
         ended = asyncio.gather(*(process.wait() for _, process in alive))

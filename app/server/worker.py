@@ -29,7 +29,7 @@ from app.server.wiring.launchers import make_launcher
 
 CLAIMS = 32
 """How many jobs are claimed at once."""
-START_AGAIN = timedelta(seconds=30)
+RETRY_AFTER_FAILED_START = timedelta(seconds=30)
 """Before a job that could not be started is tried again."""
 _ENDED_WELL = frozenset(ExitCode) - {ExitCode.INTERNAL}
 
@@ -107,10 +107,10 @@ class Worker:
 
     async def _claim(self) -> None:
         queue, limits = self._server_context.queue, self._server_context.limits
-        room = min(limits.jobs, self._server_context.settings.jobs_per_worker) - len(self._running_jobs)
-        if room <= 0:
+        free = min(limits.jobs, self._server_context.settings.jobs_per_worker) - len(self._running_jobs)
+        if free <= 0:
             return
-        claims = await asyncio.to_thread(queue.claim_several, self._launcher.owner, limits, min(room, CLAIMS))
+        claims = await asyncio.to_thread(queue.claim_several, self._launcher.owner, limits, min(free, CLAIMS))
         if claims:
             failpoint("job.claimed")
         await asyncio.gather(*map(self._start, claims))
@@ -121,7 +121,9 @@ class Worker:
         except LaunchError as error:
             logger.warning("job %s cannot be started: %s", claim.job, error.message)
             queue = self._server_context.queue
-            await asyncio.to_thread(queue.postpone, claim, f"{error.message} It is tried again.", START_AGAIN)
+            await asyncio.to_thread(
+                queue.postpone, claim, f"{error.message} It is tried again.", RETRY_AFTER_FAILED_START
+            )
             await asyncio.to_thread(queue.release, claim)
             return
         failpoint("job.begun")

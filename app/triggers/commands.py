@@ -39,10 +39,10 @@ CommandName = Literal[
 ]
 """What people may write after `/agent`."""
 Verb = Literal[CommandName, "steer", "revise", "help"]
-VERBS: Final = get_args(CommandName)
+COMMAND_NAMES: Final = get_args(CommandName)
 STARTING: Final[frozenset[Verb]] = frozenset({"fix", "plan", "retry", "allow", "steer"})
 """Verbs that start a job."""
-WITHOUT_CONFIG: Final[frozenset[Verb]] = frozenset({"stop", "status"})
+VALID_WITHOUT_CONFIG: Final[frozenset[Verb]] = frozenset({"stop", "status"})
 """Verbs that need no valid configuration, and that also apply to a question that is being answered."""
 
 _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
@@ -50,12 +50,12 @@ _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
 _WITH_PROMPT: Final = frozenset({"fix", "plan", "retry"})
 _WITHOUT_TEXT: Final = frozenset({"rebase", "ci"})
-_CHOSEN = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
+_WITH_PROMPT_NAME = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
 """Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
 _OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
 _FLAGS: Final = ("--urgent",)
 _REFUSED: Final = ("--draft", "--no-draft")
-_MEANT: Final = {
+_SYNONYMS: Final = {
     "abort": "stop",
     "cancel": "stop",
     "halt": "stop",
@@ -143,13 +143,13 @@ def parse(text: str) -> AgentCommand | None:
 def _command(line: str, below: str) -> AgentCommand:
     word, rest = _split(line)
     verb = word.casefold().rstrip(".,:;!?")
-    if verb not in VERBS:
-        return _other(line, below, word)
+    if verb not in COMMAND_NAMES:
+        return _without_command_word(line, below, word)
     rest, options = _options(rest)
     if verb == "allow":
         path, rest = _split(rest)
         options = options.model_copy(update={"allow": _allowed_path(path)})
-    if verb in _WITH_PROMPT and (chosen := _CHOSEN.fullmatch(rest)):
+    if verb in _WITH_PROMPT and (chosen := _WITH_PROMPT_NAME.fullmatch(rest)):
         options, rest = options.model_copy(update={"prompt": chosen[1].casefold()}), ""
     text = "\n\n".join(part for part in (rest, below) if part)
     _refuse_more_money(options, verb)
@@ -159,7 +159,7 @@ def _command(line: str, below: str) -> AgentCommand:
         return AgentCommand(verb="forget", lesson=_lesson(rest), options=options)
     if verb == "ask" and not text:
         raise _CommandError("`/agent ask` needs a question after it.", "/agent ask …")
-    return AgentCommand(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of VERBS
+    return AgentCommand(verb=verb, text=text, options=options)  # type: ignore[arg-type]  # one of COMMAND_NAMES
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -167,15 +167,15 @@ def _split(line: str) -> tuple[str, str]:
     return (found[0], line[found.end() :].strip()) if found else ("", "")
 
 
-def _other(line: str, below: str, word: str) -> AgentCommand:
+def _without_command_word(line: str, below: str, word: str) -> AgentCommand:
     """An unknown command: help if it is empty or looks like a typo, otherwise a message for the job."""
     if word.casefold() == "help" or not (line or below):
         return AgentCommand(verb="help")
     alone = line.casefold() == word.casefold() and not below
     bare = re.sub(r"\W+$", "", word.casefold())
-    if alone and bare in _MEANT:
-        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {_MEANT[bare]}")
-    if meant := next((verb for verb in VERBS if _is_slip(bare, verb)), None):
+    if alone and bare in _SYNONYMS:
+        raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {_SYNONYMS[bare]}")
+    if meant := next((verb for verb in COMMAND_NAMES if _is_typo(bare, verb)), None):
         raise _CommandError(f"There is no command `{_shown(word)}`.", f"/agent {meant}")
     rest, options = _options(line)
     text = "\n\n".join(part for part in (rest, below) if part)
@@ -304,7 +304,7 @@ def _shown(word: str) -> str:
     return word.replace("`", "'")[:30]
 
 
-def _is_slip(word: str, verb: str) -> bool:
+def _is_typo(word: str, verb: str) -> bool:
     """True for one wrong, missing, extra or swapped letter after a correct start, so that plain words do not match."""
     if len(word) < 3 or len(verb) < 3 or (word[0] != verb[0] and word[:2] != verb[1::-1]):
         return False

@@ -62,7 +62,7 @@ class IssueState(Record):
     job_state: JobState | None = None
     follow_ups: int = 0
     """How often the bot has followed up on this pull request by itself."""
-    asked_lately: int = 0
+    recent_requests: int = 0
     """How many other commands this actor gave in the repository within the last hour."""
 
     planned: bool = False

@@ -19,7 +19,7 @@ from app.triggers.webhook_parser import IgnoredReason, decode, read
 AT_ONCE = 4
 """Repositories."""
 MAX_CLAIMED = 40
-RETRY_SECONDS = timedelta(days=1)
+RETRY_UNCOUNTED_FOR = timedelta(days=1)
 """For so long a delivery waits for a forge that is down; after it attempts are counted."""
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
 AFTER_A_FAULT = timedelta(seconds=30)
@@ -120,7 +120,7 @@ class DeliveryWorker:
                 logger.warning("delivery %s: %s", claimed.delivery.id, error.message)
                 self._inbox.finish(claimed, f"refused: {error.message}")
                 return
-        self._inbox.put_back(claimed, error.message, pause, counts=waited > RETRY_SECONDS)
+        self._inbox.put_back(claimed, error.message, pause, counts=waited > RETRY_UNCOUNTED_FOR)
 
     async def _renew(self, claimed: Iterable[ClaimedDelivery]) -> None:
         """Extend the leases of deliveries that are still being processed."""

@@ -80,7 +80,7 @@ class LessonCommands:
         lesson = lessons.remember(draft, trigger_context.identity.key)
         if lesson is None:
             return self._reply_poster.answer(
-                trigger_context, "reply not_remembered", replies.no_room_for_lessons(MAX_REMEMBERED)
+                trigger_context, "reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED)
             )
         return self._reply_poster.answer(trigger_context, f"remembered {lesson.number}", replies.remembered(lesson))
 

@@ -15,7 +15,7 @@ from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.publish.early_draft import early_key
-from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand
+from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
 from app.triggers.event_facts import (
     EventFacts,
@@ -146,7 +146,7 @@ class FactLoader:
             command = command_of(event)
             return await self._trigger(event, command, repo_context, identity, found) if command else found
         if isinstance(event, StateChangeEvent):
-            return await self._turn(event, repo_context, identity, found)
+            return await self._state_change(event, repo_context, identity, found)
         return found
 
     async def _trigger(
@@ -157,7 +157,7 @@ class FactLoader:
         identity: TriggerKey,
         found: EventFacts,
     ) -> EventFacts:
-        found = await asyncio.to_thread(self._from_books, event, command, identity, found)
+        found = await asyncio.to_thread(self._from_database, event, command, identity, found)
         if identity.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
         if not isinstance(event, ProgramCommand) or event.by_person:
@@ -181,11 +181,11 @@ class FactLoader:
         found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, repo_context, found)
 
-    def _from_books(
+    def _from_database(
         self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
-        job = self._job(repository, number, or_question=command.verb in WITHOUT_CONFIG)
+        job = self._job(repository, number, or_question=command.verb in VALID_WITHOUT_CONFIG)
         if command.verb == "stop" and (job is None or job.row.final):
             job = self._stores.job_queries.with_rest(repository, number) or job
         known = {
@@ -193,7 +193,7 @@ class FactLoader:
             "asked_at": identity.asked_at,
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
             "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
-            "asked_lately": triggers.recent_count(repository, event.actor.id),
+            "recent_requests": triggers.recent_count(repository, event.actor.id),
             "follow_ups": self._stores.job_queries.follow_up_count(repository, number),
         }
         return replace(found, job=job, state=with_job(found.state.model_copy(update=known), job))
@@ -253,7 +253,7 @@ class FactLoader:
             more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
 
-    async def _turn(
+    async def _state_change(
         self, event: StateChangeEvent, repo_context: RepositoryContext, identity: TriggerKey | None, found: EventFacts
     ) -> EventFacts:
         """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""

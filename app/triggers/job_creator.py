@@ -36,7 +36,7 @@ from app.triggers.stores import ServerDefaults, Stores
 
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
-AGAIN_SOON = timedelta(seconds=2)
+RETRY_SOON = timedelta(seconds=2)
 MAX_EARLIER = 10
 """Jobs of the issue among which failed attempts are looked for."""
 
@@ -44,7 +44,7 @@ MAX_EARLIER = 10
 class RetryLater(AgentFixError):  # noqa: N818  # a wait
     """Something must end or appear first; the delivery is retried later."""
 
-    def __init__(self, message: str, after: timedelta = AGAIN_SOON) -> None:
+    def __init__(self, message: str, after: timedelta = RETRY_SOON) -> None:
         super().__init__(message, code=ExitCode.BUSY)
         self.after = after
 
@@ -206,10 +206,10 @@ class JobCreator:
         priority = URGENT if urgent else PRIORITIES.get(job_context.aim, ORDINARY)
         admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority, waits=waits)
         if admitted == job.id and job_context.target is not None:
-            self._greet(job, job_context, job_context.target)
+            self._react(job, job_context, job_context.target)
         return admitted
 
-    def _greet(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
+    def _react(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
         """React at once; the status updater would do it too, so a crash here loses nothing."""
         try:
             self._stores.outbox.add(job.id, 0, job_context.issue_ref, AddReaction(target=target, content="eyes"))

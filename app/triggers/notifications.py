@@ -49,7 +49,7 @@ def decide_notification(
         case ChecksFailed():
             return _checks(event, config, state, bot)
         case _:
-            return _turn(event, state, bot)
+            return _state_change(event, state, bot)
 
 
 def _installation(event: InstallationChanged) -> Notification:
@@ -89,7 +89,7 @@ def _pushed(event: Pushed) -> Notification:
     )
 
 
-def _turn(event: StateChangeEvent, state: IssueState, bot: BotAccount) -> Decision:
+def _state_change(event: StateChangeEvent, state: IssueState, bot: BotAccount) -> Decision:
     name = event.kind if isinstance(event, LabelRemoved) else f"{event.kind.removesuffix('_changed')}_{event.change}"
     match event:
         case LabelRemoved():

@@ -13,7 +13,7 @@ from app.core.task import TaskOrigin
 from app.core.text import visible
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest
-from app.triggers.commands import STARTING, WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
+from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
     Assigned,
@@ -164,13 +164,13 @@ def withdrawn(context: RuleContext) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
     there = {label.casefold() for label in context.state.labels}
     if isinstance(context.event, LabelAdded) and context.event.label.casefold() not in there:
-        return Ignored(rule="taken_back", reason="the label was removed again")
+        return Ignored(rule="withdrawn", reason="the label was removed again")
     if isinstance(context.event, Assigned) and context.bot.user not in context.state.assignees:
-        return Ignored(rule="taken_back", reason="the assignment was taken back")
+        return Ignored(rule="withdrawn", reason="the assignment was removed again")
     if context.state.text_deleted:
         reviewed = isinstance(context.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
-        return Ignored(rule="taken_back", reason=reason)
+        return Ignored(rule="withdrawn", reason=reason)
     return None
 
 
@@ -228,10 +228,10 @@ def _why_not_revise(context: RuleContext) -> str | None:
 
 
 def too_many(context: RuleContext) -> Decision | None:
-    if _by_key(context.event) or context.command.verb == "stop" or context.state.asked_lately < PER_HOUR:
+    if _by_key(context.event) or context.command.verb == "stop" or context.state.recent_requests < PER_HOUR:
         return None
     reason = f"More than {PER_HOUR} commands in an hour; please try again later."
-    return Ignored(rule="too_many", reason=reason, visible=context.state.asked_lately == PER_HOUR)
+    return Ignored(rule="too_many", reason=reason, visible=context.state.recent_requests == PER_HOUR)
 
 
 def unclear_command(context: RuleContext) -> Decision | None:
@@ -242,7 +242,7 @@ def unclear_command(context: RuleContext) -> Decision | None:
 
 
 def broken_config(context: RuleContext) -> Decision | None:
-    if isinstance(context.config, RepoConfig) or context.command.verb in WITHOUT_CONFIG:
+    if isinstance(context.config, RepoConfig) or context.command.verb in VALID_WITHOUT_CONFIG:
         return None
     return Reply(rule="broken_config", text=context.config.message)
 

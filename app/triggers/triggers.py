@@ -123,19 +123,19 @@ class TriggerLoops:
         self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
         self._limit = PullRequestLimit(github_clients, stores, defaults.operator)
         self._outcomes = OutcomeLookup(github_clients, stores)
-        self._stock = BaseCommitFetcher(github_clients, stores, mirror)
+        self._base_commit_fetcher = BaseCommitFetcher(github_clients, stores, mirror)
         self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
-        self._inflow = DeliveryWorker(
+        self._delivery_worker = DeliveryWorker(
             stores.inbox,
             self.handler.handle,
             stores.clock,
-            f"{this_process()}:reception",
+            f"{this_process()}:deliveries",
             carry_out=self._program_requests.handle,
         )
 
     async def next_delivery(self) -> int:
         """Process the deliveries that are due; returns how many."""
-        dealt_with = await self._inflow.next()
+        dealt_with = await self._delivery_worker.next()
         for installation in self.handler.take_new_installations():
             if self._poller:
                 await self._poller.installation(installation)
@@ -143,7 +143,7 @@ class TriggerLoops:
 
     async def fetch_base_commits(self) -> int:
         """Fetch base commits of admitted jobs; returns the number of jobs."""
-        return await self._stock.fetch_due()
+        return await self._base_commit_fetcher.fetch_due()
 
     async def release_waiting_jobs(self) -> int:
         """Let jobs go on that waited until pull requests were merged or closed; returns how many."""

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from app.core.tree import Tree
-from app.sandbox.setup.package_tools import RUNNING, TESTING
+from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
 from app.verify import detect_node
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.project_directories import project_directories
 
 _OPERATORS = re.compile(r"&&|\|\||[;|<>`\n]|\$\(")
-_LAUNCHERS = re.compile(
+_LAUNCHER_RE = re.compile(
     r"^(?:\w+=\S* )*"
-    rf"(?:(?:{RUNNING}) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
+    rf"(?:(?:{RUN_COMMANDS_RE}) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
-_NODE_SCRIPT = re.compile(rf"^(?:{TESTING})(?: run)? test$|^npm t$")
+_NODE_SCRIPT = re.compile(rf"^(?:{TEST_SCRIPT_RE})(?: run)? test$|^npm t$")
 _PYTEST_VALUES = frozenset(
     {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
     | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}
@@ -43,7 +43,7 @@ def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteC
         return replace(suite, framework=_through(command, detected))
     if _NODE_SCRIPT.match(command):
         return _node_script(tree, suite)
-    launched = _LAUNCHERS.match(command)
+    launched = _LAUNCHER_RE.match(command)
     end = launched.end() if launched else 0
     simple = _ConfiguredCommand(tree, suite, command[:end], command[end:], detected)
     for start, rule in _RULES:

@@ -327,7 +327,7 @@ class Verifier:
             for one in earlier:
                 held = await self._reproduce(ReproductionSubject(one.command), with_tests_of(patch, one.patch), known)
                 if held.on_base == "red":
-                    return _held(held, own)
+                    return _earlier_result(held, own)
         tests = changed_tests(patch, await asyncio.to_thread(self.prover.narrowable, patch))
         if tests is None or (own is not None and (own.ids or tests.command == own.command)):
             return own
@@ -399,7 +399,7 @@ def _instead(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     return shown.model_copy(update={"note": f"{shown.note} {about}".strip()})
 
 
-def _held(shown: Reproduction, own: Reproduction | None) -> Reproduction:
+def _earlier_result(shown: Reproduction, own: Reproduction | None) -> Reproduction:
     """The result of an earlier reproduction of the agent, with its tests."""
     found = _instead(shown, own)
     if found.on_head == "green":

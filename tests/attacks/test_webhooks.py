@@ -198,7 +198,7 @@ def test_an_installation_cannot_act_for_anothers_repository() -> None:
 def test_five_thousand_comments_are_bounded_and_answered_once() -> None:
     event = read("issue_comment", made.comment("/agent fix")).event
     assert event is not None
-    decisions = [decide(event, CONFIG, WRITER, state(asked_lately=count), US, now=NOW) for count in range(5_000)]
+    decisions = [decide(event, CONFIG, WRITER, state(recent_requests=count), US, now=NOW) for count in range(5_000)]
     assert sum(isinstance(decision, JobRequest) for decision in decisions) == PER_HOUR
     told = sum(isinstance(decision, Ignored) and decision.visible for decision in decisions)
     assert told == 1

@@ -9,7 +9,7 @@ from app.cli import parser
 from app.config.roles import ALLOWED_VARIABLES, API_TOKEN
 from app.core.job import Budget
 from app.jobs.schema import ALL
-from app.triggers.commands import VERBS
+from app.triggers.commands import COMMAND_NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -93,7 +93,7 @@ def test_the_recorded_conversation_has_todays_words() -> None:
 
 def test_the_page_for_users_has_every_command_and_no_other() -> None:
     told = set(re.findall(r"`/agent ([a-z]+)\b", read("docs/reference/commands.md")))
-    assert told == set(VERBS)
+    assert told == set(COMMAND_NAMES)
 
 
 def test_the_limits_that_are_told_are_the_defaults() -> None:

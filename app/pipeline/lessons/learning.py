@@ -13,7 +13,7 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.pipeline.lessons.experience import JobExperience, contents, draft_with_citation
-from app.sandbox.setup.package_tools import TESTING
+from app.sandbox.setup.package_tools import TEST_SCRIPT_RE
 from app.verify.test_paths import is_test_file
 
 _MAX_NAMES = 3
@@ -171,7 +171,7 @@ def _files_in(command: str, tree: Tree) -> list[str]:
 
 
 _TOOLS = re.compile(
-    rf"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|{TESTING}|go test|cargo|make|rspec|mvn|gradle)\b"
+    rf"\b(py\.?test|unittest|tox|nox|jest|vitest|mocha|{TEST_SCRIPT_RE}|go test|cargo|make|rspec|mvn|gradle)\b"
 )
 
 

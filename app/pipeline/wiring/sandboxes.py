@@ -165,7 +165,7 @@ logger = logging.getLogger(__name__)
 
 def has_no_owner(row: JobRow) -> bool:
     """True if no process works on the job, not even one of ours."""
-    return row.living_owner is None
+    return row.live_owner is None
 
 
 def sweep(state: Path, store: JobStore, may_remove: Callable[[JobRow], bool] = has_no_owner) -> int:

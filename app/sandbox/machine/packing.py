@@ -46,15 +46,15 @@ NamedFiles = tuple[os.DirEntry[str], str]
 
 def _below(tree: Path) -> Iterator[NamedFiles]:
     """Directories before their contents, at any depth."""
-    waiting = _held(str(tree), "")
+    waiting = _entries(str(tree), "")
     while waiting:
         entry, name = waiting.pop()
         yield entry, name
         if entry.is_dir(follow_symlinks=False):
-            waiting += _held(entry.path, f"{name}/")
+            waiting += _entries(entry.path, f"{name}/")
 
 
-def _held(directory: str, before: str) -> list[NamedFiles]:
+def _entries(directory: str, before: str) -> list[NamedFiles]:
     """Last first."""
     with os.scandir(directory) as entries:
         return sorted(((entry, before + entry.name) for entry in entries), key=lambda named: named[1], reverse=True)

@@ -40,7 +40,7 @@ SYSTEM_TOOLS: Final = ("node", *(each.name for each in PACKAGE_TOOLS if each.in_
 """Programs that set-ups use if a machine or an image has them."""
 BESIDE_NODE: Final = frozenset(each.name for each in PACKAGE_TOOLS if each.beside_node)
 NODE_TOOLS: Final = frozenset(each.name for each in PACKAGE_TOOLS if each.language == "node")
-RUNNING: Final = "|".join(each.name for each in PACKAGE_TOOLS if each.runs)
+RUN_COMMANDS_RE: Final = "|".join(each.name for each in PACKAGE_TOOLS if each.runs)
 """A regular expression: managers with `NAME run COMMAND`."""
-TESTING: Final = "|".join(each.name for each in PACKAGE_TOOLS if each.has_test_script)
+TEST_SCRIPT_RE: Final = "|".join(each.name for each in PACKAGE_TOOLS if each.has_test_script)
 """A regular expression: managers with `NAME test`."""

@@ -63,9 +63,9 @@ class Chart:
 def verdict_chart(counts: Mapping[str, int]) -> Chart:
     """One horizontal bar for each verdict, the best first."""
     most = max(counts.values(), default=0)
-    room = WIDTH - LABEL - 44
+    longest = WIDTH - LABEL - 44
     bars = tuple(
-        Bar(LABEL, ROW * row + 3, _part(counts.get(name, 0), most) * room, ROW - 7, name, f"{counts.get(name, 0):,}")
+        Bar(LABEL, ROW * row + 3, _part(counts.get(name, 0), most) * longest, ROW - 7, name, f"{counts.get(name, 0):,}")
         for row, name in enumerate(VERDICTS)
     )
     return Chart(bars, ", ".join(f"{bar.name}: {bar.value}" for bar in bars))

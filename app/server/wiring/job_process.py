@@ -64,20 +64,22 @@ class MessageFeed:
 class ServerJobRunner(JobRunner):
     """A job whose change is published by another process, which holds the credentials that this one never has."""
 
-    def __init__(self, office: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress) -> None:
+    def __init__(
+        self, job_process: "JobProcess", job_context: JobContext, inputs: JobInputs, progress: Progress
+    ) -> None:
         job = inputs.job
-        ledger = office.ledger(job, job_context)
-        clock = office.server_context.clock
-        breakers = SharedBreakers(office.server_context.engine, lambda: clock().timestamp(), process_breakers())
+        ledger = job_process.ledger(job, job_context)
+        clock = job_process.server_context.clock
+        breakers = SharedBreakers(job_process.server_context.engine, lambda: clock().timestamp(), process_breakers())
         job_models = make_budgeted_models(
             job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks, breakers=breakers
         )
         super().__init__(inputs, progress, job_models)
-        self.user_messages = MessageFeed(office.server_context, inputs.job.id)
-        self._server_context = office.server_context
+        self.user_messages = MessageFeed(job_process.server_context, inputs.job.id)
+        self._server_context = job_process.server_context
         self._job_context = job_context
-        self._claim = office.claim
-        self._plans = PlanVersions(office.server_context.engine, office.server_context.clock)
+        self._claim = job_process.claim
+        self._plans = PlanVersions(job_process.server_context.engine, job_process.server_context.clock)
 
     async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
         plan = await super()._plan(journal, answers)

@@ -32,9 +32,10 @@ def static_gates(
     protected paths that are `allowed`.
     """
     guarded = protected_paths(candidate, protected, allowed)
-    first = (size(candidate), refused_files(candidate), guarded, file_kinds(candidate))
+    within_size = size(candidate)
+    first = (within_size, refused_files(candidate), guarded, file_kinds(candidate))
     alone = (tests_alone(candidate),) if only_tests else ()
-    if first[0].outcome == "blocked":
+    if within_size.outcome == "blocked":
         return (*first, *alone)
     rest = (syntax, secret_lines, hidden_characters, dependencies, running_tests, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
@@ -46,7 +47,8 @@ def publisher_gates(
     candidate: CandidatePatch, protected: Iterable[str] = (), allowed: Sequence[AllowedPath] = ()
 ) -> tuple[GateResult, ...]:
     """The gates that the publisher checks again right before the push, whatever the worker reported."""
-    first = (size(candidate), refused_files(candidate), protected_paths(candidate, protected, allowed))
-    if first[0].outcome == "blocked":  # contents that are too large are not even read
+    within_size = size(candidate)
+    first = (within_size, refused_files(candidate), protected_paths(candidate, protected, allowed))
+    if within_size.outcome == "blocked":  # contents that are too large are not even read
         return first
     return (*first, *(examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)))

@@ -29,13 +29,13 @@ class ChangedPath:
         return self.old is None and self.new is not None
 
     @property
-    def link(self) -> bool:
+    def is_symlink_now(self) -> bool:
         return self.mode == LINK and self.new is not None
 
     @cached_property
     def text(self) -> str | None:
         """The new content as text; None if it is deleted, a link, or not text."""
-        return None if self.link or self.new is None else as_text(self.new)
+        return None if self.is_symlink_now or self.new is None else as_text(self.new)
 
     @cached_property
     def old_text(self) -> str:

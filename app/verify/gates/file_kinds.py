@@ -25,7 +25,7 @@ def file_kinds(candidate: CandidatePatch) -> GateResult:
     for delta in candidate.deltas:
         if delta.new is None:
             continue
-        reason = _link(candidate, delta) if delta.link else _content(delta)
+        reason = _link(candidate, delta) if delta.is_symlink_now else _content(delta)
         reason = reason or _parent(candidate.modes, delta.path)
         if reason:
             blocked.append(f"{displayed_path(delta.path)}: {reason}")
@@ -57,9 +57,9 @@ def _note(delta: ChangedPath) -> str:
         return "is now executable"
     if delta.old_mode == LINK:
         return "was a symlink, is now a file"
-    if not delta.link and delta.text is None:
+    if not delta.is_symlink_now and delta.text is None:
         return f"binary, {len(delta.new or b''):,} bytes"
-    return "a symlink" if delta.link else ""
+    return "a symlink" if delta.is_symlink_now else ""
 
 
 def _parent(modes: Mapping[str, str], path: str) -> str:
@@ -102,7 +102,9 @@ class _LinkResolver:
 
     def __init__(self, candidate: CandidatePatch) -> None:
         self._candidate = candidate
-        self._new = {delta.path: delta.new for delta in candidate.deltas if delta.link and delta.new is not None}
+        self._new = {
+            delta.path: delta.new for delta in candidate.deltas if delta.is_symlink_now and delta.new is not None
+        }
 
     def resolve(self, directory: str, target: str) -> str | None:
         """Where a target leads from a directory; None for outside, cycles, and more than 40 links."""

@@ -37,7 +37,7 @@ def hidden_characters(candidate: CandidatePatch) -> GateResult:
 
 def _codings(delta: ChangedPath) -> Iterator[str]:
     """A Python source whose first lines declare a coding in which its bytes mean something else than reviewers read."""
-    if not delta.path.endswith((".py", ".pyi", ".pyw")) or delta.new is None or delta.link:
+    if not delta.path.endswith((".py", ".pyi", ".pyw")) or delta.new is None or delta.is_symlink_now:
         return
     coding = _coding(delta.new)
     if coding in _USUAL_CODINGS:

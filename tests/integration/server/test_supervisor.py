@@ -74,9 +74,9 @@ def works_in(pid: str, place: Path) -> bool:
 
 async def test_roles_are_ended_in_order_and_each_gets_its_own_environment(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    posts = [waiter(diary, name) for name in ("receiver", "worker", "publisher")]
-    posts = [RoleSpec(post.role, post.command, {**PATH, "MINE": post.role}) for post in posts]
-    supervisor = Supervisor(posts, tmp_path, QUICK)
+    roles = [waiter(diary, name) for name in ("receiver", "worker", "publisher")]
+    roles = [RoleSpec(spec.role, spec.command, {**PATH, "MINE": spec.role}) for spec in roles]
+    supervisor = Supervisor(roles, tmp_path, QUICK)
     supervising = asyncio.create_task(supervisor.supervise())
     await until(lambda: len(lines(diary)) == 3)
     for line in lines(diary):
@@ -170,8 +170,8 @@ import asyncio, os, sys
 from pathlib import Path
 from app.server.supervisor import RoleSpec, Supervisor
 child = "import os, time; open('diary', 'a').write(f'x begins {os.getpid()}\\\\n'); time.sleep(60)"
-posts = [RoleSpec(role, (sys.executable, "-I", "-S", "-c", child), {}) for role in ("receiver", "worker")]
-asyncio.run(Supervisor(posts, Path(sys.argv[1])).supervise())
+roles = [RoleSpec(role, (sys.executable, "-I", "-S", "-c", child), {}) for role in ("receiver", "worker")]
+asyncio.run(Supervisor(roles, Path(sys.argv[1])).supervise())
 """
 
 

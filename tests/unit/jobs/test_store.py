@@ -116,7 +116,7 @@ def test_job_of_a_live_process_is_not_taken(store: JobStore) -> None:
     store.release("a1")
     row = store.get("a1")
     assert row is not None
-    assert row.living_owner is None
+    assert row.live_owner is None
 
 
 def test_reused_pid_is_not_the_owner() -> None:
@@ -131,12 +131,12 @@ def test_only_visible_processes_can_be_known_to_be_gone() -> None:
     host, pid, start = this_process().rsplit(":", 2)
     since, _, world = start.partition("-")
     assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}")
-    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}:reception"), "a part of a process"
-    assert not is_gone(f"{host}:{pid}:{start}:reception")
+    assert is_gone(f"{host}:{pid}:{int(since) + 1}-{world}:deliveries"), "a part of a process"
+    assert not is_gone(f"{host}:{pid}:{start}:deliveries")
     assert not is_gone(f"{host}:{pid}:{int(since) + 1}-00000000"), "another kernel, or another container's numbering"
     assert not is_gone(f"elsewhere:{pid}:{int(since) + 1}-{world}")
     assert not is_gone("somebody")
-    assert len(f"{'h' * 32}:{4_194_304}:{start}:reception") <= 80, "as long as its columns are"
+    assert len(f"{'h' * 32}:{4_194_304}:{start}:deliveries") <= 80, "as long as its columns are"
 
 
 def test_find_by_prefix_reports_ambiguous_and_unknown_ids(store: JobStore) -> None:

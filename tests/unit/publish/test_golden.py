@@ -171,7 +171,7 @@ def all_replies() -> Iterator[str]:
     yield replies.no_commits()
     yield replies.remembered(lesson)
     yield replies.not_remembered("The text is empty.")
-    yield replies.no_room_for_lessons(50)
+    yield replies.too_many_lessons(50)
     yield replies.forgotten(3)
     yield replies.unknown_lesson(9, [lesson])
     yield replies.lesson_list([])

@@ -5,7 +5,7 @@ import pytest
 from app.config.repository import SOURCE, parse_config
 from app.core.errors import ConfigError
 from app.publish import replies
-from app.triggers.commands import VERBS, parse
+from app.triggers.commands import COMMAND_NAMES, parse
 from tests.unit.publish.test_markdown import CASES, check, shown
 
 
@@ -46,7 +46,7 @@ def test_reply_shows_the_command_to_try() -> None:
 
 def test_help_names_every_command() -> None:
     text = shown(replies.help_text())
-    for verb in VERBS:
+    for verb in COMMAND_NAMES:
         assert f"/agent {verb}" in text
 
 

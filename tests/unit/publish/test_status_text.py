@@ -125,10 +125,10 @@ def test_comment_is_not_edited_for_seconds_only() -> None:
 
 
 def test_latest_actions_are_shown_escaped_while_working() -> None:
-    lately = (row("command", "bash pytest -q\nmore"), row("verification", "tested: @octocat fixes #1"))
-    made = text("working", lately=lately)
+    recent_actions = (row("command", "bash pytest -q\nmore"), row("verification", "tested: @octocat fixes #1"))
+    made = text("working", recent_actions=recent_actions)
     assert "Recent actions: `bash pytest -q` · tested: `@octocat` `fixes #1`" in made
-    assert "Recent actions" not in text("pr_opened", lately=lately, result=result("pr_opened"))
+    assert "Recent actions" not in text("pr_opened", recent_actions=recent_actions, result=result("pr_opened"))
 
 
 def test_plan_can_be_edited_and_read_back() -> None:
@@ -289,7 +289,7 @@ def hostile(case: str, state: JobState) -> StatusView:
         where=job_context(notes=(case,), login=case),
         reason=case,
         result=result(state, plan=plan, summary=case, hint=case, url=""),
-        lately=tuple(row(kind, case) for kind in kinds),
+        recent_actions=tuple(row(kind, case) for kind in kinds),
         planned=case,
         diff=f"@@ -1 +1 @@\n+{case}\n",
     )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.triggers.commands import VERBS, AgentCommand, CommandOptions, parse
+from app.triggers.commands import COMMAND_NAMES, AgentCommand, CommandOptions, parse
 
 USD = 1_000_000
 
@@ -15,7 +15,7 @@ def understood(text: str) -> AgentCommand:
     return command
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"ask", "remember", "forget", "allow"}))
+@pytest.mark.parametrize("verb", sorted(set(COMMAND_NAMES) - {"ask", "remember", "forget", "allow"}))
 @pytest.mark.parametrize(
     "address", ["/agent", "/AGENT", "@agent-fix", "@Agent-Fix", "   /agent", "/agent  ", "/agent\t"]
 )
@@ -41,7 +41,7 @@ def test_every_verb_by_every_address(verb: str, address: str) -> None:
         ("/agent --model openai/gpt-5", AgentCommand(verb="fix", options=CommandOptions(model="openai/gpt-5"))),
     ],
 )
-def test_near_misses_are_suggested(text: str, command: AgentCommand) -> None:
+def test_commands_and_messages_are_told_apart(text: str, command: AgentCommand) -> None:
     assert understood(text) == command
 
 
@@ -310,7 +310,7 @@ def test_a_fenced_comment_asks_nothing(text: str) -> None:
     assert parse(f"~~~~~\n{text}\n~~~~~") is None
 
 
-@given(st.sampled_from(VERBS), st.text(alphabet="abc xyz", max_size=30))
+@given(st.sampled_from(COMMAND_NAMES), st.text(alphabet="abc xyz", max_size=30))
 def test_a_parsed_command_written_again_means_the_same(verb: str, words: str) -> None:
     first = understood(f"/agent {verb} {words}")
     if first.verb in {"help", "forget"}:

@@ -188,12 +188,12 @@ def test_an_old_comment_is_ignored() -> None:
 
 
 def test_a_redelivered_label_counts_only_while_it_is_there() -> None:
-    assert skipped(ask(label(), state(labels=("bug",)))) == ("taken_back", False)
+    assert skipped(ask(label(), state(labels=("bug",)))) == ("withdrawn", False)
     assert order(ask(label(), state(labels=("bug", "Agent-Fix")))).aim == "fix"
 
 
 def test_a_deleted_comment_is_ignored() -> None:
-    assert skipped(ask("/agent fix", state(text_deleted=True))) == ("taken_back", False)
+    assert skipped(ask("/agent fix", state(text_deleted=True))) == ("withdrawn", False)
 
 
 def test_an_archived_repository_is_ignored_silently() -> None:
@@ -238,10 +238,10 @@ def test_a_retry_may_replace_our_own_pull_request() -> None:
 
 
 def test_too_many_commands_are_reported_once() -> None:
-    assert order(ask("/agent fix", state(asked_lately=PER_HOUR - 1))).aim == "fix"
-    assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR))) == ("too_many", True)
-    assert skipped(ask("/agent fix", state(asked_lately=PER_HOUR + 1))) == ("too_many", False)
-    stop = ask("/agent stop", state(asked_lately=5_000, job="j", job_state="working"))
+    assert order(ask("/agent fix", state(recent_requests=PER_HOUR - 1))).aim == "fix"
+    assert skipped(ask("/agent fix", state(recent_requests=PER_HOUR))) == ("too_many", True)
+    assert skipped(ask("/agent fix", state(recent_requests=PER_HOUR + 1))) == ("too_many", False)
+    stop = ask("/agent stop", state(recent_requests=5_000, job="j", job_state="working"))
     assert order(stop).aim == "stop"
 
 

@@ -51,7 +51,7 @@ def ci_jobs(files: ManifestFiles) -> list[CiJob]:
             found += _github(path, _document(files, path))
     for path in _OTHERS:
         if path in files:
-            found += _other(path, _document(files, path))
+            found += _other_providers(path, _document(files, path))
     found.sort(key=lambda job: -job.score)
     return found[:MAX_JOBS]
 
@@ -128,7 +128,7 @@ def _score(file: str, title: str) -> int:
     return points - (3 if _NOT_TESTS.search(title) else 0) - (2 if _NOT_TESTS.search(file) else 0)
 
 
-def _other(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
+def _other_providers(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
     """GitLab, CircleCI, Azure, Travis and AppVeyor: every list of commands in a job is taken in order."""
     if path in (".travis.yml", "appveyor.yml", ".appveyor.yml"):
         keys = ("before_install", "install", "before_script", "script", "test_script")

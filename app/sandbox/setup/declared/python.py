@@ -36,7 +36,7 @@ _WITH_VALUE = frozenset(
         "--config-settings",
     }
 )
-_LAUNCHERS: Mapping[str, frozenset[str]] = {
+_RUN_OPTIONS: Mapping[str, frozenset[str]] = {
     "uv": frozenset(
         {"--group", "--extra", "--with", "--python", "-p", "--only-group", "--with-requirements", "--no-group"}
     ),
@@ -212,8 +212,8 @@ def _unwrapped(reading: _Reading, words: list[str]) -> list[str]:
             words = [head, *rest] if head else rest
         if head in {"time", "sudo", "exec", "command", "xvfb-run", "env", "-", "dbus-run-session"} or "=" in head[1:]:
             words = rest
-        elif head in _LAUNCHERS and rest[:1] == ["run"]:
-            words, options = _after_options(rest[1:], _LAUNCHERS[head])
+        elif head in _RUN_OPTIONS and rest[:1] == ["run"]:
+            words, options = _after_options(rest[1:], _RUN_OPTIONS[head])
             _launched(reading, head, options)
             if head == "pdm" and words and (script := _pdm_script(reading.files, words[0])):
                 words = [*script, *words[1:]]

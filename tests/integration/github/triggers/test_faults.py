@@ -245,7 +245,7 @@ async def test_a_deleted_comment_starts_nothing(harness: EventHarness, where: st
         del harness.repo.issues[harness.issue.number]
     await harness.deliver()
     assert (harness.jobs(), harness.answers()) == ([], [])
-    assert harness.decided() == ["skip taken_back: the comment was deleted"]
+    assert harness.decided() == ["skip withdrawn: the comment was deleted"]
 
 
 async def test_a_push_to_the_branch_reaches_its_job(harness: EventHarness) -> None:

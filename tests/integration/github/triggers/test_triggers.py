@@ -203,7 +203,7 @@ async def test_a_dismissed_review_starts_nothing(harness: EventHarness) -> None:
     review.state = "DISMISSED"
     await harness.deliver()
     assert harness.jobs() == []
-    assert harness.decided() == ["skip taken_back: the review was deleted or dismissed"]
+    assert harness.decided() == ["skip withdrawn: the review was deleted or dismissed"]
 
 
 async def test_resolved_threads_are_ignored(harness: EventHarness) -> None:
