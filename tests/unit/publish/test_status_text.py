@@ -194,8 +194,8 @@ def test_paused_job_shows_the_reason_and_how_to_resume() -> None:
 
 def test_budget_warning_is_shown_while_working() -> None:
     warned = ("80 % of the budget is spent: $4.00 of $5.00.",)
-    assert "80 % of the budget is spent" in text("working", warned=warned)
-    assert "80 % of the budget is spent" not in text("pr_opened", warned=warned)
+    assert "80 % of the budget is spent" in text("working", limit_warnings=warned)
+    assert "80 % of the budget is spent" not in text("pr_opened", limit_warnings=warned)
 
 
 @pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])
