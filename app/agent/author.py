@@ -64,7 +64,7 @@ class Author:
         except (ModelError, BudgetError) as error:
             if isinstance(error, DayBudgetError) or (isinstance(error, ModelError) and error.kind in ("retry", "wait")):
                 raise
-            absent = f"their author could not be asked: {error.message}"
+            absent = f"the test author could not be asked: {error.message}"
         specification = self._best if self._best.tests else self._best.model_copy(update={"absent": absent})
         usages = [step.answer.usage for step in self.steps]
         update = {
@@ -86,9 +86,9 @@ class Author:
         history = ConversationHistory(head, specs(AUTHOR_ACTIONS), self.budgeted_model.info)
         for number in range(1, MAX_TURNS + 1):
             if self._spent >= self.share:
-                return "the author's share of the budget was used up before it had written them."
+                return "the test author's share of the budget was used up before it had written them."
             if history.full() and not history.compact():
-                return "the issue and the files that it leads to do not fit the author's model."
+                return "the issue and the files that it leads to do not fit the test author's model."
             answer = await self.budgeted_model.ask(f"{key}.{number}", history.request())
             calls = parse_calls(answer.tool_calls, number, AUTHOR_ACTIONS)
             toolbox = await self._open_toolbox(calls, stack)
@@ -98,7 +98,7 @@ class Author:
                 return self._best.absent or "none of the tests could be used."
             if reason := next(filter(None, map(_declined_because, calls)), "") or self._stopped_without_tests():
                 return reason
-        return f"their author did not hand any in within {MAX_TURNS} turns."
+        return f"the test author did not hand any in within {MAX_TURNS} turns."
 
     async def _open_toolbox(self, calls: Sequence[ParsedCall], stack: AsyncExitStack) -> AgentTools | None:
         """The tools to look with, from the first time that there is something to look at."""
@@ -108,7 +108,7 @@ class Author:
 
     def _stopped_without_tests(self) -> str:
         silent = [not step.turn.calls for step in self.steps[-2:]]
-        return "their author stopped without handing any in." if silent == [True, True] else ""
+        return "the test author stopped without handing any in." if silent == [True, True] else ""
 
     def _remember(
         self,
@@ -156,7 +156,7 @@ def _declined_because(parsed: ParsedCall) -> str:
     action = parsed.action
     if not isinstance(action, Specify) or action.tests or not action.reason.strip():
         return ""
-    return f"their author says that no test can show this: {one_line(action.reason)}"
+    return f"the test author says that no test can show this: {one_line(action.reason)}"
 
 
 def _failing_test_count(specification: Specification) -> int:

@@ -174,7 +174,7 @@ def _cancel(local_context: LocalContext, arguments: argparse.Namespace) -> int:
         _answer(arguments, row, f"Job {row.job.id} was asked to stop; its process has not responded yet.")
         return ExitCode.OK
     if resting:
-        _answer(arguments, row, f"The rest of the suite of job {row.job.id} is stopped; branch and verdict stay.")
+        _answer(arguments, row, f"The remaining tests of job {row.job.id} are stopped; branch and verdict stay.")
         return ExitCode.OK
     perhaps = f" Its branch {row.job.branch} may already exist." if row.state == "publishing" else ""
     if perhaps:

@@ -44,7 +44,7 @@ def finding_lines(facts: Verification) -> Iterator[str]:
     if facts.specification is not None:
         if not facts.specification.tests:
             yield f"no independent tests: {one_line(facts.specification.absent)}"
-        yield from (f"does not hold: {test.sentence}" for test in facts.specification.failing[:10])
+        yield from (f"still failing: {test.sentence}" for test in facts.specification.failing[:10])
     if facts.suite is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
         yield from filter(None, (facts.suite.not_run,))
@@ -60,22 +60,22 @@ def finding_lines(facts: Verification) -> Iterator[str]:
 
 
 def rest_lines(result: JobResult) -> Iterator["Line"]:
-    """What is there before the rest of a long suite has ended, and how to do without it."""
+    """What is there before the remaining tests of a long suite have ended, and how to skip them."""
     facts = result.verification
     if facts is None or facts.rest is None:
         return
     files, limit = count(facts.rest.files, "test file"), f"{facts.rest.minutes:g} min"
-    yield Line(f"{facts.verdict}: branch {result.branch} is made.", BOLD)
-    yield Line(f"The rest of the suite is running: {files} on base and head, for at most {limit}.")
-    yield Line("Ctrl-C ends it and keeps branch and verdict.", FAINT)
+    yield Line(f"{facts.verdict}: branch {result.branch} created.", BOLD)
+    yield Line(f"The remaining tests are running: {files} on base and head, for at most {limit}.")
+    yield Line("Press Ctrl-C to skip them; branch and verdict are kept.", FAINT)
 
 
 def rest_line(facts: Verification) -> str:
-    """How far the rest of a long suite came; empty if there is none."""
+    """How far the remaining tests of a long suite came; empty if there are none."""
     rest = facts.rest
     if rest is None:
         return ""
-    compared = f"rest of the suite: {rest.compared} of {count(rest.files, 'test file')} compared"
+    compared = f"remaining tests: {rest.compared} of {count(rest.files, 'test file')} compared"
     limit = f"{rest.minutes:g} min"
     ended = {"finished": "", "out_of_time": f" within {limit}", "pending": ", still running"}
     return f"{compared}{ended.get(rest.state, f'. {one_line(rest.reason)}')}"
@@ -118,9 +118,9 @@ def _suite(facts: Verification, result: SuiteResult | None) -> str:
     if result is None:
         return "suite not run"
     if result.count is None:
-        return f"suite exit {result.execution.exit_code}"
+        return f"suite exited with {result.execution.exit_code}"
     parts = [(result.count.passed, "passed"), (result.count.failed, "failed"), (result.count.skipped, "skipped")]
-    return f"suite {', '.join(f'{number} {name}' for number, name in parts if number) or 'without tests'}"
+    return f"suite {', '.join(f'{number} {name}' for number, name in parts if number) or 'ran no tests'}"
 
 
 CHANGE = "change.patch"
@@ -132,7 +132,7 @@ _STATES: dict[JobState, str] = {
     "verification_failed": "broken",
     "limit_reached": "limit reached",
     "awaiting_approval": "waiting for approval",
-    "needs_input": "a question first",
+    "needs_input": "a question before the work starts",
 }
 
 
@@ -204,7 +204,7 @@ def _where(order: LocalJob, result: JobResult, width: int) -> Iterator[Line]:
     if result.branch:
         yield Line(f"branch   {result.branch} ({result.commit[:10]})", BOLD)
     elif result.diff:
-        yield Line(f"change   no branch was made; {order.out / CHANGE} is for `git apply`")
+        yield Line(f"change   no branch was made; {order.out / CHANGE} can be applied with `git apply`")
     if usage.calls:
         money = f"{price(usage)} of {usd(order.job.budget.usd)}" if usage.cost else price(usage)
         cached = f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""

@@ -138,10 +138,10 @@ class ModelChoice(Record):
     code: ModelName = Field(description="Writes the change, and does all work without a model of its own.")
     plan: ModelName | None = Field(default=None, description="Makes the plan.")
     test: ModelName | None = Field(
-        default=None, description="Writes the specification tests; the plan's model if absent."
+        default=None, description="Writes the independent tests; the plan's model if absent."
     )
     answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
-    cheap: ModelName | None = Field(default=None, description="Does small tasks: lessons, descriptions of images.")
+    cheap: ModelName | None = Field(default=None, description="Does minor tasks: lessons, descriptions of images.")
 
     @property
     def models(self) -> ModelNames:
@@ -192,7 +192,7 @@ class RepoConfig(Record):
     )
     specification: bool = Field(
         default=True,
-        description="Have an independent author write tests from the issue before the work starts. Without them"
+        description="Have an independent test author write tests from the issue before the work starts. Without them"
         " no change is `proved`.",
     )
     setup: Commands | None = Field(

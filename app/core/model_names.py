@@ -5,7 +5,7 @@ from typing import Literal
 from app.core.record import Record
 
 WorkKind = Literal["plan", "test", "code", "answer", "cheap"]
-"""Kinds of work that may have a model each: plans, specification tests, changes, answers to questions, and small things
+"""Kinds of work that may have a model each: plans, specification tests, changes, answers to questions, and minor tasks
 beside."""
 
 

@@ -112,7 +112,7 @@ class Reproduction(Record):
 
 
 class SpecifiedTest(Record):
-    """One frozen test of the independent author's. `sentence` is the behaviour that it asks for, in the author's words.
+    """One frozen test of the test author's. `sentence` is the behaviour that it asks for, in the test author's words.
 
     `shows` the issue: it fails on the base for the right reason. `guards`: it passes there, and has to go on passing.
     """
@@ -142,7 +142,7 @@ class SourceText(Record):
 
 
 class Specification(Record):
-    """The independent author's tests as they were frozen before the work began; the example, shown to the fixer, first.
+    """The test author's tests as they were frozen before the work began; the example, shown to the fixer, first.
 
     `digest` covers files and ids. Without tests, `absent` says why there are none, as a sentence after a colon.
     """
@@ -368,7 +368,7 @@ class BaselineResult(Record):
     suite: SuiteResult | None = None
     brief: str = ""
     specification: Specification | None = None
-    """The independent author's tests, or why there are none; None where nothing is to be red."""
+    """The independent test author's tests, or why there are none; None where nothing is to be red."""
 
 
 class RestOrder(Record):

@@ -60,7 +60,7 @@ class ApprovedPlan(Record):
 
 
 SpecifyStep = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification]]
-"""(the calls' key, people's answers) → the independent author's frozen tests; the work of one durable step."""
+"""(the calls' key, people's answers) → the independent test author's frozen tests; the work of one durable step."""
 
 
 async def no_specification(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
@@ -223,7 +223,7 @@ async def _prepare(job: Job, services: JobServices, journal: Journal, base: Base
 async def _specify(
     job: Job, services: JobServices, journal: Journal, name: str, answers: Sequence[QuestionAnswers]
 ) -> Specification | None:
-    """The independent author's tests, frozen; None if nothing has to be red."""
+    """The independent test author's tests, frozen; None if nothing has to be red."""
     if not job.expects_red:
         return None
     specification = await journal.step(name, Specification, partial(services.specify, name, answers))

@@ -55,7 +55,7 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
         return f"**Independent tests:** {inline(found.absent)}{spent}"
     by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
     written = (
-        f"**Independent tests:** a separate author ({by}{effort(found)}) wrote them from the issue before the work"
+        f"**Independent tests:** a separate test author ({by}{effort(found)}) wrote them from the issue before the work"
         f" started. They were run on the base {count(found.runs, 'time')} and then frozen"
         f" ({code_span(found.digest[:12])})."
     )

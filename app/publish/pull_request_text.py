@@ -81,7 +81,7 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
     sections = (
         f"## Follow-up in {facts.commit}",
-        f"Asked for{by}:\n\n{quoted(request_text)}" if request_text else "",
+        f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
         *_alerts(facts, caps),
         _summary(facts, caps),
@@ -140,7 +140,7 @@ def opening_line(task: Task) -> str:
     if issue.number is None:
         return f"Issue: {title}"
     if task.follows_up:  # for a pull request that we cannot push to, and that must not be closed
-        return f"A change to #{issue.number}: {title}"
+        return f"Changes for #{issue.number}: {title}"
     return f"Fixes #{issue.number}: {title}"
 
 
@@ -152,7 +152,8 @@ def banner(facts: PullRequestContent) -> str:
     numbers = []
     if (specified := verification.specification) is not None and specified.tests:
         passing = sum(test.head == "passed" for test in specified.tests)
-        numbers.append(f"independent tests passed {passing:,} of {len(specified.tests):,}")
+        independent = count(len(specified.tests), "independent test")
+        numbers.append(f"{passing:,} of {independent} {'passes' if passing == 1 else 'pass'}")
     if found is not None and found.on_base == "red" and found.on_head == "green":
         numbers.append("reproduction 🔴 → 🟢")
     if (
@@ -162,7 +163,7 @@ def banner(facts: PullRequestContent) -> str:
         and suite.base.count
         and suite.head.count
     ):
-        numbers.append(f"tests passed {suite.base.count.passed:,} → {suite.head.count.passed:,}")
+        numbers.append(f"passing tests {suite.base.count.passed:,} → {suite.head.count.passed:,}")
         numbers.append(f"newly failing {len(suite.newly_failing):,}")
     if (rest := verification.rest) is not None:
         numbers.append(_rest_numbers(rest))
@@ -173,8 +174,8 @@ def banner(facts: PullRequestContent) -> str:
 
 def _rest_numbers(rest: RestOfSuite) -> str:
     if rest.state == "pending":
-        return "rest of the suite still running"
-    ended = f"rest of the suite: {rest.compared:,} of {rest.files:,} test files"
+        return "remaining tests still running"
+    ended = f"remaining tests: {rest.compared:,} of {rest.files:,} test files"
     return f"{ended}, newly failing {len(rest.newly_failing):,}"
 
 
@@ -186,7 +187,7 @@ def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
     if facts.recorded:
         yield _alert(
             "NOTE",
-            "**Recorded answers.** The model's answers are from a recording; everything else was really run.",
+            "**Recorded answers.** The model's answers are from a recording; everything else really ran.",
         )
     if warnings := bullets(facts.warnings, caps):
         yield _alert("WARNING", *warnings.split("\n"))
@@ -300,7 +301,7 @@ def _models(facts: PullRequestContent) -> str:
         return f"model {_name(named)}{' (recorded)' if facts.recorded else ''}" if named else ""
     did: dict[str, list[str]] = {}
     for use in uses:
-        what = "small things" if use.kind == "cheap" else use.kind
+        what = "minor tasks" if use.kind == "cheap" else use.kind
         did.setdefault(use.model, []).append(f"{what} as a fallback" if use.instead_of else what)
     return "models " + ", ".join(f"{_name(model)} ({' and '.join(kinds)})" for model, kinds in did.items())
 

@@ -13,7 +13,11 @@ _FORMER_APPROVAL, _FORMER_PLAN = "✋ A plan waits for your approval", "🧭 A p
 _FORMER: Final[dict[str, JobState]] = {
     "⏳ Waiting for its turn": "queued",
     _FORMER_APPROVAL: "awaiting_approval",
+    "❓ A question first": "needs_input",
+    "❓ Questions first": "needs_input",
+    "💸 A limit was reached": "limit_reached",
     "💥 It did not work out": "error",
+    "💥 Job failed": "error",
     _FORMER_PLAN: "answered",
 }
 """Headlines of comments that earlier versions posted."""

@@ -37,18 +37,18 @@ HEADLINES: Final[dict[JobState, str]] = {
     "verifying": "🔬 Verifying the change",
     "publishing": "📤 Publishing",
     "paused": "⏸️ Paused",
-    "needs_input": "❓ A question first",
+    "needs_input": "❓ A question before the work starts",
     "pr_opened": "🚀 A draft pull request is open",
     "pr_updated": "🚀 The pull request is up to date",
     "answered": "💬 Answer",
     "no_change": "🤷 Nothing was changed",
     "verification_failed": "🔴 The change did not pass verification",
-    "limit_reached": "💸 A limit was reached",
+    "limit_reached": "🛑 A limit was reached",
     "stopped": "⏹️ Stopped",
     "no_access": "🔒 No access",
-    "error": "💥 Job failed",
+    "error": "💥 The job failed",
 }
-QUESTIONS: Final = "❓ Questions first"
+QUESTIONS: Final = "❓ Questions before the work starts"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""
 SUCCEEDED: Final[frozenset[JobState]] = frozenset({"pr_opened", "pr_updated", "answered"})
@@ -195,7 +195,8 @@ def _place_in_queue(view: StatusView) -> str:
     if view.place is None:
         return ""
     number, of = view.place
-    return f"This job will start when one of them is merged or closed; it is number {number} of {of} in the queue."
+    queue = f"number {number} of {of} in the queue"
+    return f"This job will start when an agent-fix pull request is merged or closed ({queue})."
 
 
 def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
@@ -205,7 +206,7 @@ def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) ->
     if state not in (FINAL | {"paused"}) - SUCCEEDED - {"stopped", "no_change"}:
         return
     if result.compare:
-        yield f"The change is on the branch {code_span(result.branch)}. [Open its pull request]({result.compare})."
+        yield f"The change is on the branch {code_span(result.branch)}. [Open a pull request for it]({result.compare})."
     if result.diff:
         yield kept.format(job=job)
 
@@ -301,26 +302,26 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
     match view.state:
         case "awaiting_approval" | "answered" if not is_question:
             edited = " with the plan above, including your edits" if can_be_edited(view.plan) else ""
-            yield "/agent approve", f"starts{edited}"
+            yield "/agent approve", f"to start{edited}"
             if view.state == "awaiting_approval":
-                yield "/agent stop", "discards it"
+                yield "/agent stop", "to discard the plan"
         case "needs_input":
-            yield "/agent …", "with your answer, in a new comment, continues the job"
+            yield "/agent …", "to answer, in a new comment"
         case "paused":
             budget = " --budget +3" if view.waiting_for == "money" else ""
-            yield f"/agent continue{budget}", "starts again" if view.workflow else "resumes the job"
-            yield "/agent stop", "stops it"
+            yield f"/agent continue{budget}", "to start again" if view.workflow else "to resume the job"
+            yield "/agent stop", "to stop the job"
         case "pr_opened" | "pr_updated":
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
-            yield "/agent …", f"{there}requests changes"
+            yield "/agent …", f"{there}to request changes"
             if _ci_waits(view):
-                yield "/agent ci", f"{there}starts CI (required checks are waiting for it)"
+                yield "/agent ci", f"{there}to start CI (required checks are waiting for it)"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
-            yield "/agent retry", "starts again from scratch"
+            yield "/agent retry", "to start again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
             if not is_question and not view.workflow:
-                yield "/agent …", "guides the agent"
-            yield "/agent stop", "stops it"
+                yield "/agent …", "to guide the agent"
+            yield "/agent stop", "to stop the job"
 
 
 def _ci_waits(view: StatusView) -> bool:

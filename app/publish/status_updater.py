@@ -277,7 +277,7 @@ def _check(view: StatusView) -> Iterator[WriteCheckRun]:
 
 
 def _still_running(result: JobResult) -> str:
-    return "The rest of the suite is still running. " if result.rest_pending else ""
+    return "The remaining tests are still running. " if result.rest_pending else ""
 
 
 def _aware(moment: datetime) -> datetime:

@@ -20,20 +20,22 @@ from app.publish.markdown import cell, code_cell, code_span, details, fenced, in
 from app.publish.plaintext import count, duration
 
 MEANING: dict[Verdict, str] = {
-    "proved": "Tests that an independent author wrote from the issue fail without this change and pass with it, and "
-    "the test suite has no new failures.",
-    "tested": "Partly verified: some tests support this change, but it is not proved; see below.",
+    "proved": "Tests that an independent test author wrote from the issue fail without this change and pass with it, "
+    "and the test suite has no new failures.",
+    "tested": "Tests fail without this change and pass with it, but something that “proved” requires is missing; "
+    "see below.",
     "unproved": "Nothing that was run shows that this change works. Review it with care.",
     "broken": "At least one check failed. The change is shown as it is.",
 }
 LEGEND = details(
     "What the verdicts mean",
     "| Verdict | Meaning |\n| --- | --- |\n"
-    "| Proved | Tests that an independent author wrote from the issue fail on the base and pass with the change. "
+    "| Proved | Tests that an independent test author wrote from the issue fail on the base and pass with the change. "
     "The suite has no new failures, and no control failed. Base and head ran under the same conditions, and altered "
     "copies of the tests fail; other controls may not have been run, and are listed then. |\n"
-    "| Tested | The agent's own test fails on the base and passes with the change, under the same controls; or, for "
-    "tasks where no test is expected to fail first, the suite has no new failures. |\n"
+    "| Tested | Independent tests or the agent's own fail on the base and pass with the change, under the same "
+    "controls, but something that “proved” requires is missing; or, for tasks that should not change behaviour, the "
+    "suite has no new failures. |\n"
     "| Unproved | Less evidence than that, and nothing contradicts the change. |\n"
     "| Broken | At least one check failed. |\n\n"
     "agent-fix computed the verdict from what it ran in its own sandbox before it opened the pull request. Nothing "
@@ -63,7 +65,7 @@ def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
     found = facts.reproduction
     if facts.verdict == "unproved" and _red_to_green(found):
-        return "The reproduction is red without this change and green with it, but that is not enough; see why below."
+        return "The reproduction fails without this change and passes with it, but that is not enough; see why below."
     if facts.verdict == "tested" and not facts.expects_red:
         return _TESTED["suite"]
     if facts.verdict == "tested" and found is not None and found.ids and _red_to_green(found):
@@ -144,7 +146,7 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     if (rest := facts.rest) is not None and rest.parts:
         sides = [_counted(rest.base, ()), _counted(rest.head, rest.newly_failing)]
         what = f"{code_cell(clip(rest.command, caps.text))}<br>{count(rest.parts, 'part')}, {duration(rest.seconds)}"
-        rows.append(["Rest of the suite", *sides, what])
+        rows.append(["Remaining tests", *sides, what])
     if not rows:
         return ""
     # The command comes last, so that a narrow page cuts off a long command and not its result.
@@ -152,7 +154,7 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
 
 
 def _counted(counted: TestCount, newly_failing: Sequence[str]) -> str:
-    """One side of the rest of the suite, which ran in parts and so has no exit code of its own."""
+    """One side of the remaining tests, which ran in parts and so have no exit code of their own."""
     icon = "🔴" if newly_failing else "🟡" if counted.failed else "🟢"
     return f"{icon} {_numbers(counted)}"
 
@@ -249,34 +251,34 @@ def _test_lists(sections: Iterable[tuple[tuple[str, ...], str, str]], caps: Caps
 
 
 def about_rest(rest: RestOfSuite | None) -> str:
-    """How far the rest of a long suite is, in plain words; empty if there is none."""
+    """How far the remaining tests of a long suite are, in plain words; empty if there are none."""
     if rest is None:
         return ""
     files = f"{count(rest.files, 'test file')} further from the change"
     limit = f"{rest.minutes:g} min"
     if rest.state == "pending":
         return (
-            f"⏳ **The rest of the suite is still running:** {files}, on base and head, for at most {limit}. Until then"
-            " the verdict rests on the tests nearest to the change; this text is written again when the rest has ended."
+            f"⏳ **The remaining tests are still running:** {files}, on base and head, for at most {limit}. Until then"
+            " the verdict rests on the tests nearest to the change; this text is written again when they have ended."
         )
     compared = f"{rest.compared:,} of {files} ran on the base and on the head"
     failing = "a test newly fails" if len(rest.newly_failing) == 1 else f"{len(rest.newly_failing):,} tests newly fail"
     found = failing if rest.newly_failing else "nothing newly fails"
     ended = {
         "finished": f"{compared}, and {found}.",
-        "out_of_time": f"It did not finish within its limit of {limit}: {compared}, and {found} in these.",
-        "stopped": f"It did not finish. {rest.reason} Until then {compared}, and {found} in these.",
-        "given_up": f"It did not finish. {rest.reason} Until then {compared}, and {found} in these.",
+        "out_of_time": f"They did not finish within their limit of {limit}: {compared}, and {found} in these.",
+        "stopped": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
+        "given_up": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
     }
-    return f"**The rest of the suite:** {ended[rest.state]}"
+    return f"**The remaining tests:** {ended[rest.state]}"
 
 
 def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> str:
     if rest is None:
         return ""
     sections = (
-        (rest.newly_failing, "newly failing in the rest of the suite", "🔴"),
-        (rest.missing, "of the rest of the suite passed on the base and did not run on the head", "🔴"),
+        (rest.newly_failing, "newly failing among the remaining tests", "🔴"),
+        (rest.missing, "among the remaining tests passed on the base and did not run on the head", "🔴"),
     )
     lines = _test_lists(sections, caps)
     return "\n\n".join([*lines, *filter(None, [bullets(rest.notes, caps)])])

@@ -130,7 +130,7 @@ class JobWorker:
             return ExitCode.INTERRUPTED
         except AgentFixError as error:
             if await asyncio.to_thread(self._is_rest):
-                logger.warning("the rest of the suite of job %s: %s", self.claim.job, error.message)
+                logger.warning("the remaining tests of job %s: %s", self.claim.job, error.message)
                 return ExitCode.INTERNAL  # counted: after some such ends it is given up
             await asyncio.to_thread(self.release, error)
             return error.code

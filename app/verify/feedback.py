@@ -72,7 +72,7 @@ def _telling(output: str) -> str:
 def feedback(verification: Verification) -> str:
     """The facts that contradict the patch, at most 4,000 characters, without praise.
 
-    Of the independent author's tests only the sentences of failing ones: no code, names or output.
+    Of the independent test author's tests only the sentences of failing ones: no code, names or output.
     """
     if verification.verdict == "proved":
         return "Verified: the independent tests fail on the base and pass now; the suite has no new failures."

@@ -1,4 +1,4 @@
-"""Proves a change: by an independent author's frozen tests, or by the fixer's own, both under the same controls."""
+"""Proves a change: by the test author's frozen tests, or by the fixer's own, both under the same controls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class Prover:
     async def specify(
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
     ) -> tuple[Specification, str]:
-        """Freeze an independent author's tests; the second part is the message for the author."""
+        """Freeze an independent test author's tests; the second part is the message for the author."""
         runs = await self._runs(Patch(base=self.tree.commit))
         if runs is None:
             return Specification(absent=NO_RUNNER), NO_RUNNER

@@ -106,7 +106,7 @@ class RestRunner:
             before = _of_files(self.known, files, known) if _all_known(files, known) else None
             self.begin(rest)
             range_text = f"test files {rest.looked_at + 1} to {rest.looked_at + len(files)} of {rest.files}"
-            self.runner.progress.report("verification", f"rest of the suite: {range_text}")
+            self.runner.progress.report("verification", f"remaining tests: {range_text}")
             limit = min(self.runner.limit, remaining / 2)
             work = partial(self._part, files, before, limit, alone=len(units) == 1)
             part = await journal.step(f"rest.{number}", RestPart, work)

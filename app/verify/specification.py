@@ -1,4 +1,4 @@
-"""Turns an independent author's tests into the specification: checks them, runs them on the base, freezes them."""
+"""Turns an independent test author's tests into the specification: checks them, runs them on the base, freezes them."""
 
 import ast
 import asyncio
@@ -54,7 +54,7 @@ class SpecificationBuilder:
         files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
         if problems := await asyncio.to_thread(self._problems, files, ids):
             news = "\n".join(["Rejected; nothing was run:", *problems])
-            return Specification(absent=f"the author's tests were rejected: {problems[0]}"), news
+            return Specification(absent=f"the test author's tests were rejected: {problems[0]}"), news
         self.progress.report("verification", f"specification: {len(ids)} tests on the base")
         draft = Specification(
             files=files,
@@ -70,7 +70,7 @@ class SpecificationBuilder:
         )
         if not doubt and not any(test.role == "shows" for test in kept):
             found = found.model_copy(
-                update={"absent": "none of the author's tests fails on the base for the right reason."}
+                update={"absent": "none of the test author's tests fails on the base for the right reason."}
             )
         if not found.absent:
             kept.sort(key=lambda test: test.role == "guards")

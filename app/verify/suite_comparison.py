@@ -68,7 +68,7 @@ def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> Suite
 def changes_beyond(suite: SuiteComparison, outdated: Collection[str]) -> tuple[str, ...]:
     """Changes and removals of existing tests that the patch needed without being asked for.
 
-    `outdated` are the ids of tests that an independent author says the issue contradicts.
+    `outdated` are the ids of tests that an independent test author says the issue contradicts.
     """
     found = []
     for one in suite.changed_tests:

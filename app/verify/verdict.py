@@ -1,6 +1,6 @@
 """The verdict: a pure function of the executed runs, by named rules.
 
-- proved: an independent author's frozen tests are red on the base for the right reason and green on the head, the
+- proved: an independent test author's frozen tests are red on the base for the right reason and green on the head, the
   suite was run on both and has no new failures, and no control of these runs failed
 - tested: the fixer's own tests went from red to green under the same controls; or the task expects no red, and a suite
   that can be compared is clean
@@ -119,12 +119,12 @@ def _rest_worse(facts: Facts) -> Iterator[Refusal]:
     if rest is None:
         return
     if rest.newly_failing:
-        reason = f"Newly failing in the rest of the suite: {_named(rest.newly_failing, 'test')}."
+        reason = f"Newly failing among the remaining tests: {_named(rest.newly_failing, 'test')}."
         yield Refusal("suite_newly_failing", "broken", reason)
     elif rest.worse:
-        yield Refusal("suite_worse", "broken", f"In the rest of the suite: {rest.worse}")
+        yield Refusal("suite_worse", "broken", f"In the remaining tests: {rest.worse}")
     if rest.missing:
-        reason = f"In the rest of the suite, {_named(rest.missing, 'test')} passed on the base and did not run on the"
+        reason = f"Among the remaining tests, {_named(rest.missing, 'test')} passed on the base and did not run on the"
         yield Refusal("tests_vanished", "unproved", f"{reason} head.")
 
 
@@ -169,7 +169,7 @@ _CAPS = {
     "literal_branches": "The patch adds a special case for values of the issue or of a test: ",
     "keeps_state": "The patch keeps state between calls, and the tests make only a few calls: ",
     "shared_names": "The independent tests use names that only the patch defines, so they may not be independent: ",
-    "existing_tests_changed": "The patch changes existing tests, and the independent author did not call them wrong: ",
+    "existing_tests_changed": "The patch changes existing tests, and the test author did not call them wrong: ",
     "left_to_framework": "The independent tests rely on fixtures or marks in their own files, so they cannot be run "
     "outside their framework: ",
 }
@@ -321,7 +321,7 @@ def _shown(facts: Facts) -> Iterator[str]:
         prompts = tuple(test for test in found.tests if test.role == "shows" and not test.withdrawn)
         guarding = tuple(test for test in found.tests if test.role == "guards" and not test.withdrawn)
         yield (
-            f"{_tests(prompts)} that an independent author wrote from the issue before the work began"
+            f"{_tests(prompts)} that an independent test author wrote from the issue before the work began"
             f" {_verb(prompts, 'fails', 'fail')} on the base and {_verb(prompts, 'passes', 'pass')} on the head."
         )
         if found.reported_passes:

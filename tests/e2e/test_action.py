@@ -279,7 +279,7 @@ def test_hostile_words_arrive_as_text(github: EmulatedGitHub, repository: Reposi
     [
         (signal.SIGINT, "Stopped", "was cancelled"),
         pytest.param(signal.SIGTERM, "Stopped", "was cancelled", marks=pytest.mark.full),
-        (signal.SIGKILL, "Job failed", "ended before the job did"),
+        (signal.SIGKILL, "The job failed", "ended before the job did"),
     ],
 )
 def test_a_solving_step_that_is_ended_leaves_a_final_state(
@@ -332,7 +332,7 @@ def test_the_sweep_reports_a_lost_runner(github: EmulatedGitHub, repository: Rep
     assert not told.reached("solve")
     (status,) = repository.site.comments(issue)
     assert status.id == before.id
-    assert "Job failed" in status.body
+    assert "The job failed" in status.body
     assert "ended without a word" in status.body
     assert "agent-in-progress" not in repository.site.labels(issue)
     assert len(silent.requests) == 1, "it is for people to begin it again"

@@ -118,7 +118,7 @@ def a_plan_with_questions_waits_for_answers(place: E2ERepository) -> None:
 
     place.thinks(think)
     place.labels()
-    place.told("❓ Questions first", "1. What is half of 5?", "2. Are floats allowed?", "`/agent …`")
+    place.told("❓ Questions before the work starts", "1. What is half of 5?", "2. Are floats allowed?", "`/agent …`")
     place.has("agent-needs-human")
     job = place.comes_to("needs_input")
     place.says("I think it is 3")
@@ -202,7 +202,7 @@ def a_job_is_begun_again(place: E2ERepository) -> None:
 
     place.thinks(think)
     place.labels()
-    place.told("`/agent retry` starts again from scratch")
+    place.told("`/agent retry` to start again from scratch")
     first = place.comes_to("error", "no_change")
     place.says("/agent retry")
     place.until(gate.is_reached, "the second job")

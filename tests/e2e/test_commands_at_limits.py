@@ -111,7 +111,7 @@ def a_job_that_kills_its_process_is_given_up(place: E2ERepository) -> None:
         job = place.comes_to("working")
         (process,) = processes(job.job.id)
         os.kill(process, signal.SIGKILL)
-    place.told("💥 Job failed", "died 3 times", "`/agent retry`")
+    place.told("💥 The job failed", "died 3 times", "`/agent retry`")
     place.has("agent-needs-human")
     place.until(lambda: "confused" in place.reactions(asked), "😕")
     assert place.repo.pushes == []

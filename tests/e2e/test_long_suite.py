@@ -40,9 +40,9 @@ def test_a_regression_far_from_the_change_is_found_by_the_rest(console: Console,
     finished = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     assert finished.code == 21, finished.said
     told = finished.stdout
-    first = told.index(f"branch {wallet_project.BRANCH} is made.")
-    assert first < told.index("The rest of the suite is running: 4 test files on base and head, for at most 30 min.")
-    assert "Ctrl-C ends it and keeps branch and verdict." in told
+    first = told.index(f"branch {wallet_project.BRANCH} created.")
+    assert first < told.index("The remaining tests are running: 4 test files on base and head, for at most 30 min.")
+    assert "Press Ctrl-C to skip them; branch and verdict are kept." in told
     assert wallet_project.BRANCH in branches(repository)
     rest = finished.verification["rest"]
     assert (rest["state"], rest["compared"]) == ("finished", 4)
@@ -58,7 +58,7 @@ def test_without_minutes_there_is_no_rest(console: Console, tmp_path: Path) -> N
     finished = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     assert finished.code == 0, finished.said
     assert finished.verification["rest"] is None
-    assert "rest of the suite" not in finished.said
+    assert "remaining tests" not in finished.said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -71,7 +71,7 @@ def test_branch_and_verdict_are_kept_when_the_rest_is_ended(
         [SCRIPT, *words], stdout=subprocess.PIPE, text=True, env=console.environment, cwd=console.place
     )
     assert process.stdout is not None
-    shown = next(line for line in process.stdout if "The rest of the suite is running" in line)
+    shown = next(line for line in process.stdout if "The remaining tests are running" in line)
     process.send_signal(number)
     said = shown + process.stdout.read()
     ended = ConsoleResult(process.wait(LONGEST), said, "", console.out)
@@ -81,7 +81,7 @@ def test_branch_and_verdict_are_kept_when_the_rest_is_ended(
         assert ended.verification["rest"]["state"] == "stopped"
         assert "It did not finish. It was interrupted." in ended.pull_request
         return
-    assert "The rest of the suite is still running" in ended.pull_request
+    assert "The remaining tests are still running" in ended.pull_request
     again = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())
     assert again.code == 0, again.said
     assert again.verification["rest"]["state"] == "finished"

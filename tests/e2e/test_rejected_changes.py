@@ -33,7 +33,7 @@ def test_a_rejected_change_is_a_file_that_is_named(cli_job: CliJob) -> None:
     assert cli_job.document["exit_status"] == "verification_failed"
     assert cli_job.branches == []
     kept = cli_job.out / cli_job.document["patch"]
-    assert f"no branch was made; {kept} is for `git apply`" in " ".join(done.text.split())
+    assert f"no branch was made; {kept} can be applied with `git apply`" in " ".join(done.text.split())
     git(cli_job.repository, "apply", str(kept))
     assert (cli_job.repository / "money.py").read_text() == PROJECT["money.py"].replace(
         "    return [share] * people\n", WRONG

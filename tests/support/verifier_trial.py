@@ -26,7 +26,7 @@ class Trial:
         self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
 
     async def specified(self, files: dict[str, str], *ids: str) -> BaselineResult:
-        """What is known of the base, with these tests of an independent author."""
+        """What is known of the base, with these tests of an independent test author."""
         sources = [SourceText(path=path, text=textwrap.dedent(text)) for path, text in files.items()]
         frozen, told = await self.verifier.prover.specify(sources, ids)
         assert frozen.tests, told

@@ -265,7 +265,7 @@ class JobRunner(ABC):
         def with_rest(found: Verification) -> JobResult:
             return result.model_copy(update={"verification": found, "reason": " ".join(found.reasons)})
 
-        with waiting_for(self.progress, "the rest of the suite"):
+        with waiting_for(self.progress, "the remaining tests"):
             known = result.verification
             return with_rest(await self._verifier().rest(known, order, journal, lambda found: begin(with_rest(found))))
 

@@ -225,7 +225,7 @@ class PromptBuilder:
     def specification(self, tests: str, answers: Sequence[QuestionAnswers] = ()) -> str:
         """The first message for the author of the specification tests; `tests` shows how tests are written here."""
         job = self._inputs.job
-        # What earlier fixers tried is none of the independent author's business.
+        # What earlier fixers tried is none of the independent test author's business.
         sections = tuple(section for section in job.task.sections if section.title != TITLE)
         return render_brief(
             job.model_copy(update={"task": job.task.model_copy(update={"sections": sections})}),

@@ -159,7 +159,7 @@ class ServerJobRunner(JobRunner):
         """Save the partial result. Raises PreemptedError if another job waits for a place. Blocking, briefly."""
         self.show(result)
         if self._server_context.queue.others_wait(self._claim, self._server_context.limits):
-            raise PreemptedError("Another job waits; the rest of the suite goes on after it.")
+            raise PreemptedError("Another job waits; the remaining tests continue after it.")
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context

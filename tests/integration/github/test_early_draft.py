@@ -200,7 +200,7 @@ async def test_a_persons_commit_on_the_draft_is_never_lost(
     assert one(fake_github) is pull
     assert fake_github.repo.branches[made.branch] == theirs
     assert pull.state == "open"
-    assert "Job failed.**" in pull.body
+    assert "The job failed.**" in pull.body
     assert "not verified yet" in harness.comments()[0]
 
 

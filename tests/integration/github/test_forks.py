@@ -57,7 +57,7 @@ async def test_a_sibling_of_a_fork_starts_no_workflow_and_says_why(
     ours = fake_github.repo.pulls[-1]
     assert FORK_MARK in ours.body
     assert "commits from a fork" in ours.body
-    assert "starts CI" not in harness.comments(ours.number - 1)[0]
+    assert "to start CI" not in harness.comments(ours.number - 1)[0]
 
 
 async def test_a_push_that_would_start_workflows_for_a_forks_commits_is_refused(

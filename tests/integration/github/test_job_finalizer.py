@@ -167,7 +167,7 @@ async def test_a_refused_pull_request_leaves_a_link_that_opens_it(
     assert (state, result.branch) == ("no_access", f"{made.branch}-2")
     assert result.compare.endswith(f"/ada/sample/compare/main...{made.branch}-2?expand=1")
     (told,) = harness.comments()
-    assert f"[Open its pull request]({result.compare})" in told
+    assert f"[Open a pull request for it]({result.compare})" in told
     assert f"`{made.branch}-2`" in told
     assert "organisation" in told
     assert f"agent-fix jobs show {made.id} --patch" in told

@@ -29,7 +29,7 @@ FOUND = REST.model_copy(
         "newly_failing": (FAILED,),
     }
 )
-RUNNING, ENDED = "The rest of the suite is still running", "40 of 40 test files further from the change ran"
+RUNNING, ENDED = "The remaining tests are still running", "40 of 40 test files further from the change ran"
 
 
 @pytest.fixture
@@ -72,13 +72,13 @@ async def test_while_the_rest_runs_the_draft_says_so(harness: PublisherHarness, 
     made = await published(harness)
     pull, check = pull_and_check(fake_github)
     assert pull.body.count(RUNNING) == 1
-    assert "rest of the suite still running" in pull.body
+    assert "remaining tests still running" in pull.body
     assert (check.status, check.conclusion) == ("in_progress", None)
     assert RUNNING in str(check.title)
     assert RUNNING in str(check.summary)
     assert harness.ended(made.id)[0] == "pr_opened"
     assert "agent-done" in fake_github.issue.labels
-    assert any("rest of the suite still running" in comment for comment in harness.comments())
+    assert any("remaining tests still running" in comment for comment in harness.comments())
 
 
 async def test_a_test_that_newly_fails_makes_the_verdict_broken_everywhere(

@@ -28,7 +28,7 @@ LOOK = act(("view", {"path": "app.py"}), ("search", {"query": "add"}))
 def frozen(*shows: str, guards: int = 0, dropped: tuple[str, ...] = ()) -> Specification:
     tests = [SpecifiedTest(id=name, sentence=f"{name}.", role="shows", varies=True) for name in shows]
     tests += [SpecifiedTest(id=f"g{number}", sentence="It works.", role="guards") for number in range(guards)]
-    absent = "" if tests else "none of the author's tests fails on the base for the right reason."
+    absent = "" if tests else "none of the test author's tests fails on the base for the right reason."
     return Specification(tests=tuple(tests), dropped=dropped, runs=1, absent=absent)
 
 
@@ -116,27 +116,27 @@ async def test_better_of_two_specifications_is_kept(tmp_path: Path) -> None:
 
 
 async def test_rejection_without_execution_costs_only_a_turn(tmp_path: Path) -> None:
-    refused = Specification(absent="the author's tests were rejected: x")
+    refused = Specification(absent="the test author's tests were rejected: x")
     harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY, SPECIFY], [refused, refused, GOOD])
     assert (await harness.write()).tests == GOOD.tests
 
 
 async def test_author_may_say_that_no_test_is_possible(tmp_path: Path) -> None:
     found = await AuthorHarness(tmp_path, [act(("specify", {"reason": "Only a\nlogo changes."}))]).write()
-    assert found.absent == "their author says that no test can show this: Only a logo changes."
+    assert found.absent == "the test author says that no test can show this: Only a logo changes."
     assert not found.tests
 
 
 async def test_author_turns_are_limited(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [LOOK] * MAX_TURNS)
     found = await harness.write()
-    assert found.absent == f"their author did not hand any in within {MAX_TURNS} turns."
+    assert found.absent == f"the test author did not hand any in within {MAX_TURNS} turns."
     assert "You have two turns left" in harness.said(MAX_TURNS - 1)[-1]
 
 
 async def test_author_without_tool_calls_is_reminded_once(tmp_path: Path) -> None:
     harness = AuthorHarness(tmp_path, [say("Let me think."), say("Hm.")])
-    assert (await harness.write()).absent == "their author stopped without handing any in."
+    assert (await harness.write()).absent == "the test author stopped without handing any in."
     assert "Nothing happens without a tool call" in harness.said(2)[-1]
 
 
@@ -157,7 +157,7 @@ async def test_author_budget_is_limited(tmp_path: Path) -> None:
 )
 async def test_failing_author_model_does_not_stop_the_job(tmp_path: Path, error: Any) -> None:
     found = await AuthorHarness(tmp_path, [fails(error)]).write()
-    assert found.absent == f"their author could not be asked: {error.message}"
+    assert found.absent == f"the test author could not be asked: {error.message}"
 
 
 @pytest.mark.parametrize(

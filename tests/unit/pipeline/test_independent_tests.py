@@ -1,4 +1,4 @@
-"""Tests by the independent author: frozen once, objections decided once, all submissions count."""
+"""Tests by the independent test author: frozen once, objections decided once, all submissions count."""
 
 import pytest
 

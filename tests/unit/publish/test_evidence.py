@@ -40,7 +40,10 @@ def told(found: SpecificationResult | None) -> str:
 
 def test_evidence_names_author_cost_and_runs_of_the_tests() -> None:
     first = told(FOUND).partition("\n")[0]
-    assert "a separate author (`vendor/author`, 2 calls, 8,086 tokens, $0.01, 14 s) wrote them from the issue" in first
+    assert (
+        "a separate test author (`vendor/author`, 2 calls, 8,086 tokens, $0.01, 14 s) wrote them from the issue"
+        in first
+    )
     assert "run on the base 5 times and then frozen (`0123456789ab`)" in first
     assert "The agent that made the change saw the first of them." in first
     assert "saw none of them." in told(FOUND.model_copy(update={"example": ""}))

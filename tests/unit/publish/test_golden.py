@@ -46,7 +46,7 @@ from tests.unit.publish.test_status_text import result, view
 
 GOLDEN = Path(__file__).with_name("golden")
 TEST = "tests/test_specification.py::test_half_cents"
-"""The test that the independent author wrote."""
+"""The test that the independent test author wrote."""
 
 
 def specification(head: Outcome = "passed") -> SpecificationResult:

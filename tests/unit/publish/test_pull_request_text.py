@@ -50,7 +50,7 @@ def test_body_of_a_proved_change_shows_all_evidence() -> None:
     text = body()
     assert text.startswith("Fixes #12: Invoice totals are a cent too low\n\n> [!TIP]\n> **Proved.**")
     assert re.findall(r"(?m)^## (.*)$", text) == SECTIONS
-    assert "> reproduction 🔴 → 🟢 · tests passed 41 → 42 · newly failing 0 · 3 files, +24" in text
+    assert "> reproduction 🔴 → 🟢 · passing tests 41 → 42 · newly failing 0 · 3 files, +24" in text
     assert f"| Reproduction | 🔴 fails<br>exit code 1, 0.4 s | 🟢 passes<br>exit code 0, 0.4 s | `{COMMAND}` |" in text
     assert f"Base `{BASE[:10]}` | Head `{HEAD[:10]}`" in text
     assert "🟡 1 failed, 41 passed, 2 skipped<br>exit code 1, 1.2 s" in text, "known failures are not alarming"
@@ -92,7 +92,7 @@ def test_verdict_comes_first(verdict: Verdict, alert: str) -> None:
 def test_unproved_verdict_still_states_a_green_reproduction() -> None:
     """A test that vanished is held against the change; that the reproduction turned green stays true."""
     shown = meaning(verification(verdict="unproved"))
-    assert shown.startswith("The reproduction is red without this change and green with it")
+    assert shown.startswith("The reproduction fails without this change and passes with it")
     assert "Nothing that was run" in meaning(verification(verdict="unproved", reproduction=None))
 
 

@@ -136,7 +136,7 @@ def test_plan_can_be_edited_and_read_back() -> None:
     found = read_plan(made)
     assert found is not None
     assert parse_plan_file(found) == PLAN
-    assert "`/agent approve` starts with the plan above, including your edits" in made
+    assert "`/agent approve` to start with the plan above, including your edits" in made
     edited = made.replace("Add a test.", "Add two tests.").replace("\n", "\r\n")
     found = read_plan(edited)
     assert found is not None
@@ -160,7 +160,7 @@ def test_a_plan_too_long_to_be_edited_can_be_approved_as_it_is() -> None:
     long = PLAN.model_copy(update={"steps": tuple(f"{number} {'x' * 300}" for number in range(30))})
     made = text("awaiting_approval", result=JobResult(exit_status="awaiting_approval", plan=long))
     assert read_plan(made) is None
-    assert "`/agent approve` starts ·" in made
+    assert "`/agent approve` to start ·" in made
     assert len(made) <= MAX_COMMENT
 
 
@@ -177,19 +177,19 @@ def test_hostile_plan_text_round_trips_and_cannot_forge_a_mark(case: str) -> Non
 def test_questions_are_listed_with_the_command_to_answer() -> None:
     plan = Plan(summary="", questions=("Round refunds, too?",))
     made = text("needs_input", result=JobResult(exit_status="needs_input", plan=plan))
-    assert made.startswith("### ❓ A question first\n\n- Round refunds, too?\n")
+    assert made.startswith("### ❓ A question before the work starts\n\n- Round refunds, too?\n")
     assert "`/agent …` with your answer" in made
     more = Plan(summary="", questions=("One?", "Two?"))
     made = text("needs_input", result=JobResult(exit_status="needs_input", plan=more))
-    assert made.startswith("### ❓ Questions first\n\n1. One?\n2. Two?\n")
+    assert made.startswith("### ❓ Questions before the work starts\n\n1. One?\n2. Two?\n")
     assert "Tell me." in text("needs_input", reason="Tell me.")
 
 
 def test_paused_job_shows_the_reason_and_how_to_resume() -> None:
     made = text("paused", reason="The next model call could pass the cap.", waiting_for="money")
-    assert "`/agent continue --budget +3` resumes the job" in made
+    assert "`/agent continue --budget +3` to resume the job" in made
     made = text("paused", reason="No sandbox can be had, whatever the budget.")
-    assert "`/agent continue` resumes" in made
+    assert "`/agent continue` to resume the job" in made
 
 
 def test_budget_warning_is_shown_while_working() -> None:
@@ -202,7 +202,7 @@ def test_budget_warning_is_shown_while_working() -> None:
 def test_used_turns_and_minutes_do_not_ask_for_budget(budget: Budget) -> None:
     with pytest.raises(LimitReachedOutcome) as reached:
         check_budget([], budget)
-    assert "`/agent continue` resumes" in text("paused", reason=str(reached.value))
+    assert "`/agent continue` to resume the job" in text("paused", reason=str(reached.value))
 
 
 def test_costs_are_shown_against_the_budget_if_the_price_is_known() -> None:
@@ -214,7 +214,7 @@ def test_final_comment_shows_verdict_and_address() -> None:
     made = text("pr_opened", result=result("pr_opened"))
     assert "\n\nhttps://github.example/ada/sample/pull/12\n\n> [!TIP]\n> **Proved.**" in made
     assert "reproduction 🔴 → 🟢" in made
-    assert "`/agent …` on the pull request requests changes · `/agent ci` on the pull request starts CI" in made
+    assert "`/agent …` on the pull request to request changes · `/agent ci` on the pull request to start CI" in made
     folded = "<summary>The plan in 2 steps</summary>\n\nHalf cents are rounded down.\n\n1. Round half up."
     assert folded in made
     made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))
@@ -228,7 +228,7 @@ def test_jobs_without_a_model_have_their_own_text() -> None:
     )
     made = text("pr_updated", where=job_context(aim="ci", publish_target="same_branch"), result=told)
     assert "\n\nCI may start: agent-fix pushed an empty commit.\n\n" in made
-    assert "starts CI" not in made
+    assert "to start CI" not in made
     assert "- [ ] **Pull request updated**\n" in text("publishing", where=job_context(aim="ci"))
 
 
@@ -246,7 +246,9 @@ def test_unpublished_change_is_shown_with_its_location(state: JobState, kept: st
     ended = result(state, diff="d" * 64, compare="https://x.example/compare/main...b?expand=1", branch="agent-fix/b")
     made = text(state, reason="It was refused.", result=ended, kept=kept)
     assert kept.format(job="j1") in made
-    assert "on the branch `agent-fix/b`. [Open its pull request](https://x.example/compare/main...b?expand=1)" in made
+    assert (
+        "on the branch `agent-fix/b`. [Open a pull request for it](https://x.example/compare/main...b?expand=1)" in made
+    )
 
 
 @pytest.mark.parametrize("state", ["stopped", "pr_opened"])
@@ -270,7 +272,7 @@ def test_answer_is_the_comment_body() -> None:
     assert "/agent" not in made
     made = text("answered", of=job("j1", plan_mode="only"), result=JobResult(exit_status="answered", plan=PLAN))
     assert made.startswith("### 🧭 A plan for your approval\n")
-    assert "`/agent approve` starts with the plan above, including your edits" in made
+    assert "`/agent approve` to start with the plan above, including your edits" in made
     assert "/agent stop" not in made
     assert "Half cents are rounded down." in (read_plan(made) or "")
 
@@ -339,12 +341,12 @@ def test_every_state_has_a_headline() -> None:
 
 def test_workflow_comment_offers_only_working_commands() -> None:
     """Its run hears no words, and the next one begins again."""
-    promises: dict[JobState, str] = {"working": "guides the agent", "paused": "resumes the job"}
+    promises: dict[JobState, str] = {"working": "to guide the agent", "paused": "to resume the job"}
     for state, promise in promises.items():
         seen = view(state, result=result(state))
         assert promise in render_status(seen)
         assert promise not in render_status(replace(seen, workflow=True))
-    assert "`/agent stop` stops it" in render_status(replace(view("working"), workflow=True))
+    assert "`/agent stop` to stop the job" in render_status(replace(view("working"), workflow=True))
 
 
 def test_the_runner_and_every_model_are_shown() -> None:

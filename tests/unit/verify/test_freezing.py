@@ -113,7 +113,7 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
 async def test_without_a_red_test_there_is_no_specification() -> None:
     found, told = await freeze(dict.fromkeys(IDS, "passed"))
     assert not found.tests
-    assert found.absent == "none of the author's tests fails on the base for the right reason."
+    assert found.absent == "none of the test author's tests fails on the base for the right reason."
     assert (found.runs, found.base is not None) == (5, True)
     assert found.absent in told
 
@@ -177,7 +177,7 @@ async def test_a_selection_that_does_not_apply_is_not_executed(
     found, told = await freeze(files=files, ids=ids, run=run)
     assert problem in told
     assert (found.tests, found.runs, run.names) == ((), 0, [])
-    assert found.absent.startswith("the author's tests were rejected")
+    assert found.absent.startswith("the test author's tests were rejected")
 
 
 PYTHON = '''

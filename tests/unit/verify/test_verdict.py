@@ -102,7 +102,7 @@ def verdict(
 def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
     found = verdict(reproduction(ids=()), GREEN, PASSED, specification())
     assert (found.verdict, found.rules, found.controls) == ("proved", (), HELD)
-    shows = "2 tests that an independent author wrote from the issue before the work began fail on the base"
+    shows = "2 tests that an independent test author wrote from the issue before the work began fail on the base"
     assert found.reasons == (
         f"{shows} and pass on the head.",
         "One more independent test passes on both.",
