@@ -178,7 +178,7 @@ def test_questions_are_listed_with_the_command_to_answer() -> None:
     plan = Plan(summary="", questions=("Round refunds, too?",))
     made = text("needs_input", result=JobResult(exit_status="needs_input", plan=plan))
     assert made.startswith("### ❓ A question before the work starts\n\n- Round refunds, too?\n")
-    assert "`/agent …` with your answer" in made
+    assert "`/agent …` to answer" in made
     more = Plan(summary="", questions=("One?", "Two?"))
     made = text("needs_input", result=JobResult(exit_status="needs_input", plan=more))
     assert made.startswith("### ❓ Questions before the work starts\n\n1. One?\n2. Two?\n")
@@ -219,7 +219,7 @@ def test_final_comment_shows_verdict_and_address() -> None:
     assert folded in made
     made = text("verification_failed", reason="A test fails.", result=result("verification_failed"))
     assert "A test fails." in made
-    assert "`/agent retry` starts again" in made
+    assert "`/agent retry` to start again" in made
 
 
 def test_jobs_without_a_model_have_their_own_text() -> None:
