@@ -295,7 +295,7 @@ class LocalRun:
         store.replace(job)
         print_begin(self.order, self.terminal, epoch=epoch)
         self.terminal.watch(job, self.runner.job_models.totals)
-        watching = asyncio.ensure_future(self._obey_cancel())
+        watching = asyncio.ensure_future(self._watch_for_cancel())
         try:
             result = await self._work(resumed=epoch > 1)
         except AgentFixError as error:
@@ -401,7 +401,7 @@ class LocalRun:
             self.terminal.report("warning", f"{error.message} {error.hint}")
         return result.exit_code
 
-    async def _obey_cancel(self) -> None:
+    async def _watch_for_cancel(self) -> None:
         """End the process once `jobs cancel` asked for it; a branch that is being created is finished first."""
         job, store = self.order.job.id, self.local_context.store
         stop_requested = partial(store.stop_requested, job)

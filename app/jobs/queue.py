@@ -151,8 +151,8 @@ class JobQueue:
             self._end_leases_of_the_dead(db, now)
             self._end_stopped(db, now)
             busy = self._busy(db, now)
-            room = min(most, limits.jobs - busy.total())
-            if room <= 0:
+            free_slots = min(most, limits.jobs - busy.total())
+            if free_slots <= 0:
                 return []
             spent: dict[DailyBudget, MicroUSD] = {}
             for row in self._waiting(db, now, limits.per_repository):
@@ -164,18 +164,18 @@ class JobQueue:
                 elif self._may_spend(db, row, now, spent):
                     claims.append(self._take(db, row, owner, now + lease, crashes=row["crashes"] + died))
                     busy[row["repository"]] += 1
-                if len(claims) == room:
+                if len(claims) == free_slots:
                     return claims
-            claims += self._claim_rests(db, now, owner, lease, room - len(claims))
+            claims += self._claim_rests(db, now, owner, lease, free_slots - len(claims))
         return claims
 
     def _claim_rests(
-        self, db: Connection, now: datetime, owner: str, lease: timedelta, room: int
+        self, db: Connection, now: datetime, owner: str, lease: timedelta, free_slots: int
     ) -> Iterator[JobClaim]:
         """Published jobs whose suites have a rest to run, where no other job of the repository or server waits."""
         free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
         wanted = (job_contexts.c.waiting_for == "rest", free, job_contexts.c.due <= now.timestamp())
-        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(room)
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(free_slots)
         for row in db.execute(query).mappings().all():
             died = row["owner"] is not None
             if died and row["crashes"] + 1 >= MAX_CRASHES:

@@ -102,9 +102,9 @@ class TriggerLog:
     def newest_accepted(self, repository: int, number: int, verbs: Collection[str]) -> datetime | None:
         """When an authorised person last gave one of these commands, whatever came of it."""
         place = (triggers.c.repository == repository, triggers.c.number == number, triggers.c.verb.in_(verbs))
-        heeded = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in IGNORED_OUTCOMES)))
+        accepted = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in IGNORED_OUTCOMES)))
         with self._engine.connect() as db:
-            at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, heeded)).scalar()
+            at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, accepted)).scalar()
         return datetime.fromtimestamp(at, UTC) if at is not None else None
 
 

@@ -63,9 +63,9 @@ def pull_request_body(facts: PullRequestContent) -> str:
 
 def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
     """Banner and verification again, for a body of which everything else stays: short enough beside that."""
-    room = MAX_BODY - MAX_FOLLOW_UP
+    limit = MAX_BODY - MAX_FOLLOW_UP
     at = (_verification(facts, caps) for caps in _LEVELS)
-    verification = next((text for text in at if len(text) <= room), "") or _verification(facts, Caps(0, 1, 60))
+    verification = next((text for text in at if len(text) <= limit), "") or _verification(facts, Caps(0, 1, 60))
     return UpdateVerdict(branch=facts.branch, banner=banner(facts), verification=verification)
 
 

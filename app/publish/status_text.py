@@ -368,8 +368,8 @@ _OVERHEAD = 500
 """Characters for what stands around the lines, without a long fence."""
 
 
-def attempt_diff(diff: str, room: int) -> str:
-    """The change's diff in at most `room` characters; empty if there is none, or no room for it.
+def attempt_diff(diff: str, limit: int) -> str:
+    """The change's diff in at most `limit` characters; empty if there is none, or it does not fit.
 
     It is left out if any line looks like a secret: a key has more lines than the one that is recognised. Lines that do
     not fit are counted.
@@ -380,7 +380,7 @@ def attempt_diff(diff: str, room: int) -> str:
     if find_secrets(text):
         return details(TITLE, LEFT_OUT)
     lines = [line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…" for line in text.split("\n")]
-    shown, left = [], room - _OVERHEAD - 2 * max(map(len, re.findall("`+", text)), default=0)
+    shown, left = [], limit - _OVERHEAD - 2 * max(map(len, re.findall("`+", text)), default=0)
     for line in lines:
         left -= len(line) + 1
         if left < 0:

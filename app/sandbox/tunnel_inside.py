@@ -277,8 +277,8 @@ async def main(place: str, lines: bool) -> int:
     reader, write = await standard_streams(lines)
     await inside.outgoing.send(READY)
     writing = asyncio.ensure_future(inside.outgoing.write_all(write))
-    hearing = asyncio.ensure_future(_read_frames(reader, inside))
-    await asyncio.wait({writing, hearing}, return_when=asyncio.FIRST_COMPLETED)
+    receiving = asyncio.ensure_future(_read_frames(reader, inside))
+    await asyncio.wait({writing, receiving}, return_when=asyncio.FIRST_COMPLETED)
     server.close()
     return 0
 

@@ -99,13 +99,13 @@ class StatusCommentRecovery:
         return RecoveredStatus(status, job_context.issue_ref, elsewhere)
 
     async def repair(self, readers: RepositoryClients, number: int) -> int:
-        """How often a pull request was followed up that nobody said a word to: our statuses on it but for those that
-        somebody who may asked for."""
+        """How often a pull request was followed up without being asked: our statuses on it, except those that follow a
+        command of somebody with write access."""
         bot_identity = (await self._github_clients.ourselves(readers)).bot.user
         comments = await readers.facts.comments(number, self._stores.clock() + timedelta(days=1))
         asking = {each.author for each in comments if each.author != bot_identity and parse(each.body) is not None}
-        heeded = {author for author in asking if await may_write(readers, author)}
-        return rounds_in(comments, bot_identity, heeded)
+        authorised = {author for author in asking if await may_write(readers, author)}
+        return rounds_in(comments, bot_identity, authorised)
 
     async def cancel(self, readers: RepositoryClients, run: int) -> bool:
         """End another run; False where the token may not."""
@@ -179,13 +179,13 @@ async def last_status(
     return statuses[-1] if statuses else None
 
 
-def rounds_in(comments: Iterable[IssueComment], bot_identity: int, heeded: Set[int]) -> int:
-    """Statuses of ours that follow no words to us by one of those."""
+def rounds_in(comments: Iterable[IssueComment], bot_identity: int, authorised: Set[int]) -> int:
+    """Our statuses that follow no command of an authorised person."""
     follow_ups, was_requested = 0, False
     for each in comments:
         if each.author == bot_identity and read_status(each.body):
             follow_ups, was_requested = follow_ups + (not was_requested), False
-        elif each.author in heeded:
+        elif each.author in authorised:
             was_requested = was_requested or parse(each.body) is not None
     return follow_ups
 

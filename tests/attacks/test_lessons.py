@@ -206,10 +206,10 @@ def test_a_fork_branch_neither_adds_nor_removes_lessons() -> None:
 # Secrets.
 
 
-async def test_a_secret_of_ours_is_not_kept_in_any_disguise(store: SqlLessonStore) -> None:
+async def test_a_secret_of_ours_is_not_kept_in_any_encoding(store: SqlLessonStore) -> None:
     """Had it ever come into a sandbox: what looks like one is refused before (`test_lessons_admitting`)."""
-    disguises = (MODEL_KEY, MODEL_KEY[::-1], MODEL_KEY.encode().hex())
-    said = tuple(f"app/money.py: `split` of people: {each}" for each in disguises)
+    encodings = (MODEL_KEY, MODEL_KEY[::-1], MODEL_KEY.encode().hex())
+    said = tuple(f"app/money.py: `split` of people: {each}" for each in encodings)
     memory = JobLessons(
         job(), store, lambda _: FullTextRanking(), forget="/agent forget", redactor=Redactor([MODEL_KEY])
     )

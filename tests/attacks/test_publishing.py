@@ -190,7 +190,7 @@ def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permissio
 
 
 @pytest.mark.parametrize("name", ["text", "path", "content", "message"])
-def test_no_disguise_of_a_secret_leaves(name: str) -> None:
+def test_no_encoding_of_a_secret_leaves(name: str) -> None:
     """S11: every encoding of a thief, in text, names, bytes and messages."""
     secret = canary()
     quarantine = SecretScan(Redactor([secret]))

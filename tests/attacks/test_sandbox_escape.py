@@ -560,7 +560,7 @@ async def test_an_orphan_is_ended_and_a_running_sandbox_is_not(
 ) -> None:
     machine = (await provider.survey()).machine
     begun = asyncio.Event()
-    living = asyncio.create_task(
+    running = asyncio.create_task(
         sandbox.exec(["/bin/sh", "-c", "echo; exec sleep 300"], timeout=300, on_output=lambda _: begun.set())
     )
     await begun.wait()
@@ -586,8 +586,8 @@ async def test_an_orphan_is_ended_and_a_running_sandbox_is_not(
     await _ended(watch)
     for descriptor in (reading, writing, telling, listed, watch):
         os.close(descriptor)
-    assert not living.done()
-    living.cancel()
+    assert not running.done()
+    running.cancel()
 
 
 LONELY = """

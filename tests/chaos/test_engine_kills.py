@@ -105,9 +105,11 @@ def test_a_process_does_not_take_another_live_processs_job(tmp_path: Path) -> No
     mine.mkdir()
     other.mkdir()
     (other / "hold").touch()
-    with subprocess.Popen(command_of(other, "", tmp_path), cwd=CHILD.parents[2], stdout=subprocess.PIPE) as living:
+    with subprocess.Popen(
+        command_of(other, "", tmp_path), cwd=CHILD.parents[2], stdout=subprocess.PIPE
+    ) as other_process:
         while not marks(other, "baseline"):
-            assert living.poll() is None
+            assert other_process.poll() is None
             time.sleep(0.01)
         for failpoint in ("turn.0.done", "turn.1.done", "turn.2.done"):
             assert work(mine, failpoint, tmp_path).returncode == -9
@@ -115,6 +117,6 @@ def test_a_process_does_not_take_another_live_processs_job(tmp_path: Path) -> No
         assert again.returncode == 0, again.stderr
         assert marks(mine, "publish") == 1
         (other / "hold").unlink()
-        living.communicate(timeout=60)
-    assert living.returncode == 0
+        other_process.communicate(timeout=60)
+    assert other_process.returncode == 0
     assert marks(other, "publish") == 1

@@ -14,7 +14,7 @@ from tests.support.databases import DIALECTS
 pytestmark = pytest.mark.timeout(900)
 
 RECEIVER = ("delivery.storing", "delivery.stored")
-RECEPTION = (
+RECEIVING = (
     *("delivery.claimed", "job.admitting", "job.admitted", "delivery.dealt_with", "delivery.finished"),
     *("base.fetched", "base.ready"),
 )
@@ -30,7 +30,7 @@ TELLING = (
     *(f"status.posted:{n}" for n in range(1, 4)),
     *("job.finishing", "job.finished"),
 )
-PUBLISHER = (*RECEPTION, *EFFECTS, *TELLING)
+PUBLISHER = (*RECEIVING, *EFFECTS, *TELLING)
 STEPS = ("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "verify.1", "turn.2.act", "publish")
 CHILD = (
     *(f"{step}.{moment}" for step in STEPS for moment in ("before", "done", "stored")),

@@ -89,8 +89,8 @@ def test_tests_that_print_200_megabytes_do_no_harm(console: Console, tmp_path: P
 
 BARE = {"greet.py": 'def greet(name):\n    return "Hello " + nmae\n'}
 BARE_ISSUE = "# greet fails\n\n`greet('Ada')` raises NameError instead of saying hello.\n"
-GREET = "import unittest\n\nfrom greet import greet\n\n\nclass Greets(unittest.TestCase):\n"
-GREET_TEST = f"{GREET}    def test_greets(self):\n        self.assertEqual(greet('Ada'), 'Hello Ada')\n"
+SAMPLE_HEAD = "import unittest\n\nfrom greet import greet\n\n\nclass Greets(unittest.TestCase):\n"
+SAMPLE_TEST = f"{SAMPLE_HEAD}    def test_greets(self):\n        self.assertEqual(greet('Ada'), 'Hello Ada')\n"
 
 
 def _without_tests(path: Path) -> Path:
@@ -103,13 +103,13 @@ def _without_tests(path: Path) -> Path:
     return repository
 
 
-def _greeting() -> RecordedAnswers:
+def _sample_answers() -> RecordedAnswers:
     return RecordedAnswers().plan().turn("Mend it.", write("greet.py", BARE["greet.py"].replace("nmae", "name")))
 
 
 def test_without_any_tests_red_and_green_alone_are_not_called_proof(console: Console, tmp_path: Path) -> None:
     repository = _without_tests(tmp_path / "greet")
-    recording = _greeting().turn("A test.", write("test_greet.py", GREET_TEST))
+    recording = _sample_answers().turn("A test.", write("test_greet.py", SAMPLE_TEST))
     recording.submit("A misspelt name.", "python3 -m unittest test_greet").submit("The same.", "python3 -m unittest")
     finished = console.fix(repository, BARE_ISSUE, recording=recording)
     assert finished.code == 0, finished.said
@@ -121,7 +121,7 @@ def test_without_any_tests_red_and_green_alone_are_not_called_proof(console: Con
 
 def test_with_nothing_to_show_the_verdict_is_unproved(console: Console, tmp_path: Path) -> None:
     repository = _without_tests(tmp_path / "greet")
-    recording = _greeting().submit("A misspelt name.").submit("It cannot be shown.").submit("Really not.")
+    recording = _sample_answers().submit("A misspelt name.").submit("It cannot be shown.").submit("Really not.")
     finished = console.fix(repository, BARE_ISSUE, recording=recording)
     assert finished.code == 20, finished.said
     assert finished.verification["verdict"] == "unproved"

@@ -42,7 +42,7 @@ def a_configuration_on_a_branch_does_not_count(place: E2ERepository) -> None:
     place.told("💬 Answer", issue=theirs)
     unheard = place.says("/agent fix", theirs, by=place.people.sam)
     assert place.decided(unheard).startswith("skip no_access")
-    assert "evil" not in place.e2e_server.minds.asked
+    assert "evil" not in place.e2e_server.models.asked
 
 
 def enough_pull_requests_are_open(place: E2ERepository) -> None:

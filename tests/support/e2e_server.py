@@ -81,12 +81,12 @@ class E2ERepository:
     # What the model does.
 
     def thinks(self, think: Think, model: str = "") -> None:
-        self.e2e_server.minds.thoughts[model or self.model] = think
+        self.e2e_server.models.thoughts[model or self.model] = think
 
     @property
     def asked(self) -> list[ModelQuestion]:
         """What the model was asked here."""
-        return self.e2e_server.minds.asked.get(self.model, [])
+        return self.e2e_server.models.asked.get(self.model, [])
 
     # What people do, and GitHub tells.
 
@@ -252,10 +252,10 @@ class E2ERepository:
 class E2EServer:
     """Everything, with the places by their names."""
 
-    def __init__(self, world: World, server: Server, minds: E2EModels, people: People) -> None:
+    def __init__(self, world: World, server: Server, models: E2EModels, people: People) -> None:
         self.world = world
         self.server = server
-        self.minds = minds
+        self.models = models
         self.people = people
 
     def add_place(self, name: str, files: Mapping[str, str | bytes] = PROJECT) -> E2ERepository:
@@ -281,7 +281,7 @@ def running_e2e_server(directory: Path, **environment: str) -> Iterator[E2EServe
         sam=world.add_user("sam"),
         robot=world.add_user("robot[bot]", kind="Bot"),
     )
-    with served(fake_github(world)) as address, E2EModels() as minds:
+    with served(fake_github(world)) as address, E2EModels() as models:
         world.logs = f"{address}/logs"
         values = {
             "AGENT_FIX_APP_ID": str(APP_ID),
@@ -291,11 +291,11 @@ def running_e2e_server(directory: Path, **environment: str) -> Iterator[E2EServe
             "AGENT_FIX_GITHUB_URL": address,
             "AGENT_FIX_MODEL": "openai/nobody",
             "AGENT_FIX_JOBS": "3",
-            "OPENAI_API_BASE": minds.url,
+            "OPENAI_API_BASE": models.url,
             "OPENAI_API_KEY": "sk-town-canary",
         }
         with running_server(directory, {**values, **environment}) as server:
-            yield E2EServer(world, server, minds, people)
+            yield E2EServer(world, server, models, people)
 
 
 @contextmanager

@@ -159,7 +159,7 @@ class EventHarness:
         (only,) = self.jobs()
         return only
 
-    def living(self) -> list[JobWithContext]:
+    def active_jobs(self) -> list[JobWithContext]:
         return [each for each in self.jobs() if not each.row.final]
 
     def effects(self) -> list[tuple[str, Effect]]:
@@ -245,15 +245,15 @@ async def event_harness(
     fake_github = make_fake_github(directory / "github")
     if git:
         with served(fake_github.github) as site:
-            async with _desk(fake_github, directory, defaults, fake_github.app(site=site), dialect) as harness:
+            async with _harness(fake_github, directory, defaults, fake_github.app(site=site), dialect) as harness:
                 yield harness
         return
-    async with _desk(fake_github, directory, defaults, fake_github.app(), dialect) as harness:
+    async with _harness(fake_github, directory, defaults, fake_github.app(), dialect) as harness:
         yield harness
 
 
 @asynccontextmanager
-async def _desk(
+async def _harness(
     fake_github: FakeGitHubSetup, directory: Path, defaults: ServerDefaults, app: AppConnection, dialect: str
 ) -> AsyncIterator[EventHarness]:
     with _database(dialect, directory) as engine:

@@ -134,6 +134,7 @@ WIRING = {
 VAGUE_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "processor"}
 """Words that say nothing, in names of modules, classes and functions."""
 METAPHORS = {
+    "attendance",
     "bench",
     "books",
     "broom",
@@ -145,6 +146,9 @@ METAPHORS = {
     "door",
     "doors",
     "eyes",
+    "greet",
+    "greeting",
+    "greets",
     "ground",
     "grounds",
     "guest",
@@ -160,7 +164,9 @@ METAPHORS = {
     "matter",
     "minds",
     "noun",
+    "obey",
     "office",
+    "offices",
     "outsider",
     "papers",
     "parcel",
@@ -168,16 +174,21 @@ METAPHORS = {
     "premises",
     "pulse",
     "purse",
+    "purses",
     "reception",
     "rehearsal",
     "room",
     "roster",
     "scene",
     "sight",
+    "stock",
     "town",
+    "vacate",
     "workplace",
 }
-"""Words of furniture and theatre, in names of modules and classes."""
+"""Words of furniture and theatre, in names of modules, classes, functions and variables."""
+ORDINARY_SENSE = {"bench", "matter", "noun"}
+"""Of these, words that a variable or function may use in their ordinary sense: front matter, the noun of a sentence."""
 PARTICIPLES = {
     "arrived",
     "asked",
@@ -196,28 +207,38 @@ PARTICIPLES = {
 }
 """Participles that were used as nouns: no class or module may be called just that."""
 RIDDLES = (PARTICIPLES - {"arrived", "labelled", "seen"}) | {
+    "again_soon",
     "beside",
     "commissioned",
     "commissions",
     "dearest",
     "doing",
+    "for_money",
     "gathering",
+    "heeded",
     "hindsight",
     "kinded",
+    "lately",
     "living",
+    "look_for_money",
     "overtaken",
     "parcels",
     "patience",
+    "posts",
     "pulse",
     "purses",
+    "put_off",
     "reception",
     "rehearsal",
     "saying",
     "standing",
     "standings",
+    "start_again",
+    "taken_back",
     "taught",
     "torn",
     "unlearn",
+    "what_is_left",
     "wholes",
 }
 """Names of variables, parameters, fields and functions that do not say what they hold."""
@@ -469,7 +490,18 @@ def test_names_say_what_they_hold() -> None:
         f"{module}: {name}"
         for module, tree in modules().items()
         for name in bound_names(tree)
-        if name.strip("_").lower() in RIDDLES
+        if name.strip("_").lower() in RIDDLES or words_of(name) & (METAPHORS - ORDINARY_SENSE)
+    ]
+    assert not wrong, wrong
+
+
+def test_names_of_tests_are_no_metaphors() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked_files()
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests") and path.is_file()
+        for name in bound_names(ast.parse(path.read_text("utf-8")))
+        if words_of(name) & (METAPHORS - ORDINARY_SENSE)
     ]
     assert not wrong, wrong
 

@@ -57,7 +57,7 @@ class DivergedRepository:
         return tree.read_many(tree.entries())
 
 
-def ground_of(tmp_path: Path, files: Mapping[str, str | bytes]) -> DivergedRepository:
+def diverged(tmp_path: Path, files: Mapping[str, str | bytes]) -> DivergedRepository:
     source = make_repository(tmp_path / "source", files)
     store = GitStore(tmp_path / "state" / "mirror.git")
     store.ensure()
@@ -66,7 +66,7 @@ def ground_of(tmp_path: Path, files: Mapping[str, str | bytes]) -> DivergedRepos
 
 @pytest.fixture
 def fake_github(tmp_path: Path) -> DivergedRepository:
-    return ground_of(tmp_path, {"a.txt": "".join(LINES), "b.txt": "b\n", "data.bin": b"\0\1\2", "docs/x.md": "x\n"})
+    return diverged(tmp_path, {"a.txt": "".join(LINES), "b.txt": "b\n", "data.bin": b"\0\1\2", "docs/x.md": "x\n"})
 
 
 def with_lines(changes: Mapping[int, str]) -> str:
@@ -346,7 +346,7 @@ def test_git_itself_merges_to_the_same_tree(tmp_path: Path, seed: int) -> None:
     """Against git's own strategy, which the git that this needs at least does not offer without a work tree."""
     rng = random.Random(seed)
     files = {f"{number}.txt": [f"{number} {rng.random()}\n" for _ in range(30)] for number in range(8)}
-    fake_github = ground_of(tmp_path, {"keep.txt": "k\n", **{name: "".join(lines) for name, lines in files.items()}})
+    fake_github = diverged(tmp_path, {"keep.txt": "k\n", **{name: "".join(lines) for name, lines in files.items()}})
     ours, theirs = (fake_github.side(side, random_side(rng, files)) for side in ("ours", "theirs"))
     merged = fake_github.merge(ours, theirs)
     git(fake_github.source, "checkout", "-q", "ours")

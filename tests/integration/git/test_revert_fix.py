@@ -121,7 +121,7 @@ def test_reverting_a_fix_does_not_restore_forbidden_files(history: History, mode
     assert reason in found.reason
 
 
-def test_odd_names_links_and_attributes_are_taken_back_as_they_are(history: History) -> None:
+def test_odd_names_links_and_attributes_are_reverted_exactly(history: History) -> None:
     (history.source / "link").symlink_to("/etc/passwd")
     fix = commit_files(
         history.source, {"a\nb.py": "x = 1\n", ".gitattributes": "*.py filter=no merge=no diff=no\n", "calc.py": MENDED}

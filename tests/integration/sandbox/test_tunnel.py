@@ -225,7 +225,7 @@ class TestCarrying:
 class TestSlowness:
     """A window is what may be under way; a socket's own buffers come on top of it, and are small."""
 
-    ROOM = WINDOW + 2_000_000
+    BUFFERED = WINDOW + 2_000_000
 
     async def test_a_reader_inside_that_does_not_read_stops_its_own_connection_only(self, tmp_path: Path) -> None:
         sent = 0
@@ -245,7 +245,7 @@ class TestSlowness:
             stalled.write(b"f")
             for _ in range(50):
                 assert await asked(inside, b"echo") == b"cho"
-            assert sent < self.ROOM
+            assert sent < self.BUFFERED
             stalled.close()
 
     async def test_a_host_that_does_not_read_stops_its_own_connection_only(self, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ class TestSlowness:
             for _ in range(50):
                 writer.write(b"ping")
                 assert await reader.readexactly(4) == b"ping"
-            assert sent < self.ROOM
+            assert sent < self.BUFFERED
             flooding.cancel()
             for one in (writer, stalled):
                 one.close()

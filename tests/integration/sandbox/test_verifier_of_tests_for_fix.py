@@ -20,12 +20,12 @@ GUARDED = {**UNITTEST, "money.py": UNITTEST["money.py"].replace("a - b", "a + b"
 FIX = "f" * 40
 
 
-def taken_back(content: str = UNITTEST["money.py"]) -> FixUnderTest:
+def reverted_fix(content: str = UNITTEST["money.py"]) -> FixUnderTest:
     return FixUnderTest(FIX, lambda: RevertedFix(patch_of({"money.py": textwrap.dedent(content)})))
 
 
 async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., Trial]) -> None:
-    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
+    found = await trial(GUARDED, guarded=reverted_fix()).verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION)
     assert found.verdict == "tested"
     assert found.reasons[0] == (
         "One of the agent's own tests fails on the base without ffffffffff and passes on the head."
@@ -38,14 +38,14 @@ async def test_tests_that_fail_without_the_fix_are_tested(trial: Callable[..., T
 
 async def test_tests_that_pass_without_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
     useless = NEW_TEST.replace("money.add(1, 2), 3", "money.add(1, 0), 1")
-    found = await trial(GUARDED, guarded=taken_back()).verify({"tests/test_add.py": useless}, REPRODUCTION)
+    found = await trial(GUARDED, guarded=reverted_fix()).verify({"tests/test_add.py": useless}, REPRODUCTION)
     assert found.verdict == "unproved"
     assert "The reproduction already passes on the base without ffffffffff, so it shows nothing." in found.reasons
 
 
 async def test_tests_that_need_a_name_of_the_fix_show_nothing(trial: Callable[..., Trial]) -> None:
     named = "import unittest\nfrom money import twice\n\nclass T(unittest.TestCase):\n    def test_it(self): twice(1)\n"
-    without = taken_back("def add(a, b):\n    return a - b\n")
+    without = reverted_fix("def add(a, b):\n    return a - b\n")
     found = await trial(GUARDED, guarded=without).verify({"tests/test_add.py": named}, REPRODUCTION)
     assert found.verdict == "unproved"
     assert found.reproduction is not None
@@ -81,7 +81,7 @@ async def test_tests_that_fail_as_it_is_are_broken(trial: Callable[..., Trial]) 
 
 
 async def test_a_job_that_writes_tests_cannot_change_sources(trial: Callable[..., Trial]) -> None:
-    subject = trial(GUARDED, guarded=taken_back())
+    subject = trial(GUARDED, guarded=reverted_fix())
     found = await subject.verify({"tests/test_add.py": NEW_TEST, "money.py": FIXED + "\n"}, REPRODUCTION)
     assert found.verdict == "broken"
     assert "tests alone: money.py: is not a test" in found.reasons[0]

@@ -89,6 +89,6 @@ def running_github(place: Path, files: Mapping[str, str | bytes], title: str, bo
     repo = world.add_repo(owner, "sample", files)
     installation = world.install(repo)
     issue = world.open_issue(repo, owner, title, body)
-    ground = FakeGitHubSetup(fake_github(world), world, repo, owner, issue, installation)
-    with served(ground.github) as address:
-        yield RunningGitHub(ground, address)
+    setup = FakeGitHubSetup(fake_github(world), world, repo, owner, issue, installation)
+    with served(setup.github) as address:
+        yield RunningGitHub(setup, address)

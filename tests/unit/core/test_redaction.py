@@ -1,4 +1,4 @@
-"""Our own secrets are found in every disguise, whole or in part; and nothing else is. They are made up at run time."""
+"""Our own secrets are found in every encoding, whole or in part; and nothing else is. They are made up at run time."""
 
 import base64
 import bz2
@@ -46,7 +46,7 @@ def quoted_pieces(secret: str) -> str:
     return " +\n  ".join(f'"{secret[start : start + 7]}"' for start in range(0, len(secret), 7)).replace("\n-", "-")
 
 
-DISGUISES: dict[str, Callable[[str], str | bytes]] = {
+ENCODINGS: dict[str, Callable[[str], str | bytes]] = {
     "raw": lambda s: s,
     "base64 at offset 0": lambda s: b64(f"{s} tail"),
     "base64 at offset 1": lambda s: b64(f"x{s} tail"),
@@ -105,9 +105,9 @@ PARTS: dict[str, Callable[[str], str]] = {
 RANDOM = sorted(name for name, secret in SECRETS.items() if len(secret) >= 36)
 
 
-@pytest.mark.parametrize("disguise", DISGUISES)
-def test_encoded_secrets_are_found(disguise: str) -> None:
-    missed = [name for name, secret in SECRETS.items() if not Redactor([secret]).found(DISGUISES[disguise](secret))]
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_encoded_secrets_are_found(encoding: str) -> None:
+    missed = [name for name, secret in SECRETS.items() if not Redactor([secret]).found(ENCODINGS[encoding](secret))]
     assert missed == []
 
 
@@ -118,16 +118,16 @@ def test_parts_of_random_secrets_are_found(part: str) -> None:
 
 
 def test_number_of_encoded_secrets_is_as_documented() -> None:
-    assert len(DISGUISES) >= 14
-    assert len(SECRETS) * len(DISGUISES) + len(RANDOM) * len(PARTS) >= 300
+    assert len(ENCODINGS) >= 14
+    assert len(SECRETS) * len(ENCODINGS) + len(RANDOM) * len(PARTS) >= 300
 
 
 @given(st.integers(0, 2**32), st.integers(16, 120), st.sampled_from([ALPHANUMERIC, HEX, URL_SAFE]))
 def test_any_random_secret_in_any_encoding_is_found(seed: int, length: int, alphabet: str) -> None:
     rng = random.Random(seed)
     secret = drawn(rng, alphabet, length)
-    name = rng.choice(sorted(DISGUISES))
-    assert Redactor([secret]).found(DISGUISES[name](secret)), name
+    name = rng.choice(sorted(ENCODINGS))
+    assert Redactor([secret]).found(ENCODINGS[name](secret)), name
 
 
 def test_ordinary_text_and_other_secrets_are_not_found() -> None:
@@ -170,8 +170,8 @@ def test_redaction_masks_secrets_and_keeps_the_rest(name: str) -> None:
     redactor = Redactor(SECRETS.values())
     assert redactor.redact(f"before {secret} after") == f"before {MASK} after"
     assert redactor.redact("nothing here") == "nothing here"
-    for disguise in ("base64 at offset 1", "hex", "percent-encoded", "reversed", "rot13", "JSON"):
-        hidden = DISGUISES[disguise](secret)
+    for encoding in ("base64 at offset 1", "hex", "percent-encoded", "reversed", "rot13", "JSON"):
+        hidden = ENCODINGS[encoding](secret)
         assert isinstance(hidden, str)
         shown = redactor.redact(f"before {hidden} after")
         assert MASK in shown

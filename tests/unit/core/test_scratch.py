@@ -49,16 +49,16 @@ def test_scratch_directory_is_removed_after_use(place: Path) -> None:
 
 def test_sweep_removes_directories_of_dead_processes_only(place: Path) -> None:
     command = [sys.executable, "-c", HOLDER, str(place)]
-    living, dying = (
+    alive, dying = (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     )
-    held, left = (Path(process.stdout.readline().strip()) for process in (living, dying) if process.stdout)
+    held, left = (Path(process.stdout.readline().strip()) for process in (alive, dying) if process.stdout)
     dying.send_signal(signal.SIGKILL)
     dying.communicate()
     assert sweep_scratch() == 0, "too young to be judged"
     assert sweep_scratch(time.time() + LATER) == 1
     assert [path for path in (held, left) if path.exists()] == [held]
-    living.communicate()
+    alive.communicate()
     assert list(place.iterdir()) == []
 
 

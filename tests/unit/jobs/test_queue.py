@@ -103,9 +103,9 @@ def test_a_final_job_frees_its_issue(server: Server) -> None:
 def test_a_question_runs_beside_the_active_job(server: Server) -> None:
     server.admit("a")
     assert server.admit("q", aim="ask", trigger="comment:9", publish_target="nowhere") == "q"
-    living = server.job_queries.active(2, 3)
-    assert living is not None
-    assert living.job.id == "a"
+    active = server.job_queries.active(2, 3)
+    assert active is not None
+    assert active.job.id == "a"
 
 
 def test_a_job_is_claimed_by_one_worker(server: Server) -> None:

@@ -60,7 +60,7 @@ def test_older_verdicts_are_read_from_their_results(engine: Engine) -> None:
 def test_older_database_gets_new_columns_and_keeps_its_rows(engine: Engine) -> None:
     old = sa.MetaData()
     sa.Table("messages", old, sa.Column("seq", sa.Integer, primary_key=True))
-    commissions = sa.Table(
+    old_contexts = sa.Table(
         "commissions",
         old,
         sa.Column("job", sa.String(40), primary_key=True),
@@ -69,10 +69,10 @@ def test_older_database_gets_new_columns_and_keeps_its_rows(engine: Engine) -> N
         sa.Column("commission", sa.JSON),
         sa.Column("created_at", sa.Double),
     )
-    old.create_all(engine, tables=[commissions])
+    old.create_all(engine, tables=[old_contexts])
     with engine.begin() as db:
         db.execute(
-            commissions.insert().values(job="j1", repository=1, number=2, priority=1, commission={}, created_at=0.5)
+            old_contexts.insert().values(job="j1", repository=1, number=2, priority=1, commission={}, created_at=0.5)
         )
     prepare_tables(engine)
     assert shape(engine) == WANTED

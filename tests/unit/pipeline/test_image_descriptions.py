@@ -164,13 +164,13 @@ async def test_description_is_reused_after_a_crash() -> None:
 
 async def test_a_job_without_images_has_no_step() -> None:
     harness, journal = ImageHarness(), MemoryJournal()
-    sight = ImageDescriber(
+    describer = ImageDescriber(
         server_job("j2"),
         JobModels(ModelNames(code="x"), harness._make, harness.ledger, harness.progress),
         pictured()[1].__getitem__,
     )
-    await sight.describe(journal, harness.progress)
-    assert (journal.executed, sight.notes, sight.shown) == ([], (), "")
+    await describer.describe(journal, harness.progress)
+    assert (journal.executed, describer.notes, describer.shown) == ([], (), "")
 
 
 async def test_fallback_without_vision_is_skipped() -> None:
@@ -250,6 +250,6 @@ async def test_answer_model_describes_images_of_a_question(kind: WorkKind) -> No
         harness.progress,
     )
     _, contents = pictured()
-    sight = ImageDescriber(asking, job_models, contents.__getitem__)
-    await sight.describe(MemoryJournal(), harness.progress)
-    assert (sight.shown, models["a"].calls) == ("a cat", 1)
+    describer = ImageDescriber(asking, job_models, contents.__getitem__)
+    await describer.describe(MemoryJournal(), harness.progress)
+    assert (describer.shown, models["a"].calls) == ("a cat", 1)

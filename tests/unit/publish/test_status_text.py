@@ -395,11 +395,11 @@ def test_no_line_of_a_private_key_is_shown() -> None:
     assert "aB3dE5" not in shown
 
 
-def test_long_runs_of_backticks_leave_room_for_the_fence() -> None:
+def test_long_runs_of_backticks_leave_space_for_the_fence() -> None:
     diff = f"+{'`' * 990}\n" + "".join(f"+line {number} {'x' * 50}\n" for number in range(3_000))
     assert len(attempt_diff(diff, 52_000)) <= 52_000
     assert len(text("limit_reached", result=result("limit_reached"), diff=diff)) <= MAX_BODY
 
 
-def test_a_diff_without_room_or_lines_is_not_shown() -> None:
+def test_a_diff_without_space_or_lines_is_not_shown() -> None:
     assert attempt_diff("", 5_000) == attempt_diff("\n", 5_000) == attempt_diff(DIFF, 100) == ""

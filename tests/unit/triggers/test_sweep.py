@@ -159,7 +159,7 @@ def site(**more: Any) -> Site:
     return Site(answers | more)
 
 
-def broom(at: Site) -> IssueSweep:
+def issue_sweep(at: Site) -> IssueSweep:
     bearer = TokenConnection(
         GitHubHost("http://api.example", "http://site.example"), "t0ken", transport=at, now=lambda: NOW
     )
@@ -168,7 +168,7 @@ def broom(at: Site) -> IssueSweep:
 
 
 async def test_labelled_issues_are_looked_at() -> None:
-    found = await broom(site()).candidates("")
+    found = await issue_sweep(site()).candidates("")
     assert [(each.issue.number, each.asker_may, each.branch) for each in found] == [
         (1, True, ""),
         (2, True, "agent-fix/issue-2-t"),
@@ -203,14 +203,14 @@ async def test_work_whose_run_ended_without_a_word_is_found(
 ) -> None:
     left = {AT_WORK: [raw_issue(5)], f"{REPO}/issues/5/comments": [comment], f"{REPO}/issues": []}
     at = site(**left, **({f"{REPO}/actions/runs/4711": run} if run else {}))
-    rows = sweep(await broom(at).candidates(""), SweepLimits(0, pull_requests=0, day=0), "oldest")
+    rows = sweep(await issue_sweep(at).candidates(""), SweepLimits(0, pull_requests=0, day=0), "oldest")
     assert [(row.number, row.reason, row.ends) for row in rows] == ([(5, "", True)] if lost else [])
     assert ("ended without a report" in swept_table(rows)) == lost
 
 
 async def test_a_search_stays_in_its_repository() -> None:
     at = site()
-    await broom(at).candidates("label:bug sort:reactions-asc repo:evil/other user:x")
+    await issue_sweep(at).candidates("label:bug sort:reactions-asc repo:evil/other user:x")
     asked = parse_qs(next(url for url in at.asked if url.path == "/search/issues").query.decode())
     assert asked["q"] == ["label:bug repo:ada/sample is:issue is:open"]
     assert (asked["sort"], asked["order"]) == (["reactions"], ["asc"])
@@ -226,7 +226,7 @@ async def test_without_a_ledger_each_job_of_the_day_counts_in_full() -> None:
     comments = [said("j1abcdef", 2), said("j2abcdef", 30), {**said("j3abcdef", 1), "user": {"id": 1, "login": "ada"}}]
     path = f"{REPO}/contents/.github/agent-fix.yml"
     at = site(**{path: config, f"{REPO}/issues/comments": comments, f"{REPO}/pulls": []})
-    assert await broom(at).caps(10) == SweepLimits(10, pull_requests=3, day=2)
+    assert await issue_sweep(at).caps(10) == SweepLimits(10, pull_requests=3, day=2)
 
 
 @pytest.mark.parametrize("repo", ["ada", "ada/", "/x", "a/b/c"])

@@ -89,7 +89,7 @@ def fused(harness: EventHarness, fuse: CrashAt) -> Stores:
     return replace(harness.stores, queue=queue, messages=messages, triggers=triggers, outbox=outbox)
 
 
-async def ground(harness: EventHarness, state: str) -> None:
+async def prepare(harness: EventHarness, state: str) -> None:
     if state:
         await harness.labels()
         if state != "queued":
@@ -108,8 +108,8 @@ def seen(harness: EventHarness) -> dict[str, object]:
     """All that people or a worker would find. A new job's first comment has the status updater's key."""
     jobs = [(job.job_context.aim, job.row.state, job.row.stop_requested, job.job.budget) for job in harness.jobs()]
     said = [(each.kind, each.text) for job in harness.jobs() for each in harness.said(job)]
-    greeting = [effect for job, effect in harness.effects() if effect.kind == "reaction" and not job.startswith("d-")]
-    effects = sorted(effect.kind for _, effect in harness.effects() if effect not in greeting)
+    reactions = [effect for job, effect in harness.effects() if effect.kind == "reaction" and not job.startswith("d-")]
+    effects = sorted(effect.kind for _, effect in harness.effects() if effect not in reactions)
     return {"jobs": sorted(map(str, jobs)), "said": said, "wishes": effects}
 
 
@@ -135,13 +135,13 @@ def seen(harness: EventHarness) -> dict[str, object]:
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_kill_at_any_time_gives_the_same_result(tmp_path: Path, state: str, text: str, after: bool) -> None:
     async with event_harness(tmp_path / "whole") as whole:
-        await ground(whole, state)
+        await prepare(whole, state)
         event = await event_of(whole, f"/agent {text}")
         await whole.trigger_loops.handler.handle(event)
         wanted = seen(whole)
     for nth in range(1, 9):
         async with event_harness(tmp_path / f"{nth}") as harness:
-            await ground(harness, state)
+            await prepare(harness, state)
             event = await event_of(harness, f"/agent {text}")
             fuse = CrashAt(nth, after=after)
             with suppress(ProcessDiedError):

@@ -34,7 +34,7 @@ KINDS = ("label", "unlabel", "words", "words", "stop", "edit", "close", "reopen"
 class Outcome(NamedTuple):
     """What people would find in the end: whether a job lives, and whether it has all the words that count."""
 
-    living: bool
+    active: bool
     heard: bool
 
 

@@ -60,7 +60,7 @@ async def test_all_that_fail_on_one_commit_are_one_job(harness: EventHarness) ->
         for kind in ("check_run", "check_suite"):
             await fails(harness, pull, kind, name)
     assert new_jobs(harness) == ["fix_checks"]
-    for job in harness.living():
+    for job in harness.active_jobs():
         harness.stores.queue.end(job.job.id, "no_change", "")
     await fails(harness, pull, "check_suite", "types")
     assert new_jobs(harness) == ["fix_checks"], "one attempt for one commit"
@@ -71,7 +71,7 @@ async def test_the_next_commit_is_another_round_until_people_are_called(harness:
     for number in range(4):
         harness.world.push_as_human(harness.repo, "agent-fix/issue-1-totals", {"app/money.py": f"half = 0.{number}\n"})
         await fails(harness, pull)
-        for job in harness.living():
+        for job in harness.active_jobs():
             harness.stores.queue.end(job.job.id, "pr_updated", "")
     assert new_jobs(harness) == ["fix_checks"] * 3
     assert "still fail after 3 rounds" in harness.answer

@@ -102,7 +102,7 @@ async def test_an_internal_error_is_given_up_after_three_attempts(harness: Event
             raise KeyError("oops")
         return "fine"
 
-    inflow = DeliveryWorker(harness.stores.inbox, handle, harness.stores.clock, "test")
+    delivery_worker = DeliveryWorker(harness.stores.inbox, handle, harness.stores.clock, "test")
     harness.hooks.held = True
     await harness.labels()
     await harness.says("/agent status")
@@ -110,7 +110,7 @@ async def test_an_internal_error_is_given_up_after_three_attempts(harness: Event
     for delivery in harness.world.deliveries:
         await harness.hooks.attempt(delivery)
     for _ in range(10):
-        await inflow.next()
+        await delivery_worker.next()
         harness.world.tick(40)
     assert sorted(seen) == ["commented"] + ["labelled"] * 3
     assert harness.stores.inbox.health().dead == 1

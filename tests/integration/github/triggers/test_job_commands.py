@@ -275,7 +275,7 @@ async def test_again_from_scratch_with_the_same_words(harness: EventHarness) -> 
     first, second = harness.jobs()
     assert first.row.state == "stopped"
     assert (second.job.task.request, second.job.model) == ("use decimals", "other/two")
-    assert len(harness.living()) == 1
+    assert len(harness.active_jobs()) == 1
 
 
 async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHarness) -> None:

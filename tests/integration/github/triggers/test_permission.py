@@ -76,7 +76,7 @@ async def test_the_permission_table_decides_who_may_start_jobs(harness: EventHar
             await harness.deliver()
         else:
             await ask(harness, event, who, about, pull)
-        for job in harness.living():
+        for job in harness.active_jobs():
             started.add((role, kind))
             harness.stores.queue.end(job.job.id, "stopped", "That was it.")
     assert started == {(role, "User") for role, may in ROLES.items() if may}

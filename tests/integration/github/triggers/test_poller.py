@@ -197,7 +197,7 @@ async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harne
     await begun(harness)
     await harness.labels(harness.world.open_issue(harness.repo, harness.owner, "Another"))
     issues = [harness.world.open_issue(harness.repo, harness.owner, f"Issue {number}") for number in range(4)]
-    other = harness.living()[0].job_context.issue_ref.number
+    other = harness.active_jobs()[0].job_context.issue_ref.number
     with harness.hooks.down():
         harness.world.label(issues[0], harness.owner, "agent-fix")
         harness.world.tick(600)
@@ -211,8 +211,8 @@ async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harne
         harness.world.turn(harness.repo.issues[other], harness.owner, "closed")
         harness.world.tick(600)
     await looked(harness)
-    living = sorted(job.job_context.issue_ref.number for job in harness.living())
-    assert living == [issues[0].number, issues[1].number]
+    numbers = sorted(job.job_context.issue_ref.number for job in harness.active_jobs())
+    assert numbers == [issues[0].number, issues[1].number]
 
 
 @pytest.mark.parametrize("what", ["closed", "unlabelled", "in progress", "deleted", "by ourselves", "nothing"])

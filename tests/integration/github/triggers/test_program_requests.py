@@ -152,7 +152,7 @@ async def test_retry_stops_the_job_and_begins_again(harness: EventHarness) -> No
     first = await ask(harness, number=harness.issue.number)
     second = await ask(harness, number=harness.issue.number, verb="retry")
     assert row(harness, first).state == "stopped"
-    assert [each.job.id for each in harness.living()] == [second]
+    assert [each.job.id for each in harness.active_jobs()] == [second]
 
 
 async def test_a_plan_alone_is_approved_by_a_new_job(harness: EventHarness) -> None:
@@ -160,7 +160,7 @@ async def test_a_plan_alone_is_approved_by_a_new_job(harness: EventHarness) -> N
     assert harness.job.job.plan_mode == "only"
     harness.ends("answered", plan=Plan(summary="Round half up.").model_dump(mode="json"))
     second = await ask(harness, number=harness.issue.number, verb="approve")
-    (begun,) = harness.living()
+    (begun,) = harness.active_jobs()
     assert (begun.job.id, "Round half up." in begun.job.plan_file) == (second, True)
 
 
@@ -252,4 +252,4 @@ async def test_allowances_from_before_an_operators_lock_are_not_repeated(tmp_pat
                 earlier = job.model_copy(update={"task": task}).model_dump(mode="json")
                 db.execute(jobs.update().where(jobs.c.id == job.id).values(job=earlier))
             await harness.says("/agent retry")
-            assert len(harness.living()[0].job.task.allowed_paths) == allowed
+            assert len(harness.active_jobs()[0].job.task.allowed_paths) == allowed

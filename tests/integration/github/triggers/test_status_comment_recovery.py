@@ -88,8 +88,8 @@ async def test_a_workflows_job_is_followed_in_its_run(
     assert each is not None
     assert (each.row.state, each.posted_state) == (state, told)
     assert (each.row.reason == ENDED_WITHOUT_REPORT) == (state == "error")
-    living = fake_github.server_context.job_queries.active(7, 1)
-    assert (living is not None) == elsewhere
+    active = fake_github.server_context.job_queries.active(7, 1)
+    assert (active is not None) == elsewhere
 
 
 async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
@@ -156,4 +156,4 @@ def said(author: int, body: str) -> IssueComment:
 def test_rounds_of_following_up_are_counted_from_the_conversation(
     conversation: list[IssueComment], rounds: int
 ) -> None:
-    assert rounds_in(conversation, bot_identity=9, heeded={1}) == rounds
+    assert rounds_in(conversation, bot_identity=9, authorised={1}) == rounds

@@ -122,18 +122,18 @@ async def test_tests_without_a_known_fix_are_begun_all_the_same(harness: EventHa
     assert harness.job.job.task.fixed_by == ""
 
 
-def living(harness: EventHarness) -> Job:
-    (only,) = harness.living()
+def active_job(harness: EventHarness) -> Job:
+    (only,) = harness.active_jobs()
     return only.job
 
 
 async def test_a_retry_keeps_the_requested_options(harness: EventHarness) -> None:
     await harness.says("/agent fix --kind refactoring --attempts 3")
     await harness.says("/agent retry")
-    assert (living(harness).kind, living(harness).attempts) == ("refactoring", 3)
-    assert living(harness).task.kind_reason == "that was asked for (`--kind refactoring`)"
+    assert (active_job(harness).kind, active_job(harness).attempts) == ("refactoring", 3)
+    assert active_job(harness).task.kind_reason == "that was asked for (`--kind refactoring`)"
     await harness.says("/agent retry --kind bug --attempts 1")
-    assert (living(harness).kind, living(harness).attempts) == ("bug", 1)
+    assert (active_job(harness).kind, active_job(harness).attempts) == ("bug", 1)
 
 
 async def test_an_inferred_kind_is_decided_again(harness: EventHarness) -> None:
@@ -141,7 +141,7 @@ async def test_an_inferred_kind_is_decided_again(harness: EventHarness) -> None:
     await harness.labels()
     harness.issue.labels.remove("enhancement")
     await harness.says("/agent retry")
-    assert living(harness).kind == "bug"
+    assert active_job(harness).kind == "bug"
 
 
 SPEED = "---\nkind: refactoring\n---\nMeasure first.\n"
@@ -198,7 +198,7 @@ async def test_a_protected_path_is_allowed_once_and_by_name(harness: EventHarnes
     assert "its permissions cannot change" in harness.answers()[-1]
     harness.ends("verification_failed")
     await harness.says("/agent allow infra/other.tf")
-    (job,) = harness.living()
+    (job,) = harness.active_jobs()
     assert [each.path for each in job.job.task.allowed_paths] == ["infra/main.tf", "infra/other.tf"]
 
 
@@ -207,7 +207,7 @@ async def test_a_permission_ends_with_the_published_change(harness: EventHarness
     await harness.says("/agent allow infra/main.tf")
     harness.ends("pr_opened")
     await harness.says("/agent retry")
-    (job,) = harness.living()
+    (job,) = harness.active_jobs()
     assert job.job.task.allowed_paths == ()
 
 
@@ -216,7 +216,7 @@ async def test_the_next_attempt_is_told_why_the_last_one_failed(harness: EventHa
     assert harness.job.job.task.sections == ()
     harness.ends("no_change", summary="The total is right already.")
     await harness.says("/agent retry")
-    (job,) = harness.living()
+    (job,) = harness.active_jobs()
     (section,) = [each for each in job.job.task.sections if each.title == TITLE]
     assert "It said: The total is right already." in section.text
     assert "The agent was told why earlier attempts at this failed." in job.job_context.notes

@@ -51,7 +51,7 @@ async def test_assigning_without_write_access_begins_nothing(harness: EventHarne
     assert not harness.jobs()
 
 
-async def test_an_assignment_that_was_taken_back_begins_nothing(harness: EventHarness) -> None:
+async def test_an_assignment_that_was_removed_begins_nothing(harness: EventHarness) -> None:
     harness.hooks.held = True
     await harness.assigns(harness.world.bot)
     harness.issue.assignees.clear()
@@ -91,7 +91,7 @@ async def test_a_question_is_answered_while_a_job_runs(harness: EventHarness) ->
     )
     assert question.job.task.request == "why is it a cent?"
     assert question.job.budget == Budget().for_a_question()
-    assert len(harness.living()) == 2
+    assert len(harness.active_jobs()) == 2
 
 
 async def test_on_a_pull_request_its_own_branch_is_changed(harness: EventHarness) -> None:

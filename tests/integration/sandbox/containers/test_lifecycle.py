@@ -200,11 +200,11 @@ async def test_only_ours_of_jobs_that_have_ended_are_swept(
     docker: LocalEngine, provider: ContainerProvider, tmp_path: Path
 ) -> None:
     others = another(docker, tmp_path / "others")
-    living = await provider.open(SandboxSpec("living.work", filler(FILES)))
+    live = await provider.open(SandboxSpec("living.work", filler(FILES)))
     stranger = await others.open(SandboxSpec("ended.work", filler(FILES)))
     await (await provider.open(SandboxSpec("ended.work", filler(FILES)))).close()
     assert await provider.sweep(lambda key: key.partition(".")[0] == "ended") == 1
-    assert await shell(living, "cat README.md") + await shell(stranger, "cat README.md") == "hello\nhello\n"
-    await living.destroy()
+    assert await shell(live, "cat README.md") + await shell(stranger, "cat README.md") == "hello\nhello\n"
+    await live.destroy()
     await stranger.destroy()
     assert containers(docker) == []

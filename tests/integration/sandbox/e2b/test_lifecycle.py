@@ -214,14 +214,14 @@ class TestSweeping:
         self, e2b: LocalE2B, provider: E2BProvider, tmp_path: Path
     ) -> None:
         others = E2BProvider(e2b.account, scope="others", caches=tmp_path / "others")
-        living = await provider.open(SandboxSpec("living.work", filler(FILES)))
+        live = await provider.open(SandboxSpec("living.work", filler(FILES)))
         stranger = await others.open(SandboxSpec("ended.work", filler(FILES)))
         ended = await provider.open(SandboxSpec("ended.work", filler(FILES)))
         await ended.close()
         assert await provider.sweep(lambda key: key.partition(".")[0] == "ended") == 1
-        assert await shell(living, "cat README.md") + await shell(stranger, "cat README.md") == "hello\nhello\n"
+        assert await shell(live, "cat README.md") + await shell(stranger, "cat README.md") == "hello\nhello\n"
         assert len(e2b.machines) == 2
-        await living.destroy()
+        await live.destroy()
         await stranger.destroy()
 
 
