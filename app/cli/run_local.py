@@ -360,7 +360,7 @@ class LocalRun:
         elif rest.done():
             ended = rest.result()
         else:
-            ended = self._so_far.with_rest_ended("stopped", "It was interrupted.")
+            ended = self._so_far.with_rest_ended("stopped", "They were interrupted.")
         self.interruption.instead = None
         store.finish(job.id, ended.exit_status, ended.reason, ended.model_dump(mode="json"))
         return ended

@@ -35,7 +35,7 @@ from app.publish.pull_request_text import follow_up_body, update_verdict
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
 STOPPED_REST = "It was stopped."
-GIVEN_UP_REST = "Its process ended too often, or its sandbox was lost."
+GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
 
 
 class DiffReader(Protocol):

@@ -70,5 +70,5 @@ def test_rest_that_always_dies_is_given_up_and_said_to_be(tmp_path: Path) -> Non
         assert result.verification.rest is not None
         assert result.verification.rest.state == "given_up"
         assert result.verification.verdict == "proved"
-        assert "It did not finish. Its process ended too often, or its sandbox was lost." in pull.body
+        assert "They did not finish. Their process ended too often, or their sandbox was lost." in pull.body
         assert (check.status, check.conclusion) == ("completed", "success")

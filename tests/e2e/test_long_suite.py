@@ -79,7 +79,7 @@ def test_branch_and_verdict_are_kept_when_the_rest_is_ended(
     if number == signal.SIGINT:
         assert ended.code == 0, ended.said
         assert ended.verification["rest"]["state"] == "stopped"
-        assert "It did not finish. It was interrupted." in ended.pull_request
+        assert "They did not finish. They were interrupted." in ended.pull_request
         return
     assert "The remaining tests are still running" in ended.pull_request
     again = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())

@@ -209,7 +209,7 @@ class ListedJob(ApiBody):
     stop_requested: bool
     waiting_for: Literal["money", "pull_requests", "rest"] | None = Field(
         description="What it is waiting for: a higher budget, or fewer open pull requests. `rest`: it is published, and"
-        " the rest of its suite is being run."
+        " its remaining tests are being run."
     )
 
 

@@ -147,7 +147,7 @@ async def test_a_rest_that_nobody_finishes_is_said_to_be_unfinished(
         harness.queue.release(claim, crashed=True)
     await settle(harness)
     pull, check = pull_and_check(fake_github)
-    assert "It did not finish. Its process ended too often, or its sandbox was lost." in pull.body
+    assert "They did not finish. Their process ended too often, or their sandbox was lost." in pull.body
     assert (check.status, check.conclusion) == ("completed", "success")
     assert RUNNING not in str(check.title)
 
@@ -156,7 +156,7 @@ async def test_a_rest_that_is_stopped_says_by_whom(harness: PublisherHarness, fa
     made = await published(harness)
     assert harness.queue.stop(made.id, "Stopped by grace.")
     await settle(harness)
-    assert "It did not finish." in pull_and_check(fake_github)[0].body
+    assert "They did not finish." in pull_and_check(fake_github)[0].body
     assert harness.ended(made.id)[0] == "pr_opened"
 
 
