@@ -49,7 +49,6 @@ _ADDRESSED = re.compile(r" {0,3}(?:/agent|@agent-fix)(?=\s|$)", re.IGNORECASE)
 _WORD = re.compile(r"\S+")
 _MONEY = re.compile(r"(\+?)\$?([0-9]{1,5}(?:\.[0-9]{1,6})?)")
 _WITH_PROMPT: Final = frozenset({"fix", "plan", "retry"})
-_WITHOUT_TEXT: Final = frozenset({"rebase", "ci"})
 _WITH_PROMPT_NAME = re.compile(r"with\s+([a-z][a-z0-9-]{0,39})", re.IGNORECASE)
 """Words that choose a prompt, alone on the command's line: `with the new API` is a message."""
 _OPTIONS: Final = ("--model", "--runner", "--budget", "--kind", "--attempts")
@@ -153,8 +152,8 @@ def _command(line: str, below: str) -> AgentCommand:
         options, rest = options.model_copy(update={"prompt": chosen[1].casefold()}), ""
     text = "\n\n".join(part for part in (rest, below) if part)
     _refuse_more_money(options, verb)
-    if verb in _WITHOUT_TEXT and text:
-        raise _CommandError(f"`/agent {verb}` takes no text. A message begins with another word.", f"/agent {verb}")
+    if verb == "ci" and text:
+        raise _CommandError("`/agent ci` takes no text. A message begins with another word.", "/agent ci")
     if verb == "forget":
         return AgentCommand(verb="forget", lesson=_lesson(rest), options=options)
     if verb == "ask" and not text:

@@ -213,7 +213,6 @@ def test_an_impossible_request_is_an_error(line: str, problem: str) -> None:
         ("contiune --budget +3", "continue"),
         ("rebsae", "rebase"),
         ("ci fails, fix it", "ci"),
-        ("rebase\nand keep the tests", "rebase"),
         ("cancel", "stop"),
         ("Resume", "continue"),
         ("restart!", "retry"),
