@@ -143,7 +143,7 @@ def configuration_text(choices: Choices, test: str) -> str:
     values: dict[str, object] = {"model": choices.model, "budget": {"usd": parse_usd(choices.budget) / DOLLAR}}
     if test:
         values["test"] = test
-    head = "# agent-fix reads this file from the default branch. All keys: docs/reference/configuration.md\n"
+    head = "# agent-fix reads this file from the default branch. Its keys: the manual's page on configuration.\n"
     return head + yaml.safe_dump(values, sort_keys=False, width=10_000)
 
 
@@ -170,6 +170,7 @@ def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str])
     if key and key not in IN_WORKFLOW:
         steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
     steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
+    steps.append(f"gh label create agent-fix --force{where}")
     if facts.github:
         api = shlex.quote(f"repos/{repository}/actions/permissions/workflow")
         steps.append(

@@ -315,7 +315,7 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
             there = "" if view.job_context.publish_target == "same_branch" else "on the pull request "
             yield "/agent …", f"{there}to request changes"
             if _ci_waits(view):
-                yield "/agent ci", f"{there}to start CI (required checks are waiting for it)"
+                yield "/agent ci", f"{there}to start CI (it does not start on its own)"
         case "stopped" | "error" | "verification_failed" | "limit_reached" | "no_change" if not is_question:
             yield "/agent retry", "to start again from scratch"
         case _ if view.state not in FINAL and view.state != "publishing":
