@@ -51,7 +51,8 @@ class JobView:
     now: Callable[[], float] = monotonic
     job: str = ""
     title: str = ""
-    budget: Budget = field(default_factory=Budget)
+    budget: Budget | None = None
+    """None until the job is known."""
     totals: Totals = NOTHING_SPENT
     done: set[str] = field(default_factory=set)
     active: set[str] = field(default_factory=set)
@@ -143,8 +144,10 @@ class JobView:
     @property
     def spending(self) -> str:
         """Time, money, tokens and turns, with their limits."""
-        totals, budget = self.totals, self.budget
-        parts = [f"{clock(self.now() - self.begun)} of {budget.minutes:g} min"]
+        totals, budget, elapsed = self.totals, self.budget, clock(self.now() - self.begun)
+        if budget is None:
+            return elapsed
+        parts = [f"{elapsed} of {budget.minutes:g} min"]
         if totals.calls:
             parts.append(
                 f"{price(totals)} of {usd(budget.usd)}" if totals.cost else f"price unknown, cap {usd(budget.usd)}"

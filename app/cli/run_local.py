@@ -101,7 +101,7 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
     terminal.report("state", f"agent-fix · job {job.id}{goes_on}")
     terminal.report("note", f"{task.repository} at {task.base_ref} ({task.base[:10]})")
     terminal.report("note", f"issue: {task.issue.title}")
-    limits = f"{usd(job.budget.usd)}, {job.budget.steps} steps, {job.budget.minutes:g} min"
+    limits = f"{usd(job.budget.usd)}, {job.budget.steps} turns, {job.budget.minutes:g} min"
     plans = f", plans by {shown_model(job.models.plan)}" if job.models.plan else ""
     terminal.report(
         "note", f"model {shown_model(job.model)}{recorded}{plans} · sandbox {job.sandbox} · at most {limits}"

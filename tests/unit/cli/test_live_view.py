@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyte
 import pytest
 
-from app.cli.live_view import LiveView
+from app.cli.live_view import JobView, LiveView
 from app.core.job import BASE_SUITE, Budget, Job
 from app.core.money import Totals
 from app.core.plan import Plan
@@ -84,6 +84,10 @@ def test_live_view_shows_plan_stages_waits_and_costs(columns: int) -> None:
     assert "1:15 of 30 min · $0.31 of $2.00 · 1,500 tokens in, 90 out · at most 40 turns" in shown
     assert max(map(len, screen.lines)) <= columns
     view.finish()
+
+
+def test_no_limit_is_shown_before_the_job_is_known() -> None:
+    assert JobView(now=Ticks(), begun=-7.0).spending == "0:07"
 
 
 def test_a_command_is_shown_with_its_output_and_then_on_one_line() -> None:

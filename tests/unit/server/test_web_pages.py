@@ -17,7 +17,7 @@ from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.triggers import TriggerRow
-from app.llm.sql_ledger import calls
+from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from tests.support.pull_requests import verification
@@ -239,6 +239,14 @@ async def test_a_change_that_was_not_published_can_be_had(here: WebClient) -> No
     assert answer.headers["x-content-type-options"] == "nosniff"
     for other in ("seed13", "none"):
         assert (await here.client.get(f"/jobs/{other}/change.patch")).status_code == 404
+
+
+async def test_calls_whose_price_is_not_known_are_not_shown_as_free(here: WebClient) -> None:
+    with here.engine.begin() as db:
+        db.execute(calls.update().values(cost=0))
+        db.execute(job_costs.update().values(cost=0))
+    assert '<b id="cost" class="number">price unknown</b>' in await here.page("/jobs/seed13")
+    assert re.search(r'class="spent">price unknown of [0-9]+ model calls<', await here.page("/"))
 
 
 async def test_a_job_shows_its_outputs_side_by_side_its_diff_and_what_each_call_cost(here: WebClient) -> None:
