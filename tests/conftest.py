@@ -22,16 +22,16 @@ def github_as_published() -> Iterator[None]:
         assert not found, "\n".join(found)
 
 
+# A busy machine is no reason to fail.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also the long part of the kill matrix")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A busy machine is no reason to fail. `make test` tries a fifth of the examples of `make test-all`.
-    examples = 20 if config.getoption("markexpr") == "not slow" else 100
-    unhurried = [HealthCheck.too_slow]
-    settings.register_profile("ours", max_examples=examples, deadline=None, suppress_health_check=unhurried)
-    settings.load_profile("ours")
     config.addinivalue_line("markers", "full: long; only with --full")
     config.addinivalue_line("markers", "slow: not in `make test` but in `make integration`")
 

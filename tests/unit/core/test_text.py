@@ -158,7 +158,7 @@ def test_line_ends_are_normalised() -> None:
 
 
 @given(st.text(st.sampled_from(list("<!->`~ \n\"'=abc[]()#&;:/?\\*|\u200b"))))
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=400)
 def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
     shown, removed = visible(text)
     assert len(shown) == len(text) - removed
@@ -225,7 +225,7 @@ def test_terminal_output_becomes_plain(output: str, shown: str) -> None:
 
 
 @given(st.text(st.sampled_from(list("\x1b[]()0;1mK?\x07\x9b\x9c\\P\r\n\b ab"))))
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=400)
 def test_plain_output_has_no_control_and_stays_plain(output: str) -> None:
     shown = plain(output)
     assert not [character for character in shown if is_hidden(character)]

@@ -270,7 +270,7 @@ FRAGMENTS = """@ # 1 GH- / // http : www. . com ` `` ``` ~~~ | - * _ [ ] ( ) ! <
 NASTY = st.sampled_from([*FRAGMENTS.split(), " ", "\n", "\t", "\r", "\u2028", "fixes ", "closes "])
 
 
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=400)
 @given(st.lists(NASTY, max_size=30).map("".join))
 def test_any_text_is_escaped(text: str) -> None:
     check(markdown.prose(text))

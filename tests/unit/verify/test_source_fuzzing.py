@@ -95,7 +95,7 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
         assert same(path, content, made)
 
 
-@settings(max_examples=settings().max_examples // 10)
+@settings(max_examples=10)
 @given(st.sampled_from(STANDARD), st.sampled_from(STANDARD), st.integers(0, 2**32))
 def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -> None:
     content = module.read_bytes()

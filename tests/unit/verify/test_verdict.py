@@ -399,7 +399,7 @@ everything = st.builds(
 )
 
 
-@settings(max_examples=10 * settings().max_examples)
+@settings(max_examples=1_000)
 @given(everything)
 def test_requirements_of_proved_and_tested(facts: Facts) -> None:
     found = with_verdict(facts)
@@ -454,7 +454,7 @@ def test_every_combination_of_specification_reproduction_gate_and_suite() -> Non
         assert found.verdict == expected, (on_base, on_head, frozen, gate, kind)
 
 
-@settings(max_examples=10 * settings().max_examples)
+@settings(max_examples=1_000)
 @given(everything, st.tuples(results, results), st.sampled_from(NAMES), st.data())
 def test_one_more_failure_never_makes_it_better(
     facts: Facts, sides: tuple[SuiteResult, SuiteResult], name: str, data: st.DataObject
