@@ -278,8 +278,26 @@ class SuiteComparison(Record):
 RestState = Literal["pending", "finished", "out_of_time", "stopped", "given_up"]
 
 
-class RestOfSuite(Record):
-    """The test files of a long suite that the verdict left out: compared part by part once the change is published."""
+class RestPart(Record):
+    """Test files that were compared on base and head after the change was published."""
+
+    compared: int = 0
+    """Files that were executed on both."""
+    base: TestCount = TestCount()
+    head: TestCount = TestCount()
+    newly_failing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Tests that passed on base and are missing or skipped on head."""
+    worse: str = ""
+    """If not empty, a sentence that says how the head is worse where no single test is named."""
+    recheck: Execution | None = None
+    """Newly failing tests, run once more alone on the head."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class RestOfSuite(RestPart):
+    """The test files of a long suite that the verdict left out: the sum of the parts that were compared so far."""
 
     state: RestState = "pending"
     files: int
@@ -288,19 +306,8 @@ class RestOfSuite(Record):
     """The limit."""
     command: str = ""
     parts: int = 0
-    compared: int = 0
-    """Files that were executed on base and head. Each is looked at once; what has no results on the base is not."""
     looked_at: int = 0
-    base: TestCount = TestCount()
-    head: TestCount = TestCount()
-    newly_failing: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    worse: str = ""
-    """If not empty, a sentence that says how a part became worse where no single test is named."""
-    recheck: Execution | None = None
-    """Newly failing tests, run once more alone on the head."""
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
+    """Files of these parts. Each file is looked at once; one without results on the base is not compared."""
     reason: str = ""
     """Why it ended early, as a sentence."""
 

@@ -8,9 +8,8 @@ from pathlib import PurePosixPath
 from time import monotonic
 
 from app.core.job import Journal
-from app.core.record import Record
 from app.core.tree import Tree
-from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
+from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher.launcher_selection import launcher_of
@@ -41,18 +40,9 @@ Unit = tuple[str, ...]
 """Test files that are executed together or not at all: one, or those of a Go package."""
 
 
-class RestPart(Record):
-    """What one part showed."""
+class RestStep(RestPart):
+    """What one step of the job's journal keeps: a part, or that it has to be divided."""
 
-    compared: int = 0
-    base: TestCount = TestCount()
-    head: TestCount = TestCount()
-    newly_failing: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    worse: str = ""
-    recheck: Execution | None = None
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
     divide: bool = False
     """Whether these files gave no results together and have to be tried in smaller parts."""
 
@@ -109,7 +99,7 @@ class RestRunner:
             self.runner.progress.report("verification", f"remaining tests: {range_text}")
             limit = min(self.runner.limit, remaining / 2)
             work = partial(self._part, files, before, limit, alone=len(units) == 1)
-            part = await journal.step(f"rest.{number}", RestPart, work)
+            part = await journal.step(f"rest.{number}", RestStep, work)
             number += 1
             if part.divide:
                 size = max(1, len(units) // 2)
@@ -120,16 +110,16 @@ class RestRunner:
             rest = _with(rest, part, len(files))
         return rest.model_copy(update={"state": "finished"})
 
-    async def _part(self, files: tuple[str, ...], before: SuiteResult | None, limit: float, *, alone: bool) -> RestPart:
+    async def _part(self, files: tuple[str, ...], before: SuiteResult | None, limit: float, *, alone: bool) -> RestStep:
         """`before` is what the base is known to give for these files."""
         started = monotonic()
         found = await self.runner.part(self.judged, files, before, limit)
         seconds = round(monotonic() - started, 3)
         base, head = found.base, found.head
         if base is None or head is None or base.count is None:
-            return RestPart(seconds=seconds, divide=not alone)
+            return RestStep(seconds=seconds, divide=not alone)
         cut_short = head.execution.timed_out or (before is None and base.execution.timed_out)
-        return RestPart(
+        return RestStep(
             compared=0 if cut_short else len(files),
             base=base.count,
             head=head.count or TestCount(),
