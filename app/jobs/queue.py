@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -155,33 +156,19 @@ class JobQueue:
             if free_slots <= 0:
                 return []
             spent: dict[DailyBudget, MicroUSD] = {}
-            for row in self._waiting(db, now, limits.per_repository):
+            jobs_first = chain(self._waiting(db, now, limits.per_repository), self._rests(db, now, limits, free_slots))
+            for row in jobs_first:
                 died = row["owner"] is not None
                 if busy[row["repository"]] >= limits.per_repository:  # by a claim of this call
                     continue
                 if died and row["crashes"] + 1 >= MAX_CRASHES:
-                    self._end_dead_letter(db, row["id"], now)
-                elif self._may_spend(db, row, now, spent):
+                    self._end_after_crashes(db, row["id"], now)
+                elif row["waiting_for"] == "rest" or self._may_spend(db, row, now, spent):
                     claims.append(self._take(db, row, owner, now + lease, crashes=row["crashes"] + died))
                     busy[row["repository"]] += 1
                 if len(claims) == free_slots:
-                    return claims
-            claims += self._claim_rests(db, now, owner, lease, free_slots - len(claims))
+                    break
         return claims
-
-    def _claim_rests(
-        self, db: Connection, now: datetime, owner: str, lease: timedelta, free_slots: int
-    ) -> Iterator[JobClaim]:
-        """Published jobs whose suites have a rest to run, where no other job of the repository or server waits."""
-        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
-        wanted = (job_contexts.c.waiting_for == "rest", free, job_contexts.c.due <= now.timestamp())
-        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(free_slots)
-        for row in db.execute(query).mappings().all():
-            died = row["owner"] is not None
-            if died and row["crashes"] + 1 >= MAX_CRASHES:
-                self._end_rest(db, row["id"])
-            else:
-                yield self._take(db, row, owner, now + lease, crashes=row["crashes"] + died)
 
     def heartbeat(self, claim: JobClaim, lease: timedelta = LEASE) -> bool:
         """Extend the lease; False if another worker has claimed the job."""
@@ -200,8 +187,8 @@ class JobQueue:
             crashes = job_contexts.c.crashes + 1 if crashed else job_contexts.c.crashes
             mine_too = job_contexts.update().where(job_contexts.c.job == claim.job).returning(job_contexts.c.crashes)
             died_often = db.execute(mine_too.values(lease_until=0.0, crashes=crashes)).scalar_one() >= MAX_CRASHES
-            if died_often and crashed and not self._end_rest(db, claim.job):
-                self._end_dead_letter(db, claim.job, self._clock())
+            if died_often and crashed:
+                self._end_after_crashes(db, claim.job, self._clock())
 
     def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
         """Give the job back to be retried later by any worker, because the obstacle may be gone by then."""
@@ -381,9 +368,7 @@ class JobQueue:
 
         Whoever iterates takes, ends or postpones each job, so that the next batch begins behind it.
         """
-        full = sa.select(job_contexts.c.repository).select_from(BOTH).where(_leased(now))
-        full = full.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
-        wanted = (waits_for_worker(now), ACTIVE, job_contexts.c.repository.not_in(full))
+        wanted = (waits_for_worker(now), ACTIVE, job_contexts.c.repository.not_in(_full(now, per_repository)))
         # Ids first: rows are wide, and all that wait are sorted.
         first = sa.select(jobs.c.id).select_from(BOTH).where(*wanted).order_by(*IN_TURN).limit(BATCH)
         query = sa.select(jobs, job_contexts).select_from(BOTH).where(jobs.c.id.in_(first)).order_by(*IN_TURN)
@@ -392,6 +377,14 @@ class JobQueue:
             yield from found
             if len(found) < BATCH:
                 return
+
+    def _rests(self, db: Connection, now: datetime, limits: QueueLimits, most: int) -> Iterator[sa.RowMapping]:
+        """Published jobs whose suites have remaining tests to run; they come after all jobs that need a worker."""
+        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
+        wanted = (job_contexts.c.waiting_for == "rest", free, job_contexts.c.due <= now.timestamp())
+        not_full = job_contexts.c.repository.not_in(_full(now, limits.per_repository))
+        query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted, not_full).order_by(*IN_TURN).limit(most)
+        yield from db.execute(query).mappings().all()
 
     def _may_spend(self, db: Connection, row: sa.RowMapping, now: datetime, spent: dict[DailyBudget, MicroUSD]) -> bool:
         """True if the job's daily budgets have money left; otherwise it is looked at again later, and says why.
@@ -445,7 +438,10 @@ class JobQueue:
         db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
-    def _end_dead_letter(self, db: Connection, job_id: str, now: datetime) -> None:
+    def _end_after_crashes(self, db: Connection, job_id: str, now: datetime) -> None:
+        """End a job whose processes died too often; a published one only loses its remaining tests."""
+        if self._end_rest(db, job_id):
+            return
         consequence = "or its sandbox was lost there; the job was given up."
         reason = f"Its process died {MAX_CRASHES} times at the same step, {consequence}"
         values = {"state": "error", "reason": reason, "owner": None, "updated_at": now}
@@ -464,6 +460,12 @@ def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
 def _leased(now: datetime) -> sa.ColumnElement[bool]:
     """True for a job that is in progress."""
     return sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
+
+
+def _full(now: datetime, per_repository: int) -> sa.Select[tuple[int]]:
+    """The repositories with as many jobs in progress as they may have."""
+    places = sa.select(job_contexts.c.repository).select_from(BOTH).where(_leased(now))
+    return places.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
 
 
 def _lease_expired(now: datetime) -> sa.ColumnElement[bool]:

@@ -11,7 +11,6 @@ from starlette.responses import Response, StreamingResponse
 from app.core.job import FINAL
 from app.jobs.queries import JobOverview
 from app.jobs.store import ProgressRow
-from app.llm.ledger import usd
 from app.server.web import formatting
 from app.server.web.access import visitor_of
 from app.server.web.problems import problem
@@ -76,12 +75,8 @@ class LogStreams:
                     yield _line(line)
                 if listed is None or self._ending():
                     return
-                state = {
-                    "state": listed.state,
-                    "name": formatting.state_name(listed.state),
-                    "cost": usd(listed.cost),
-                }
-                state["group"] = formatting.group_of(listed.state)
+                name, group = formatting.state_name(listed.state), formatting.group_of(listed.state)
+                state = {"state": listed.state, "name": name, "group": group}
                 if (new_state := json.dumps(state)) != last_state:
                     last_state = new_state
                     yield f"event: state\ndata: {new_state}\n\n"

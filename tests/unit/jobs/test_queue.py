@@ -463,6 +463,18 @@ def test_a_job_of_a_repository_that_is_full_anyway_is_given_no_way(server: Serve
     assert not server.queue.others_wait(claim, limits)
 
 
+def test_a_rest_waits_while_its_repository_is_at_its_limit(server: Server) -> None:
+    limits = QueueLimits(jobs=9, per_repository=1)
+    published(server, "a")
+    published(server, "b", number=4)
+    server.admit("c", number=5)
+    assert [each.job for each in server.queue.claim_several("w1", limits, 9)] == ["c"]
+    assert server.claim(limits=limits) == "", "the repository has a job in progress"
+    server.store.finish("c", "stopped", "why", {})
+    server.queue.release(JobClaim("c", server.row("c").epoch, "w1", resumed=False))
+    assert [each.job for each in server.queue.claim_several("w1", limits, 9)] == ["a"], "and one rest at once"
+
+
 def test_a_rest_whose_process_dies_is_taken_over_and_given_up_after_some_deaths(server: Server) -> None:
     published(server)
     for _ in range(MAX_CRASHES):

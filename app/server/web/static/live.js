@@ -55,7 +55,6 @@ if (log && log.dataset.events) {
     const badge = document.getElementById("state");
     badge.textContent = state.name;
     badge.className = `badge ${state.group} ${state.state}`;
-    document.getElementById("cost").textContent = state.cost;
     document.getElementById("live").textContent = "live · ";
     refresh();
   };
