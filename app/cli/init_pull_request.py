@@ -13,8 +13,7 @@ from app.github.base import GIVEN, NewPullRequest
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
 from app.github.http_client import NotFoundOnGitHub
-from app.github.pull_requests import PullRequestsApi
-from app.github.reader import RepositoryReader
+from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 

@@ -16,8 +16,8 @@ from app.core.result import JobResult
 from app.core.text import one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price, usd
-from app.publish.attempts_text import describe_attempts
 from app.publish.plaintext import count, duration
+from app.publish.pull_request_text import describe_attempts
 from app.verify.verdict import CONTROLS
 
 COMMAND = "agent-fix"

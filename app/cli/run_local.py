@@ -35,8 +35,7 @@ from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.job_queries import WORKED_ON
 from app.llm.ledger import usd
-from app.publish.pull_request_content import pull_request_content, shown_model
-from app.publish.pull_request_text import pull_request_body, pull_request_title
+from app.publish.pull_request_text import pull_request_body, pull_request_content, pull_request_title, shown_model
 from app.server.shutdown import CANCELLED, InterruptHandler, end_process
 from app.server.terminal import TerminalProgress, is_screen, may_colour
 

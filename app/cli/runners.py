@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.agent.external.recipe import AgentRecipe, recipes
-from app.agent.external.selftest.selftest import SelftestResult
+from app.agent.external.selftest import SelftestResult
 from app.agent.registry import NATIVE, unknown_runner_error
 from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode

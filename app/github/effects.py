@@ -24,16 +24,14 @@ from app.github.calls import (
     UPDATE_PULL,
 )
 from app.github.checks import ChecksApi
+from app.github.comments import ReviewThreadsApi, has_text, with_marker
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.identity import BotUser, find_bot_user
-from app.github.markers import has_text, with_marker
 from app.github.models import PullRequest
-from app.github.pull_requests import PullRequestsApi
-from app.github.reader import RepositoryReader
+from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi
-from app.github.review_threads import ReviewThreadsApi
 from app.repo.git_store import GitStore
 
 BY_TITLE = "Draft: "

@@ -11,10 +11,9 @@ from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import TypeAdapter, ValidationError
 
 from app.github.calls import Call
-from app.github.connection import Connection
+from app.github.connection import Connection, MutationPacer
 from app.github.errors import ForgeError, NoAccess, RateLimited, TemporaryFailure
 from app.github.failures import DEFAULT_WAIT, NotSeenYet, failure_of, refusal_of
-from app.github.rate_limit import MutationPacer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files."""
+"""Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files, pull requests."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -7,6 +7,7 @@ from app.core.task import Person
 from app.github import api_models
 from app.github.app_registration import repository_facts
 from app.github.calls import (
+    COMPARE_COMMITS,
     CREATE_ISSUE,
     GET_COMMIT,
     GET_CONTENT,
@@ -18,24 +19,29 @@ from app.github.calls import (
     GET_REPOSITORY,
     GET_REPOSITORY_BY_ID,
     GET_USER_BY_ID,
+    LINKED_PULL_REQUESTS,
     LIST_ISSUE_COMMENTS,
     LIST_ISSUES,
     LIST_MATCHING_REFS,
+    LIST_PULL_COMMITS,
     LIST_PULL_FILES,
     LIST_PULLS,
     LIST_REVIEWS,
     SEARCH_ISSUES,
 )
-from app.github.comments import GHOST, review_facts
+from app.github.comments import GHOST, has_text, review_facts, with_marker
+from app.github.errors import NeedsHumanAction, NoAccess
+from app.github.graphql import LinkedAnswer
 from app.github.http_client import NotFoundOnGitHub
-from app.github.markers import has_text, with_marker
 from app.github.models import (
     ActorPermission,
     ChangedFile,
     GitHubIssue,
     IssueComment,
+    LinkedPullRequest,
     Permission,
     PullRequest,
+    PullRequestCommit,
     PullRequestReview,
     Repository,
 )
@@ -244,3 +250,54 @@ def _comment(found: api_models.CommentResponse) -> IssueComment:
         url=found.html_url,
         kind=account.type,
     )
+
+
+MAX_PAGES = 5
+"""Pages of a hundred open pull requests."""
+
+
+class PullRequestsApi:
+    """The pull requests of one repository."""
+
+    def __init__(self, api: RepositoryApi) -> None:
+        self._api = api
+
+    async def open(self, *, base: str = "") -> tuple[PullRequest, ...]:
+        """The open ones, or those against one base; newest change first, and only the newest if there are very many."""
+        params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
+        found = await self._api.pages(api_models.PullRequestResponse, LIST_PULLS, params=params, most=MAX_PAGES)
+        return tuple(pull_request_facts(item) for item in found)
+
+    async def linked(self, issue: int) -> tuple[LinkedPullRequest, ...]:
+        """Open pull requests of this repository that will close this issue when merged.
+
+        Leaves out those that GitHub does not show us; an older Enterprise Server shows none.
+        """
+        repository = self._api.repository
+        variables = {"owner": repository.owner, "name": repository.name, "number": issue}
+        try:
+            answer = await self._api.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, partial=True)
+        except (NeedsHumanAction, NoAccess):
+            return ()
+        return tuple(
+            LinkedPullRequest(number=node.number, author=(node.author.database_id or 0) if node.author else 0)
+            for node in answer.pull_requests or ()
+            if node is not None and node.state == "OPEN" and node.repository == answer.repository
+        )
+
+    async def commits(self, number: int) -> tuple[PullRequestCommit, ...]:
+        """The commits of a pull request, oldest first; GitHub lists at most 250."""
+        found = await self._api.pages(api_models.CommitResponse, LIST_PULL_COMMITS, number)
+        return tuple(
+            PullRequestCommit(
+                id=item.sha,
+                author=(item.commit.author.name if item.commit.author else None) or "",
+                message=item.commit.message,
+            )
+            for item in found
+        )
+
+    async def merge_base(self, base: str, head: str) -> str:
+        """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
+        found = await self._api.read(api_models.ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
+        return found.merge_base_commit.sha

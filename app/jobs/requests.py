@@ -1,25 +1,27 @@
-"""Requests of programs and of the dashboard for jobs: stored at once as a queued job, and delivered to the publisher.
+"""Requests of programs and of the dashboard for jobs: stored at once, once for each Idempotency-Key, for the publisher.
 
     API ─► job_requests + a queued job without a context + a delivery ─► publisher ─► the job gets its context, or ends
 
 The receiver cannot ask GitHub anything, so the publisher finds out whether the request can be carried out.
 """
 
+import hashlib
 from collections.abc import Callable
-from datetime import datetime
-from typing import Final, Literal
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, Budget, Job, JobState
+from app.core.job import FINAL, Budget, Job, JobState, new_job_id
 from app.core.money import MicroUSD
 from app.core.record import Record
 from app.core.task import Issue, Task, TaskKind
 from app.core.text import one_line, visible
 from app.jobs.inbox import Delivery, deliveries, insert_delivery
-from app.jobs.tables import job_contexts, job_requests, jobs, writing
+from app.jobs.tables import idempotency_keys, job_contexts, job_requests, jobs, writing
 
 PROGRAM_EVENT: Final = "api:request"
 """The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""
@@ -138,3 +140,75 @@ def _promised(request: ProgramRequest) -> dict[str, object]:
 
 def _delivery_of(job_id: str) -> str:
     return f"api-{job_id}"
+
+
+KEPT_FOR: Final = timedelta(days=2)
+IN_PROGRESS: Final = timedelta(seconds=30)
+"""How long the first request is waited for; after that its process has died, and a repetition does its work."""
+
+
+class KeyReused(Exception):  # noqa: N818  # an answer, not a fault
+    """The key was used for another request."""
+
+
+class StillInProgress(Exception):  # noqa: N818  # an answer, not a fault
+    """The first request with this key has no answer yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedRequest:
+    """`id` names what the request creates, also if it is repeated after a crash; `answer` is set if there was one."""
+
+    key: str
+    id: str
+    answer: dict[str, Any] | None = None
+
+
+class IdempotencyKeys:
+    """The remembered requests, in short transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def begin(self, caller: str, key: str, request: str) -> RememberedRequest:
+        """Remember a request before it is carried out. Raises KeyReused or StillInProgress.
+
+        Without a key, nothing is remembered.
+        """
+        new, now = new_job_id(), self._clock().timestamp()
+        if not key:
+            return RememberedRequest("", new)
+        name, digest = _digest(f"{caller}\0{key}"), _digest(request)
+        mine = idempotency_keys.c.key == name
+        with writing(self._engine) as db:
+            old = idempotency_keys.c.at < now - KEPT_FOR.total_seconds()
+            db.execute(idempotency_keys.delete().where(old))
+            row = db.execute(idempotency_keys.select().where(mine).with_for_update()).mappings().first()
+            if row is None:
+                db.execute(idempotency_keys.insert().values(key=name, request=digest, id=new, at=now))
+                return RememberedRequest(name, new)
+            if row["request"] != digest:
+                raise KeyReused("This Idempotency-Key was used for another request.")
+            if row["answer"] is None:
+                if row["at"] > now - IN_PROGRESS.total_seconds():
+                    raise StillInProgress("The first request with this Idempotency-Key has not been answered yet.")
+                db.execute(idempotency_keys.update().where(mine).values(at=now))
+        return RememberedRequest(name, row["id"], row["answer"])
+
+    def finish(self, remembered: RememberedRequest, answer: dict[str, Any]) -> None:
+        """Store the answer for repetitions."""
+        if remembered.key:
+            mine = idempotency_keys.update().where(idempotency_keys.c.key == remembered.key)
+            with writing(self._engine) as db:
+                db.execute(mine.values(answer=answer))
+
+    def forget(self, remembered: RememberedRequest) -> None:
+        """Forget a request that was refused and changed nothing, so that it may be tried again."""
+        if remembered.key:
+            with writing(self._engine) as db:
+                db.execute(idempotency_keys.delete().where(idempotency_keys.c.key == remembered.key))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -18,13 +18,11 @@ from app.core.money import DOLLAR
 from app.core.tracing import Value, span
 from app.llm.background import background
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
-from app.llm.chat_format import ChatDialect, may_think, only_json, request_body
+from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, only_json, request_body, usage_of
 from app.llm.error_classification import classify, read
 from app.llm.errors import ModelError
-from app.llm.price_list import price_list
-from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info
+from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info, price_list
 from app.llm.providers import PROVIDERS, Route, check_environment, check_name, route, unknown_provider
-from app.llm.stream import StreamAssembly, usage_of
 from app.llm.tokens import count_text, count_tokens
 
 if TYPE_CHECKING:

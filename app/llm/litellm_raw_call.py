@@ -7,14 +7,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.llm.base import ModelInfo
+from app.llm.base import EXTRAS, FIELDS, Body, ModelInfo, StreamEvent, WireProtocol
 from app.llm.error_classification import classify, read
 from app.llm.errors import ModelError
 from app.llm.litellm import NO_KEY, UNUSUAL_BODIES, LiteLLMModules, ModelTimeouts, load
-from app.llm.price_list import price_list
-from app.llm.prices import Price, model_info
+from app.llm.prices import Price, model_info, price_list
 from app.llm.providers import route
-from app.llm.raw_call import EXTRAS, FIELDS, Body, StreamEvent, WireProtocol
 
 LIMIT: Mapping[WireProtocol, str] = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
 

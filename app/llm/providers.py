@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from app.llm.errors import ModelError
-from app.llm.price_list import price_list
+from app.llm.prices import price_list
 
 
 @dataclass(frozen=True, slots=True)

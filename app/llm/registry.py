@@ -6,8 +6,7 @@ from pathlib import Path
 from app.core.model_names import Reasoning
 from app.llm.base import Model, ModelInfo
 from app.llm.litellm import LiteLLMModel
-from app.llm.price_list import price_list
-from app.llm.prices import Price
+from app.llm.prices import Price, price_list
 from app.llm.providers import route
 from app.llm.replay import PREFIX, ModelRecorder, RecordedModel
 

@@ -53,7 +53,7 @@ class OpenDraftPullRequest(Record):
     draft: str = ""
     """The branch of the early draft: the commit goes there or nowhere. Set only by the publisher."""
     onto: str = ""
-    """A commit of the base branch to merge into the commit before it is pushed (`app.publish.base_merge`). The
+    """A commit of the base branch to merge into the commit before it is pushed (`app.publish.policy`). The
     publisher sets it, after GitHub refused the commit alone."""
 
     def pull_request(self, branch: str) -> NewPullRequest:

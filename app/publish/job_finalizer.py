@@ -14,7 +14,6 @@ from app.github.errors import ForgeError, NoAccess
 from app.jobs.context import ThreadRef
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.store import JobStore
-from app.publish.base_merge import merge_note
 from app.publish.effects import (
     AddFollowUpSection,
     AnswerReviewThread,
@@ -25,12 +24,12 @@ from app.publish.effects import (
     Receipt,
 )
 from app.publish.evidence import clip
-from app.publish.isolated_loop import IsolatedLoop
 from app.publish.markdown import code_span, quoted
 from app.publish.outbox import EffectStatus, Outbox, StaleEpoch
+from app.publish.policy import merge_note
 from app.publish.policy_rules import PublishRefused
-from app.publish.pull_request_content import pull_request_content
-from app.publish.pull_request_text import follow_up_body, update_verdict
+from app.publish.publisher import IsolatedLoop
+from app.publish.pull_request_text import follow_up_body, pull_request_content, update_verdict
 
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."

@@ -1,9 +1,10 @@
-"""The publisher's loop: claim an effect, check it, carry it out, record the receipt. It may crash at any point."""
+"""The publisher's loop, which claims, checks and carries out effects, and the isolation of each job's work in loops."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from time import monotonic
 from typing import Generic, TypeVar
 
 from app.core.errors import AgentFixError
@@ -11,6 +12,7 @@ from app.core.failpoints import failpoint
 from app.core.task import IssueRef
 from app.github.base import ForgeEffects, NewCheckRun
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, WorkflowsMoved
+from app.jobs.job_queries import JobWithContext
 from app.publish.effects import (
     AddFollowUpSection,
     AddReaction,
@@ -178,3 +180,33 @@ class Publisher(Generic[F]):
             await asyncio.to_thread(self._outbox.amend, claim, other)
             failpoint("effect.amended")
             return None
+
+
+PAUSE = 60.0
+"""Seconds to skip a job after it failed."""
+
+
+class IsolatedLoop:
+    """Does one kind of work for many jobs. `doing` is its name in the log."""
+
+    def __init__(self, activity: str, clock: Callable[[], float] = monotonic) -> None:
+        self._activity = activity
+        self._clock = clock
+        self._left_alone: dict[str, float] = {}
+
+    async def run_each(self, jobs: Iterable[JobWithContext], work: Callable[[JobWithContext], bool]) -> int:
+        """Run the work of each job in a thread, one after the other; returns how many jobs had something to do."""
+        done = 0
+        for job in jobs:
+            if self._left_alone.get(job.job.id, 0.0) > self._clock():
+                continue
+            (outcome,) = await asyncio.gather(asyncio.to_thread(work, job), return_exceptions=True)
+            if isinstance(outcome, Exception):
+                self._left_alone[job.job.id] = self._clock() + PAUSE
+                logger.error("%s failed for job %s", self._activity, job.job.id, exc_info=outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                self._left_alone.pop(job.job.id, None)
+                done += outcome
+        return done

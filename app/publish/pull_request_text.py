@@ -1,25 +1,122 @@
-"""Renders a pull request: title, body and commit message, as pure functions.
+"""Renders a pull request's title, body and commit message from the facts of a job, as pure functions.
 
 The verdict comes first, for a reviewer with twenty seconds; then plan, change, proof and outputs, the long parts
 folded. Links, mentions and closing keywords come from these templates only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from app.config.repository import RepoConfig
+from app.core.job import Job
+from app.core.money import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
+from app.core.record import Record
+from app.core.result import AttemptSummary, JobResult
 from app.core.task import Person, Task, TaskKind
-from app.core.verification import GateResult, RestOfSuite, Verdict
-from app.llm.ledger import price
-from app.publish.attempts_text import attempts_section
+from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
+from app.llm.fallback import fallback_notes
+from app.llm.ledger import price, usd
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.evidence import Caps, clip
 from app.publish.follow_up import marked_part
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text
-from app.publish.pull_request_content import PullRequestContent
 from app.publish.verification_text import bullets, known_failures, meaning, test_list, verification_section
+
+
+class PullRequestContent(Record):
+    """What was requested, done, run and spent. `summary` and `plan` are the model's text; the rest is the harness's."""
+
+    task: Task
+    job: str
+    branch: str
+    commit: str
+    """The head commit's full id."""
+    verification: Verification
+    plan: Plan | None = None
+    summary: str = ""
+    changes: tuple[FileStat, ...] = ()
+    usage: Totals = Totals()
+    model: str = ""
+    recorded: bool = False
+    """True if the model's answers came from a recording: tokens and cost are then those of the recording."""
+    runner: str = "native"
+    turns: int = 0
+    seconds: float = 0.0
+    attempts: tuple[AttemptSummary, ...] = ()
+    attempts_asked: int = 1
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def pull_request_content(job: Job, result: JobResult, verification: Verification) -> PullRequestContent:
+    """The facts of a job's pull request; a recorded model is named without the path of its file."""
+    return PullRequestContent(
+        task=job.task,
+        job=job.id,
+        branch=result.branch,
+        commit=result.commit,
+        verification=verification,
+        plan=result.plan,
+        summary=result.summary,
+        changes=result.changes,
+        usage=result.usage,
+        model=shown_model(job.model),
+        recorded=job.model.startswith("recorded/"),
+        runner=job.runner,
+        turns=result.turns,
+        seconds=result.seconds,
+        attempts=result.attempts,
+        attempts_asked=job.attempts,
+        notes=(*result.notes, *fallback_notes(result.usage)),
+        warnings=result.warnings,
+    )
+
+
+def shown_model(model: str) -> str:
+    """The model's name; for a recording without the path of its file."""
+    return f"recorded/{PurePath(model).name}" if model.startswith("recorded/") else model
+
+
+_ENDINGS = {"no_change": "no change", "limit_reached": "ended at a limit", "error": "gave up"}
+
+
+def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
+    """Empty if only one attempt was requested."""
+    if requested < 2 or not attempts:
+        return ""
+    rows = [
+        [
+            f"{each.number}{' (taken)' if each.taken else ''}",
+            each.verdict or _ENDINGS.get(each.exit_status, each.exit_status),
+            f"{each.changed_lines:,}" if each.verdict else "",
+            f"{count(each.turns, 'turn')}, {usd(each.cost)}" if each.turns else "",
+            cell(each.reason[:300]),
+        ]
+        for each in attempts
+    ]
+    header = ["Attempt", "Verdict", "Changed lines", "Used", "Because"]
+    return f"{_opening(attempts, requested)}\n\n{table(header, rows)}"
+
+
+def describe_attempts(attempt: AttemptSummary) -> str:
+    """One attempt in one line."""
+    ending = attempt.verdict or _ENDINGS.get(attempt.exit_status, attempt.exit_status)
+    lines = f", {count(attempt.changed_lines, 'changed line')}" if attempt.verdict else ""
+    return f"{ending}{lines}{', taken' if attempt.taken else ''}: {attempt.reason}"
+
+
+def _opening(attempts: Sequence[AttemptSummary], requested: int) -> str:
+    made = count(len(attempts), "attempt")
+    chosen = next((each for each in attempts if each.taken), attempts[-1])
+    if len(attempts) < requested and chosen.verdict == "proved":
+        return f"{made} of {requested} requested: attempt {chosen.number} is proved, so no more were made."
+    how = "each in its own tree, independent of the others"
+    rule = "by its verification: the verdict first, then the smaller change"
+    return f"{made} of {requested} requested, {how}. Attempt {chosen.number} was chosen {rule}."
+
 
 MAX_SUBJECT = 72
 MAX_FOLLOW_UP = 15_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.core.job import JOB_ID, JobState
-from app.github.markers import MARKED
+from app.github.comments import MARKED
 from app.publish.plan_comment import read_plan
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS
 

@@ -24,8 +24,7 @@ from app.publish.evidence import Caps, clip
 from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
 from app.publish.plaintext import count
 from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary
-from app.publish.pull_request_content import pull_request_content, shown_model
-from app.publish.pull_request_text import banner
+from app.publish.pull_request_text import banner, pull_request_content, shown_model
 from app.publish.verification_text import bullets
 
 # status_parser.py reads these back from comments posted earlier: keep a former headline readable there.

@@ -20,8 +20,7 @@ from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import NEAR_CAP
-from app.publish.early_draft import early_key, status_key
-from app.publish.early_draft_text import early_draft_effects
+from app.publish.early_draft import early_draft_effects, early_key, status_key
 from app.publish.effects import (
     MAX_BODY,
     MAX_TITLE,
@@ -34,8 +33,8 @@ from app.publish.effects import (
     WriteCheckRun,
 )
 from app.publish.evidence import Caps
-from app.publish.isolated_loop import IsolatedLoop
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
+from app.publish.publisher import IsolatedLoop
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
     HEADLINES,

@@ -9,7 +9,7 @@ from app.llm.ledger import price
 from app.publish.evidence import Caps, clip
 from app.publish.markdown import code_span, inline
 from app.publish.plaintext import count
-from app.publish.pull_request_content import shown_model
+from app.publish.pull_request_text import shown_model
 from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, unpublished_work
 from app.publish.verification_text import bullets, meaning, verification_section
 

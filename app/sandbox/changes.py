@@ -16,8 +16,15 @@ from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.tree import Tree, TreeEntry
 from app.sandbox.base import Sandbox
-from app.sandbox.ignored_paths import LITTER_DIRECTORIES, Ignored, ignored_by
-from app.sandbox.listing import ListedFile, TreeChanges, directories, find_changes
+from app.sandbox.listing import (
+    LITTER_DIRECTORIES,
+    Ignored,
+    ListedFile,
+    TreeChanges,
+    directories,
+    find_changes,
+    ignored_by,
+)
 
 NAME_BYTES = 4_000
 SPECIAL_BITS = 0o7000

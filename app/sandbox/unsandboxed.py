@@ -1,16 +1,270 @@
-"""`--sandbox none`: the same port without any isolation, for people who request it explicitly."""
+"""`--sandbox none`: the same port without isolation; the sandbox's paths are mapped to the job's host directories.
+
+If an argument, a variable or `cwd` starts with /workspace, /env, /tmp, /home/agent or /run/filled, or has one of these
+after a space, quote, `=` or `:`, the job's own directory on the host replaces it. A program that builds such a path
+itself sees the host's, as far as the sandbox allows.
+"""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxSpec
+from app.core.errors import SandboxError
+from app.sandbox.base import (
+    BASE_LISTING,
+    ENV,
+    HOME,
+    WORKSPACE,
+    CompletedCommand,
+    DoctorCheck,
+    OnOutput,
+    Sandbox,
+    SandboxSpec,
+    SetupPlan,
+)
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
-from app.sandbox.child_process import ProcessSpec
-from app.sandbox.command import SandboxCommand
+from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
+from app.sandbox.command import CANNOT_EXECUTE, Executor, SandboxCommand, cannot_execute
 from app.sandbox.host_directories import HostDirectory, write_base_listing
-from app.sandbox.path_mapping import MappedLaunch, PathMappedSandbox, end_leftover_processes
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
+
+PROC = Path("/proc")
+SWEEPS = 40
+MAX_RECHECKS = 8
+"""How often processes without an environment are checked again, because they are just starting a program."""
+PAUSE_SECONDS = 0.002
+LISTED = ("/bin/ps", "-axwwE", "-o", "pid=,command=")
+"""On a Mac: each process with its command and environment, except those of Apple's own programs."""
+
+
+def end_marked(variable: str, value: str) -> None:
+    """Kill every process of this user with the variable in its environment, and what those start meanwhile. Blocking.
+
+    macOS hides the environment of Apple's own programs, so they are missed there.
+    """
+    if sys.platform == "linux":
+        _end_by_environment(os.fsencode(f"{variable}={value}"))
+    elif sys.platform == "darwin":
+        _end_listed(variable, value)
+
+
+def _end_by_environment(word: bytes) -> None:
+    doubts = 0
+    for _ in range(SWEEPS):
+        killed, unclear = _sweep(word)
+        if not killed:
+            doubts += 1
+        if not killed and (not unclear or doubts > MAX_RECHECKS):
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def _sweep(word: bytes) -> tuple[int, int]:
+    """How many were killed, and for how many nothing could be determined."""
+    killed = unclear = 0
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):  # it ended, or is another user's
+            environment = (entry / "environ").read_bytes()
+            if word in environment.split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+            elif not environment and entry.stat().st_uid == os.geteuid() and (entry / "exe").readlink():
+                unclear += 1
+    return killed, unclear
+
+
+def _end_listed(variable: str, value: str) -> None:
+    for _ in range(SWEEPS):
+        listed = subprocess.run(LISTED, env={}, capture_output=True, text=True, errors="replace", check=False)
+        found = [number for number in marked_in(listed.stdout, variable, value) if number != os.getpid()]
+        for number in found:
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def marked_in(listing: str, variable: str, value: str) -> list[int]:
+    """The processes of a listing, a number and a line of words each, that have the variable among their words."""
+    word = re.compile(rf"(?<!\S){re.escape(variable)}={re.escape(value)}(?!\S)")
+    lines = (line.split(None, 1) for line in listing.splitlines())
+    return [int(words[0]) for words in lines if len(words) == 2 and words[0].isdigit() and word.search(words[1])]
+
+
+MARK = "AGENT_FIX_COMMAND"
+"""A variable that finds everything that a command started, even in another session."""
+PLACE = "AGENT_FIX_PLACE"
+"""A variable that finds everything that was ever started for a key."""
+NOT_FOUND = 127
+SET_UP = "env.done"
+"""A file next to the tree, written after its set-up: what failed, usually nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedLaunch:
+    """A command as the host process that runs it. `begun`, if set, exists once it was started."""
+
+    order: ProcessSpec
+    started_marker: Path | None = None
+
+
+class PathMappedSandbox(Executor):
+    """One job's directories. Subclasses decide what is started there, and how it is isolated."""
+
+    def __init__(
+        self, place: HostDirectory, spec: SandboxSpec, path: str, programs: Mapping[str, str] | None = None
+    ) -> None:
+        """`path` is the host's PATH; `programs` are those with another path here than in the sandbox."""
+        self.place = place
+        self.spec = spec
+        directory = place.directory
+        self.hosts = {
+            WORKSPACE: place.tree,
+            ENV: directory / "env",
+            HOME: directory / "home",
+            "/tmp": directory / "tmp",  # noqa: S108 - a path in the sandbox
+            BASE_LISTING: place.base_listing,
+        }
+        self._map = {**(programs or {}), **{inside: str(host) for inside, host in self.hosts.items()}}
+        self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, self._map))})(?=$|[^\w.-])")
+        self._running: set[ChildProcess] = set()
+        self._closed = False
+        self.environment = {
+            "PATH": f"{self.hosts[ENV] / 'bin'}:{path}",
+            "HOME": str(self.hosts[HOME]),
+            "TMPDIR": str(directory / "tmp"),
+            "LANG": "C.UTF-8",
+            PLACE: str(directory),
+            **{name: self.mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
+        }
+
+    @property
+    def key(self) -> str:
+        return self.place.key
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        return read_left_out(self.place.directory / SET_UP)
+
+    def mapped(self, text: str) -> str:
+        """The text with the sandbox's paths replaced by the host's."""
+        return self._inside.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
+
+    @abstractmethod
+    def launch_command(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
+        """For a command whose arguments, variables and directory are already the host's, including the mark."""
+        ...
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
+
+    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
+        """As `execute`, without the variables that keep package clients offline."""
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+        if command.unusable:
+            return cannot_execute(command.unusable)
+        mark = secrets.token_hex(16)
+        with self.launch_command(self._on_host(command, mark)) as launch:
+            completed = await self._run_process(launch.order, mark)
+            if launch.started_marker is not None and not launch.started_marker.exists():
+                _raise_start_error(completed)
+            return completed
+
+    async def close(self) -> None:
+        self._closed = True
+        await end_all(self._running)
+
+    async def destroy(self) -> None:
+        await self.close()
+        await asyncio.to_thread(self.place.remove)
+
+    async def set_up(self, setup: SetupPlan, on_output: OnOutput | None) -> None:
+        """Run the set-up in the job's own tree, once per key: its result is bound to these paths and cannot be
+        shared."""
+        done_before = self.place.directory / SET_UP
+        if done_before.exists():
+            return
+        left_out = await carry_out(
+            setup,
+            lambda line: self.execute_online(
+                SandboxCommand(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)
+            ),
+            self.explanation,
+        )
+        write_left_out(done_before, left_out)
+
+    def explanation(self) -> str:
+        """A further reason why a set-up command may have failed."""
+        return ""
+
+    def _on_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
+        given = {name: self.mapped(value) for name, value in command.env.items()}
+        return SandboxCommand(
+            argv=[self.mapped(part) for part in command.argv],
+            env={**self.environment, **given, MARK: mark},
+            cwd=self.mapped(command.cwd),
+            stdin=command.stdin,
+            timeout=command.timeout,
+            separate_stderr=command.separate_stderr,
+            on_output=command.on_output,
+        )
+
+    async def _run_process(self, order: ProcessSpec, mark: str) -> CompletedCommand:
+        child = ChildProcess(order, _MarkedProcesses(mark))
+        self._running.add(child)
+        try:
+            return await child.run()
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE
+            return CompletedCommand(code, f"{error.filename}: {error.strerror}\n".encode())
+        finally:
+            self._running.discard(child)
+
+
+def end_leftover_processes(place: HostDirectory) -> None:
+    """End processes that a killed process of ours left here."""
+    if place.tree.exists():
+        end_marked(PLACE, str(place.directory))
+
+
+def _raise_start_error(completed: CompletedCommand) -> None:
+    """Raises unless we ended it ourselves before it could start."""
+    if completed.exit_code >= 128 or completed.timed_out:
+        return
+    message = (completed.output + completed.stderr).decode(errors="replace").strip()
+    raise SandboxError(
+        f"The sandbox could not be started: {message[-1_000:] or 'no message'}", hint="Run `agent-fix doctor`."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _MarkedProcesses:
+    """The command's process group, and processes that left it but still have the command's mark."""
+
+    mark: str
+
+    def kill(self, process: asyncio.subprocess.Process) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        end_marked(MARK, self.mark)
+
+    async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
+        self.kill(process)
 
 
 class Unsandboxed(PathMappedSandbox):

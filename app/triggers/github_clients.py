@@ -4,13 +4,11 @@ from dataclasses import dataclass
 
 from app.core.task import Person
 from app.github.checks import ChecksApi
-from app.github.comments import CommentsApi
+from app.github.comments import CommentsApi, ReviewThreadsApi
 from app.github.connection import Connection, RepositoryId
 from app.github.identity import find_bot_user
-from app.github.pull_requests import PullRequestsApi
-from app.github.reader import RepositoryReader
+from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi
-from app.github.review_threads import ReviewThreadsApi
 from app.triggers.decisions import BotAccount
 
 

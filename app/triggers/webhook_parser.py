@@ -1,13 +1,22 @@
-"""Parses raw webhook JSON into an Event, or into a reason for ignoring it that is counted."""
+"""Parses raw webhook JSON into an Event, or into a reason for ignoring it; fields that we do not read are ignored."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import from_json
 
 from app.github.models import Account, Repository
-from app.triggers import webhook_models
 from app.triggers.events import (
     Assigned,
     BranchHead,
@@ -27,6 +36,185 @@ from app.triggers.events import (
     ReviewSubmitted,
     SignedText,
 )
+
+
+def _encodable(text: str) -> str:
+    """Refuse lone surrogates, which can neither be stored nor sent."""
+    text.encode()
+    return text
+
+
+Id = Annotated[int, Field(gt=0, lt=2**63)]
+Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+Text = Annotated[str, AfterValidator(_encodable)]
+When = Annotated[datetime, Field(strict=False)]
+
+
+class WebhookModel(BaseModel):
+    """Strict about the fields it reads (no `true` for 1, no "7" for 7); ignores all others."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class WebhookId(WebhookModel):
+    id: Id
+
+
+class WebhookUser(WebhookModel):
+    id: Id
+    login: Text
+    type: Text = "User"
+
+
+class WebhookName(WebhookModel):
+    name: Text
+
+
+class WebhookRepository(WebhookModel):
+    id: Id
+    name: Text
+    owner: Text = Field(validation_alias=AliasPath("owner", "login"))
+    default_branch: Text
+    private: bool
+    archived: bool = False
+
+
+class WebhookPayload(WebhookModel):
+    """The fields that every event of a repository has."""
+
+    installation: WebhookId
+    sender: WebhookUser
+    repository: WebhookRepository
+
+
+class InstallationPayload(WebhookModel):
+    installation: WebhookId
+    sender: WebhookUser
+    repositories: tuple[WebhookId, ...] | None = Field(default=None, strict=False)
+    repositories_added: tuple[WebhookId, ...] | None = Field(default=None, strict=False)
+    repositories_removed: tuple[WebhookId, ...] | None = Field(default=None, strict=False)
+
+
+class WebhookHead(WebhookModel):
+    ref: Text
+    sha: Sha
+    repo: WebhookId | None = None
+
+
+class WebhookPullRequestLink(WebhookModel):
+    """The field that marks an issue as a pull request."""
+
+
+class WebhookSubject(WebhookModel):
+    """An issue, or a pull request in either of its shapes."""
+
+    number: Id
+    title: Text
+    body: Text | None = None
+    user: WebhookUser | None = None
+    labels: tuple[WebhookName, ...] = Field(default=(), strict=False)
+    pull_request: WebhookPullRequestLink | None = None
+    head: WebhookHead | None = None
+    merged: bool | None = None
+
+    @property
+    def is_pull_request(self) -> bool:
+        return self.pull_request is not None or self.head is not None
+
+
+class SubjectPayload(WebhookPayload):
+    issue: WebhookSubject | None = None
+    pull_request: WebhookSubject | None = None
+
+    @model_validator(mode="after")
+    def _is_about_one_thing(self) -> Self:
+        if (self.issue is None) == (self.pull_request is None):
+            raise ValueError("expected exactly one of issue and pull_request")
+        return self
+
+    @property
+    def about(self) -> WebhookSubject:
+        return self.issue or self.pull_request  # type: ignore[return-value]  # exactly one is there
+
+
+class LabelPayload(SubjectPayload):
+    label: WebhookName
+
+
+class AssignmentPayload(SubjectPayload):
+    assignee: WebhookUser
+
+
+class WebhookText(WebhookId):
+    user: WebhookUser | None = None
+    body: Text | None = None
+    performed_via_github_app: WebhookId | None = None
+
+
+class WebhookComment(WebhookText):
+    created_at: When
+
+
+class WebhookReviewComment(WebhookComment):
+    path: Text
+    diff_hunk: Text = ""
+    line: Id | None = None
+    original_line: Id | None = None
+    start_line: Id | None = None
+    side: Text | None = None
+    in_reply_to_id: Id | None = None
+
+
+class WebhookReview(WebhookText):
+    state: Text
+    submitted_at: When
+
+
+class CommentPayload(SubjectPayload):
+    comment: WebhookComment
+
+
+class ReviewCommentPayload(SubjectPayload):
+    comment: WebhookReviewComment
+
+
+class ReviewPayload(SubjectPayload):
+    review: WebhookReview
+
+
+class WebhookPullRequestNumber(WebhookModel):
+    number: Id
+
+
+class WebhookCheckSuite(WebhookModel):
+    head_branch: Text | None = None
+
+
+class WebhookCheckOutcome(WebhookId):
+    """The result of a check. A run names its branch in its suite."""
+
+    name: Text | None = None
+    conclusion: Text | None = None
+    head_sha: Sha
+    head_branch: Text | None = None
+    check_suite: WebhookCheckSuite | None = None
+    pull_requests: tuple[WebhookPullRequestNumber, ...] = Field(default=(), strict=False)
+    app: WebhookId | None = None
+
+    @property
+    def branch(self) -> str:
+        return self.head_branch or (self.check_suite.head_branch if self.check_suite else None) or ""
+
+
+class ChecksPayload(WebhookPayload):
+    outcome: WebhookCheckOutcome = Field(validation_alias=AliasChoices("check_run", "check_suite", "workflow_run"))
+
+
+class PushPayload(WebhookPayload):
+    ref: Text
+    before: Sha
+    after: Sha
+
 
 IgnoredReason = Literal[
     "unknown_event",
@@ -95,27 +283,27 @@ def _event(name: str, payload: Mapping[str, Any]) -> Event:
 
 
 def _labelled(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.LabelPayload.model_validate(payload)
+    found = LabelPayload.model_validate(payload)
     return LabelAdded(**_event_fields(found), subject=_subject(found.about), label=found.label.name)
 
 
 def _unlabelled(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.LabelPayload.model_validate(payload)
+    found = LabelPayload.model_validate(payload)
     return LabelRemoved(**_event_fields(found), subject=_subject(found.about), label=found.label.name)
 
 
 def _assigned(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.AssignmentPayload.model_validate(payload)
+    found = AssignmentPayload.model_validate(payload)
     return Assigned(**_event_fields(found), subject=_subject(found.about), assignee=found.assignee.id)
 
 
 def _commented(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.CommentPayload.model_validate(payload)
+    found = CommentPayload.model_validate(payload)
     return IssueCommented(**_text_fields(found, found.comment), at=found.comment.created_at)
 
 
 def _review_commented(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.ReviewCommentPayload.model_validate(payload)
+    found = ReviewCommentPayload.model_validate(payload)
     comment = found.comment
     thread = DiffThread(
         comment=comment.in_reply_to_id or comment.id,
@@ -129,7 +317,7 @@ def _review_commented(payload: Mapping[str, Any]) -> Event:
 
 
 def _reviewed(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.ReviewPayload.model_validate(payload)
+    found = ReviewPayload.model_validate(payload)
     return ReviewSubmitted(
         **_text_fields(found, found.review), at=found.review.submitted_at, verdict=found.review.state.lower()
     )
@@ -137,7 +325,7 @@ def _reviewed(payload: Mapping[str, Any]) -> Event:
 
 def _checks(source: Literal["check_run", "check_suite", "workflow_run"]) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        found = webhook_models.ChecksPayload.model_validate(payload)
+        found = ChecksPayload.model_validate(payload)
         outcome = found.outcome
         if outcome.conclusion not in FAILURES:
             raise _Ignore("no_failure")
@@ -160,7 +348,7 @@ def _issue_changed(
     change: Literal["closed", "reopened", "edited", "deleted", "transferred"],
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        found = webhook_models.SubjectPayload.model_validate(payload)
+        found = SubjectPayload.model_validate(payload)
         return IssueChanged(**_event_fields(found), change=change, subject=_subject(found.about))
 
     return reader
@@ -170,7 +358,7 @@ def _pull_request_changed(
     change: Literal["synchronize", "closed", "reopened", "edited"],
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        found = webhook_models.SubjectPayload.model_validate(payload)
+        found = SubjectPayload.model_validate(payload)
         merged = bool(found.about.merged)
         return PullRequestChanged(**_event_fields(found), change=change, subject=_subject(found.about), merged=merged)
 
@@ -178,7 +366,7 @@ def _pull_request_changed(
 
 
 def _pushed(payload: Mapping[str, Any]) -> Event:
-    found = webhook_models.PushPayload.model_validate(payload)
+    found = PushPayload.model_validate(payload)
     if not found.ref.startswith(_BRANCH):
         raise _Ignore("no_branch")
     return Pushed(
@@ -190,7 +378,7 @@ def _repository_changed(
     change: Literal["renamed", "transferred", "archived", "unarchived", "deleted"],
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        return RepositoryChanged(**_event_fields(webhook_models.WebhookPayload.model_validate(payload)), change=change)
+        return RepositoryChanged(**_event_fields(WebhookPayload.model_validate(payload)), change=change)
 
     return reader
 
@@ -199,7 +387,7 @@ def _installation_changed(
     change: Literal["created", "deleted", "suspended", "unsuspended", "added", "removed"],
 ) -> Callable[[Mapping[str, Any]], Event]:
     def reader(payload: Mapping[str, Any]) -> Event:
-        found = webhook_models.InstallationPayload.model_validate(payload)
+        found = InstallationPayload.model_validate(payload)
         named = {
             "added": found.repositories_added,
             "removed": found.repositories_removed,
@@ -214,11 +402,11 @@ def _installation_changed(
     return reader
 
 
-def _actor(user: webhook_models.WebhookUser) -> Account:
+def _actor(user: WebhookUser) -> Account:
     return Account(id=user.id, login=user.login, kind=user.type)
 
 
-def _event_fields(found: webhook_models.WebhookPayload) -> dict[str, Any]:
+def _event_fields(found: WebhookPayload) -> dict[str, Any]:
     repository = Repository(
         id=found.repository.id,
         owner=found.repository.owner,
@@ -230,7 +418,7 @@ def _event_fields(found: webhook_models.WebhookPayload) -> dict[str, Any]:
     return {"installation": found.installation.id, "repository": repository, "actor": _actor(found.sender)}
 
 
-def _text_fields(found: webhook_models.SubjectPayload, text: webhook_models.WebhookText) -> dict[str, Any]:
+def _text_fields(found: SubjectPayload, text: WebhookText) -> dict[str, Any]:
     if text.user is None or text.user.id != found.sender.id:
         raise _Ignore("not_the_author")
     via = text.performed_via_github_app
@@ -238,7 +426,7 @@ def _text_fields(found: webhook_models.SubjectPayload, text: webhook_models.Webh
     return {**_event_fields(found), "subject": _subject(found.about), **fields}
 
 
-def _subject(about: webhook_models.WebhookSubject) -> EventSubject:
+def _subject(about: WebhookSubject) -> EventSubject:
     head = about.head
     return EventSubject(
         number=about.number,

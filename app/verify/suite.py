@@ -16,8 +16,7 @@ from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
 from app.verify.launcher.supervisor_client import supervise
 from app.verify.output_parsers import go_output
-from app.verify.reports import CaseResult, Report, collect
-from app.verify.shared_cause import shared_cause
+from app.verify.reports import CaseResult, Report, collect, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2

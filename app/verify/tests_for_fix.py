@@ -1,6 +1,7 @@
-"""Reverts a fix, and checks tests for it: they must fail where it is reverted."""
+"""Checks tests for a fix that is in the base already, with the fix reverted, and describes how tests are written."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +16,10 @@ from app.core.verification import Reproduction
 from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
 from app.repo.merge import merge
+from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.overlay import Overlay, difference
 from app.verify.reproduction import BorrowSandbox, ReproductionSubject, reproduce, reproduce_on_head
-from app.verify.test_paths import is_test_path
+from app.verify.test_paths import is_test_file, is_test_path
 
 NOBODY = Person(name="agent-fix", email="agent-fix@users.noreply.invalid")
 _NEVER = datetime(2000, 1, 1, tzinfo=UTC)
@@ -99,3 +101,31 @@ async def check_tests_for_fix(
         subject, patch, without, borrow, timeout=timeout, failing_before=failing_before, reference_patch=taken.patch
     )
     return found.model_copy(update={"without": guarded.commit})
+
+
+MAX_LISTED = 15
+_IDS: dict[FrameworkName, str] = {
+    "pytest": "`path/test_x.py::test_name`, or `path/test_x.py::TestClass::test_name`",
+    "unittest": "`package.test_x.TestClass.test_name`, as `python -m unittest` takes them",
+    "node": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
+    "jest": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
+    "vitest": "`path/x.test.js::title`, inside `describe` `path/x.test.js::suite > title`",
+    "mocha": "`path/x.js::suite title`, all titles with spaces between them",
+    "go": "`module/package::TestName`, the package by its import path",
+    "cargo": "`tests/x.rs::name`; only integration tests, in `tests/`",
+}
+
+
+def test_layout(tree: Tree, suite: SuiteCommand) -> str:
+    """A few lines; paths are from the top of the repository."""
+    files = sorted(path for path in tree.entries() if is_test_file(path))
+    directories = Counter(str(PurePosixPath(path).parent) for path in files)
+    lines = [f"The suite is executed with: {suite.command}", f"Ids of tests: {_IDS.get(suite.framework, 'none')}"]
+    if suite.directory:
+        lines.append(f"The project stands in {suite.directory}/.")
+    if files:
+        found = ", ".join(f"{directory}/ ({count})" for directory, count in directories.most_common(MAX_LISTED))
+        lines += [f"Test files by directory: {found}", f"Some of them: {', '.join(files[:MAX_LISTED])}"]
+    else:
+        lines.append("There are no test files yet.")
+    return "\n".join(lines)

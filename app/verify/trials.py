@@ -11,7 +11,7 @@ from app.core.text import one_line
 from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.candidates import Candidate
-from app.verify.shared_cause import cause_of
+from app.verify.reports import cause_of
 from app.verify.suite import could_not_start, measure
 
 COMPARABLE = 0.9

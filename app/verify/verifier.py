@@ -37,8 +37,7 @@ from app.verify.detect import find_suite
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.configured import ConfiguredGates
-from app.verify.gates.lint import lint
+from app.verify.gates.configured import ConfiguredGates, lint
 from app.verify.gates.security_scan import security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay

@@ -17,8 +17,7 @@ from app.agent.external.gateway.exchange import MAX_REFUSALS, MAX_STORED, MAX_TE
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits
 from app.agent.external.gateway.server import MAX_CONNECTIONS, serving
 from app.core.money import Totals
-from app.llm.base import ModelInfo
-from app.llm.raw_call import Body, StreamEvent, WireProtocol
+from app.llm.base import Body, ModelInfo, StreamEvent, WireProtocol
 from app.llm.sql_ledger import SqlLedger, metadata
 from app.llm.tokens import count_text
 

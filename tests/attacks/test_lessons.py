@@ -25,8 +25,8 @@ from app.jobs.schema import prepare_tables
 from app.jobs.tables import lessons as rows
 from app.jobs.tables import sqlite_engine
 from app.pipeline.lessons.experience import JobExperience
-from app.pipeline.lessons.full_text_ranking import FullTextRanking
 from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,
     MAX_TOKENS,

@@ -16,7 +16,7 @@ from app.jobs.job_queries import JobQueries
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger
-from app.publish.drafts import EarlyDrafts
+from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import EDITS_APART, LEASE
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import Outbox

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.config.repository import RepoConfig
+from app.github.comments import has_text
 from app.github.identity import find_bot_user
-from app.github.markers import has_text
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from tests.support.github.authentication import APP_ID, app_key

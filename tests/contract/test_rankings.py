@@ -15,9 +15,15 @@ import pytest
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import Lesson, LessonRanking
-from app.pipeline.lessons.chroma_ranking import ChromaRanking, check_installed
-from app.pipeline.lessons.embedding_ranking import EmbeddingRanking, cosine, packed, unpacked
-from app.pipeline.lessons.full_text_ranking import FullTextRanking
+from app.pipeline.lessons.ranking import (
+    ChromaRanking,
+    EmbeddingRanking,
+    FullTextRanking,
+    check_installed,
+    cosine,
+    packed,
+    unpacked,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPACE = 256

@@ -26,14 +26,13 @@ from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger
 from app.llm.sql_ledger import metadata as ledger_tables
-from app.publish.drafts import EarlyDrafts
+from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import EffectStatus, Outbox
 from app.publish.policy import PublishPolicy
 from app.publish.publisher import Publisher
-from app.publish.pull_request_content import pull_request_content
-from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
+from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
 from app.publish.secret_scan import SecretScan
 from app.publish.status_updater import StatusUpdater
 from app.repo.git_store import GitStore

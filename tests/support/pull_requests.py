@@ -15,7 +15,7 @@ from app.core.verification import (
     TestCount,
     Verification,
 )
-from app.publish.pull_request_content import PullRequestContent
+from app.publish.pull_request_text import PullRequestContent
 
 BASE, HEAD = "a1b2c3d4e5" * 4, "f6e7d8c9b0" * 4
 COMMAND = "python -m unittest tests.test_rounding -v"

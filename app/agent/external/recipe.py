@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from app.core.errors import ConfigError
 from app.core.record import Record
-from app.llm.raw_call import WireProtocol
+from app.llm.base import WireProtocol
 from app.sandbox.base import TOOLS
 
 PLACEHOLDERS = frozenset({"tools", "task", "model", "base", "token", "home", "turns"})

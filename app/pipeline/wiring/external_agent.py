@@ -9,9 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from app.agent.external.model_socket import ModelSocket
+from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe
-from app.agent.external.selftest.selftest import SelftestResult, SelftestScript, run_selftest, shortened
+from app.agent.external.selftest import SelftestResult, SelftestScript, run_selftest, shortened
 from app.agent.registry import find_recipe
 from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode

@@ -38,10 +38,9 @@ from app.pipeline.lessons.experience import JobExperience, commands_in
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
 from app.pipeline.wiring.external_agent import external_agent
-from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
-from app.pipeline.wiring.prompts import ImageDescriber, PromptBuilder, TaskKindSetup
+from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.git_store import GitError, unified_diff
 from app.repo.index.commit_history import MAX_COMMITS
@@ -51,7 +50,7 @@ from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.diff_size import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
-from app.verify.test_conventions import test_layout
+from app.verify.tests_for_fix import test_layout
 from app.verify.trials import TrialLimits
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 

@@ -15,11 +15,9 @@ from app.jobs.store import JobStore
 from app.llm.embedding import Embedding
 from app.llm.ledger import Ledger
 from app.llm.sql_ledger import SqlLedger
-from app.pipeline.lessons.chroma_ranking import ChromaRanking, check_installed
-from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
 from app.pipeline.lessons.experience import JobExperience
-from app.pipeline.lessons.full_text_ranking import FullTextRanking
 from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking, check_installed
 from app.pipeline.lessons.recall import learned_lessons_note, lessons_for_model, recall, used_lessons_note
 
 

@@ -1,4 +1,4 @@
-"""Builds what one job's model is shown: map, rules, the planning prompt and the brief; always the same bytes."""
+"""What a job starts from, and what its model is shown: map, rules, the planning prompt and the brief."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from app.agent.actions import specs
 from app.agent.base import Assignment, ModelPort
 from app.agent.prompts import render_brief, render_planning, render_start
 from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
+from app.config.repository import RepoConfig
+from app.config.settings import Settings
 from app.core.job import Job, Journal, Progress, QuestionAnswers
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
@@ -17,12 +19,13 @@ from app.core.task_kind import note_of
 from app.core.text import plain
 from app.core.tree import Tree
 from app.core.verification import Specification
+from app.jobs.lessons import SqlLessonStore
+from app.jobs.store import JobStore
 from app.llm.base import Message
 from app.llm.budgeted_model import JobModels
 from app.pipeline.image_descriptions import ImageDescription, describe
 from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.planner import PlanConversation
-from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.lessons import JobLessons
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
@@ -31,6 +34,24 @@ from app.verify.tests_for_fix import FixUnderTest, revert_fix
 
 if TYPE_CHECKING:
     from app.core.model_names import WorkKind
+
+
+@dataclass(frozen=True, slots=True)
+class JobInputs:
+    """The same for server, Action and command line; `notes` go to everyone who reads the result."""
+
+    job: Job
+    config: RepoConfig
+    tree: Tree
+    mirror: GitStore
+    store: JobStore
+    settings: Settings
+    notes: tuple[str, ...] = ()
+    overrides: Overrides | None = None
+    """The default branch's prompts, if the base is another branch."""
+    lessons: SqlLessonStore | None = None
+    """The lessons of the job's repository; None if there are none."""
+
 
 MAX_OF_A_FIX = 12_000
 """Bytes of the fix's diff that are shown."""

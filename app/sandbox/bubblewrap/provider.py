@@ -33,10 +33,9 @@ from app.sandbox.base import (
     SandboxSpec,
 )
 from app.sandbox.bubblewrap.cgroup import sweep
-from app.sandbox.bubblewrap.command import BubblewrapCommand
+from app.sandbox.bubblewrap.command import BubblewrapCommand, watch
 from app.sandbox.bubblewrap.profile import INSIDE_UID, ROOT_UID, SYSTEM_PATH, HostMachine, HostPrograms, Mount
 from app.sandbox.bubblewrap.repair import host_conditions, start_repair
-from app.sandbox.bubblewrap.start import watch
 from app.sandbox.command import Executor, SandboxCommand
 from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.probe import ProbeContext, checks, essential
@@ -118,7 +117,7 @@ def _suitable(binary: Path) -> bool:
 
 # A sandbox that a killed process of ours left behind is ended. bwrap ties its process 1 to itself only when everything
 # is set up. If it is killed before, its process 1 waits for ever and never starts its command
-# (`app.sandbox.bubblewrap.start`). Two kinds can only be leftovers, whoever started them: a process 1 without its
+# (`app.sandbox.bubblewrap.command`). Two kinds can only be leftovers, whoever started them: a process 1 without its
 # bwrap has nobody to report to; for a process 1 that has started nothing for a minute, nobody opened its gate.
 
 PROC = Path("/proc")

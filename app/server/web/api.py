@@ -17,14 +17,12 @@ from app.core.text import plain
 from app.core.verification import Verdict
 from app.jobs.api_keys import ApiCaller
 from app.jobs.audit import AuditLog
-from app.jobs.idempotency import IdempotencyKeys, KeyReused, StillInProgress
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState
-from app.jobs.job_list import JobFilter, JobList
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.plan_versions import PlanVersion
-from app.jobs.queries import JobSummary
+from app.jobs.queries import JobFilter, JobList, JobSummary
 from app.jobs.queue import QueuePlace
-from app.jobs.requests import ProgramRequest
+from app.jobs.requests import IdempotencyKeys, KeyReused, ProgramRequest, StillInProgress
 from app.jobs.store import ProgressRow
 from app.server.web import formatting
 from app.server.web.api_models import (

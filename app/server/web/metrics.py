@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.jobs.health import HealthFigures
-from app.jobs.outcome_totals import DISTRIBUTIONS, OutcomeTotals
+from app.jobs.outcomes import DISTRIBUTIONS, OutcomeTotals
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 MAX_REPOSITORIES: Final = 100

@@ -21,13 +21,13 @@ from app.jobs.api_keys import ApiKeys
 from app.jobs.audit import AuditLog
 from app.jobs.database import DatabaseError
 from app.jobs.health import HealthMetrics
-from app.jobs.idempotency import IdempotencyKeys
 from app.jobs.job_actions import JobActions
-from app.jobs.job_list import JobList
 from app.jobs.job_page import JobPages
 from app.jobs.operations import OperationsOverview
-from app.jobs.outcome_totals import outcome_totals
+from app.jobs.outcomes import outcome_totals
+from app.jobs.queries import JobList
 from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.requests import IdempotencyKeys
 from app.jobs.sessions import WebSessions
 from app.server.web import metrics
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local

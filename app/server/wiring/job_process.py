@@ -23,12 +23,11 @@ from app.llm.shared_breaker import SharedBreakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
-from app.pipeline.wiring.job_inputs import JobInputs
 from app.pipeline.wiring.job_runner import JobRunner
 from app.pipeline.wiring.models import make_budgeted_models
+from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
-from app.publish.pull_request_content import pull_request_content
-from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
+from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
 from app.repo.git_store import GitStore
 from app.server.wiring.context import ServerContext
 from app.verify.overlay import difference

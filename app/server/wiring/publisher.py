@@ -23,7 +23,7 @@ from app.jobs.process_owner import this_process
 from app.jobs.store import JobBlobs, prune_streamed
 from app.jobs.triggers import PollCursors
 from app.llm.sql_ledger import SqlLedger
-from app.publish.drafts import EarlyDrafts
+from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import Channel
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.notifications import Notifier

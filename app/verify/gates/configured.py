@@ -1,4 +1,4 @@
-"""Runs the gates that a repository configures: commands that must pass, or whose number must not get worse."""
+"""Runs the lint command and the gates that a repository configures: they must pass, or must not get worse."""
 
 import re
 from typing import Literal
@@ -88,3 +88,23 @@ def _ended(execution: Execution) -> str:
 
 def _end(ran: CommandResult) -> list[str]:
     return ran.execution.excerpt.splitlines()[-MAX_LINES:]
+
+
+async def lint(command: str | None, patch: Patch, borrow: BorrowSandbox, *, timeout: float) -> GateResult:
+    """Blocks what is red on the head and green on the base; red on both only warns."""
+    if not command:
+        return GateResult(name="lint", outcome="not_run", details=("no lint command is configured",))
+    head = await _run(command, "lint-head", patch, borrow, timeout)
+    if head.exit_code == 0 and not head.timed_out:
+        return GateResult(name="lint", outcome="passed")
+    base = await _run(command, "lint-base", None, borrow, timeout)
+    if base.exit_code != 0 or base.timed_out:
+        return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
+    lines = head.excerpt.splitlines()[-MAX_LINES:]
+    outcome = f"`{command}` {_ended(head)}, and passes on the base"
+    return GateResult(name="lint", outcome="blocked", details=(outcome, *lines))
+
+
+async def _run(command: str, sandbox: str, patch: Patch | None, borrow: BorrowSandbox, timeout: float) -> Execution:
+    async with borrow(sandbox, patch) as opened:
+        return (await run(opened, command, timeout=timeout)).execution

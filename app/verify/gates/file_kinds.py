@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from app.core.verification import GateResult
 from app.verify.gates.candidate import LINK, CandidatePatch, ChangedPath, displayed_path, gate
-from app.verify.gates.path_names import collision_key, components
+from app.verify.gates.protected_paths import collision_key, components
 
 MAX_BINARY = 100 * 1024
 MAX_LINKS = 40

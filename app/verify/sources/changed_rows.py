@@ -9,8 +9,7 @@ from tree_sitter import Tree
 
 from app.repo import grammars
 from app.verify.sources import python_sources
-from app.verify.sources.hunks import hunks
-from app.verify.sources.parsed_sources import COMMENTS, MAX_BYTES, SECONDS, code_only
+from app.verify.sources.parsed_sources import COMMENTS, MAX_BYTES, SECONDS, code_only, hunks
 
 _FUNCTION = re.compile(r"function|method|arrow|lambda|closure|constructor|func_literal|do_block")
 _DECLARING = re.compile(r"import|use_declaration|package|interface|type_alias|type_declaration|preproc|attribute")

@@ -8,8 +8,7 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from app.verify.sources.hunks import added_rows
-from app.verify.sources.parsed_sources import code_only
+from app.verify.sources.parsed_sources import added_rows, code_only
 
 MAX_FINDINGS = 50
 EQUALITY = ("is equal to everything", "compares a built-in type in its own way")

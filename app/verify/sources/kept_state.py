@@ -11,8 +11,7 @@ from typing import NamedTuple
 from tree_sitter import Node, Tree
 
 from app.repo import grammars
-from app.verify.sources.hunks import added_rows
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, added_rows, walk_nodes
 
 _FUNCTIONS = frozenset(
     {"function_definition", "function_declaration", "generator_function_declaration", "function_expression"}

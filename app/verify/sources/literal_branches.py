@@ -7,8 +7,7 @@ from typing import NamedTuple
 from tree_sitter import Node, Tree
 
 from app.repo import grammars
-from app.verify.sources.hunks import added_rows
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, added_rows
 
 _MIN_STRING = 3
 _ORDINARY = frozenset({"-1", "0", "1", "2"})

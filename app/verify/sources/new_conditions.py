@@ -12,9 +12,8 @@ from tree_sitter import Node, Tree
 
 from app.repo import grammars
 from app.verify.sources.changed_rows import code_rows
-from app.verify.sources.hunks import Hunk, added_rows, hunks
 from app.verify.sources.literal_branches import NUMBERS, STRINGS, operator_of
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, walk_nodes
+from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, Hunk, added_rows, hunks, walk_nodes
 
 MAX_TEXT = 60
 Kind = Literal["outcome", "boundary", "statement", "removed"]

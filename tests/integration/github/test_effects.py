@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from app.github.base import NewCheckRun, ReactionTarget
+from app.github.comments import has_text, marker, with_marker
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction
-from app.github.markers import has_text, marker, with_marker
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.publishing import BRANCH, commit, opened, wanted

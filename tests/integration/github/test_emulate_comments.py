@@ -8,8 +8,7 @@ from app.github.app_registration import AppRegistration
 from app.github.comments import CommentsApi
 from app.github.effects import PullRequestEditor
 from app.github.errors import NeedsHumanAction
-from app.github.pull_requests import PullRequestsApi
-from app.github.reader import RepositoryReader
+from app.github.reader import PullRequestsApi, RepositoryReader
 from tests.support.emulate.person import InlineComment
 from tests.support.emulate.repository import BRANCH, EmulatedRepository, later
 

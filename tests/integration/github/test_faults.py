@@ -7,13 +7,13 @@ import httpx
 import pytest
 
 from app.core.redaction import mask_tokens
+from app.github.comments import ReviewThreadsApi
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
 from app.github.effects import GitHubForge
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.failures import refusal_of
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
-from app.github.review_threads import ReviewThreadsApi
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import API, SITE, FakeGitHubSetup
 from tests.support.github.faults import Fault

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from app.core.errors import AgentFixError
+from app.github.connection import MutationPacer
 from app.github.effects import GitHubForge
 from app.github.errors import RateLimited
 from app.github.failures import refusal_of
-from app.github.rate_limit import MutationPacer
 from app.github.reader import RepositoryReader
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault

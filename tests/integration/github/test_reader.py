@@ -10,12 +10,11 @@ from app.github.app_manifest import PERMISSIONS
 from app.github.app_registration import AppRegistration, missed
 from app.github.base import GIVEN
 from app.github.checks import ChecksApi
+from app.github.comments import ReviewThreadsApi
 from app.github.connection import TokenConnection
 from app.github.errors import NoAccess
-from app.github.pull_requests import PullRequestsApi
-from app.github.reader import RepositoryReader
+from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi
-from app.github.review_threads import ReviewThreadsApi
 from tests.support.github.authentication import APP_ID
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault

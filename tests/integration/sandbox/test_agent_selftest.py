@@ -12,12 +12,11 @@ import pytest
 from app.agent.external.gateway.call_budget import CallBudget
 from app.agent.external.gateway.gateway import Gateway
 from app.agent.external.recipe import AgentRecipe, recipes
-from app.agent.external.selftest.selftest import ScriptedModel, SelftestResult
+from app.agent.external.selftest import ScriptedModel, SelftestResult
 from app.config.settings import Settings, settings_from
 from app.core.errors import ExitCode
-from app.llm.base import Usage
+from app.llm.base import Usage, WireProtocol
 from app.llm.ledger import MemoryLedger
-from app.llm.raw_call import WireProtocol
 from app.pipeline.wiring.external_agent import selftest_runner
 from tests.support.cli_job import PROGRAM as COMMAND
 from tests.support.cli_job import TIMEOUT

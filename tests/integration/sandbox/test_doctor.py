@@ -18,8 +18,7 @@ from app.pipeline.wiring.sandboxes import (
     try_provider,
 )
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
-from app.sandbox.path_mapping import marked_in
-from app.sandbox.unsandboxed import UnsandboxedProvider
+from app.sandbox.unsandboxed import UnsandboxedProvider, marked_in
 
 GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
 BAD = DoctorCheck("identity", ok=False, detail="uid 0", repair="Run agent-fix as an ordinary user.")

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
-from app.agent.external.model_socket import ModelSocket
+from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe, parse
 from app.agent.external.runner import ROUNDS, ExternalRunner
 from app.agent.native import RunnerContext
 from app.core.job import Budget, UserMessage
-from app.llm.base import ModelInfo, Usage
+from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.ledger import Ledger, MemoryLedger
-from app.llm.raw_call import Body, StreamEvent, WireProtocol
 from app.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.changes import baseline, export

@@ -9,7 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, assume, settings
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from app.jobs.idempotency import KEPT_FOR
+from app.jobs.requests import KEPT_FOR
 from app.server.receiver import application
 from app.server.web.password import FORGET_AFTER
 from app.server.wiring.receiver import ReceiverContext

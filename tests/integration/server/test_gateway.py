@@ -15,10 +15,10 @@ from app.agent.external.gateway.call_budget import CallBudget
 from app.agent.external.gateway.exchange import Exchange, RequestRefused
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits, RequestSlots
 from app.agent.external.gateway.server import serving
+from app.llm.base import WireProtocol
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm_raw_call import LiteLLMRawCall, arguments_of
 from app.llm.prices import Price
-from app.llm.raw_call import WireProtocol
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error, stall
 
 TOKEN = "job-token-of-this-job"

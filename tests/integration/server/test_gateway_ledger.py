@@ -10,10 +10,9 @@ import pytest
 from app.agent.external.gateway.call_budget import CallBudget
 from app.agent.external.gateway.exchange import RequestRefused
 from app.agent.external.gateway.gateway import CHARGED, Gateway
-from app.llm.base import ModelInfo, Usage
+from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError, ModelErrorKind
 from app.llm.ledger import Ledger, MemoryLedger
-from app.llm.raw_call import Body, StreamEvent, WireProtocol
 
 INFO = ModelInfo(
     "openai/gpt-plain",

@@ -1,9 +1,8 @@
 """A model that says what is played without a wire: for cases in which it does not matter how an answer comes."""
 
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, ToolCall, Usage
-from app.llm.chat_format import ChatDialect, request_body
+from app.llm.chat_format import FINISH, ChatDialect, request_body
 from app.llm.prices import cost_of
-from app.llm.stream import FINISH
 from app.llm.tokens import estimate_tokens
 from tests.support.always_ends.endpoint import CaseEndpoint
 from tests.support.openai_endpoint import ReceivedRequest, Reply

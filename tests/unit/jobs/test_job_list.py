@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.job_list import JobFilter, JobList, SortOrder
+from app.jobs.queries import JobFilter, JobList, SortOrder
 from app.jobs.schema import prepare_tables
 from tests.support.databases import DIALECTS, database
 

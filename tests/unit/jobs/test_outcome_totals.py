@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.outcome_totals import DISTRIBUTIONS, outcome_totals
-from app.jobs.outcomes import outcomes
+from app.jobs.outcomes import DISTRIBUTIONS, outcome_totals, outcomes
 from app.jobs.schema import prepare_tables
 from tests.support.databases import DIALECTS, database
 

@@ -13,8 +13,7 @@ from app.llm.chat_format import clean, only_json, strict
 from app.llm.error_classification import FailureDetails, excerpt, retry_after
 from app.llm.errors import ModelError
 from app.llm.litellm import preflight
-from app.llm.price_list import listed_model, price_list
-from app.llm.prices import Price, dollars, model_info
+from app.llm.prices import Price, dollars, listed_model, model_info, price_list
 from app.llm.providers import PROVIDERS, check_environment, check_name, route
 from app.llm.tokens import count_text, count_tokens
 

@@ -25,7 +25,7 @@ from app.pipeline.attempts import (
     trajectory_of,
     try_until_proved,
 )
-from app.publish.attempts_text import attempts_section, describe_attempts
+from app.publish.pull_request_text import attempts_section, describe_attempts
 from tests.support.agent_harness import UnbudgetedModel
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.scripted_job import BASE

@@ -17,8 +17,7 @@ from app.llm.budgeted_model import BudgetedModel, JobModels
 from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel
-from app.llm.price_list import price_list
-from app.llm.prices import Price, model_info
+from app.llm.prices import Price, model_info, price_list
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
 from app.pipeline.image_descriptions import MAX_TOKENS, NO_VISION_MODEL
 from app.pipeline.wiring.prompts import ImageDescriber

@@ -17,8 +17,13 @@ from app.core.task import Issue, Person, Task, TaskKind
 from app.core.verification import Execution, ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
 from app.publish.effects import MAX_BODY, MAX_TITLE
 from app.publish.plaintext import count, duration, harmless_line
-from app.publish.pull_request_content import PullRequestContent, pull_request_content
-from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_title
+from app.publish.pull_request_text import (
+    PullRequestContent,
+    commit_message,
+    pull_request_body,
+    pull_request_content,
+    pull_request_title,
+)
 from app.publish.verification_text import meaning
 from tests.support.pull_requests import (
     BASE,

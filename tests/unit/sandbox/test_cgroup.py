@@ -9,7 +9,7 @@ import pytest
 from app.sandbox.base import SandboxLimits
 from app.sandbox.bubblewrap import cgroup
 from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup, sweep
-from app.sandbox.bubblewrap.start import limit_processors
+from app.sandbox.bubblewrap.command import limit_processors
 
 LIMITS = SandboxLimits(memory=64 * 1024**2, processes=10)
 VERSION_1 = "8:pids:/own\n4:memory:/own\n1:name=systemd:/\n0::/\n"

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.jobs.health import HealthFigures
-from app.jobs.outcome_totals import DISTRIBUTIONS, Distribution, EndedJobs, OutcomeTotals
+from app.jobs.outcomes import DISTRIBUTIONS, Distribution, EndedJobs, OutcomeTotals
 from app.server.web.metrics import render
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "agent-fix.json"

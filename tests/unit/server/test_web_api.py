@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from app.jobs.outcome_totals import outcome_totals
-from app.jobs.outcomes import Outcomes, outcomes
+from app.jobs.outcomes import Outcomes, outcome_totals, outcomes
 from app.jobs.queries import JobOverview
 from app.server.web.log_stream import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render

@@ -13,8 +13,7 @@ from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
 from app.verify.output_parsers import read_tap
-from app.verify.reports import CaseResult
-from app.verify.shared_cause import shared_cause
+from app.verify.reports import CaseResult, shared_cause
 from app.verify.suite_comparison import compare
 from app.verify.trials import Trial, TrialLimits, try_candidates
 from tests.support.memory_tree import MemoryTree

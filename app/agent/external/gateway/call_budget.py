@@ -12,11 +12,10 @@ from app.agent.external.gateway.exchange import RequestRefused, limit_of
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.money import MicroUSD
 from app.llm.background import run_or_undo
-from app.llm.base import ModelInfo, Usage
+from app.llm.base import ModelInfo, Usage, WireProtocol
 from app.llm.errors import BudgetError
 from app.llm.ledger import NOTHING, Ledger
 from app.llm.prices import affordable, cost_of, worst_case
-from app.llm.raw_call import WireProtocol
 from app.llm.tokens import count_text
 
 MIN_ANSWER = 256

@@ -8,8 +8,7 @@ from typing import Any
 
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.record import Record
-from app.llm.base import ToolCall, Usage
-from app.llm.raw_call import StreamEvent, WireProtocol
+from app.llm.base import StreamEvent, ToolCall, Usage, WireProtocol
 
 PATHS: Mapping[str, WireProtocol] = {
     "/v1/chat/completions": "chat",

@@ -23,8 +23,8 @@ from app.agent.external.gateway.exchange import (
 )
 from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.errors import AgentFixError
+from app.llm.base import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.errors import BudgetError, ModelError
-from app.llm.raw_call import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 
 _NAMED = frozenset({"type", "name", "description", "strict", "defer_loading", "cache_control"})
 _RESPONSES = _NAMED | {"parameters"}

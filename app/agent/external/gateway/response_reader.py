@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.llm.base import ToolCall, Usage
-from app.llm.raw_call import StreamEvent, WireProtocol
+from app.llm.base import StreamEvent, ToolCall, Usage, WireProtocol
 
 
 @dataclass(slots=True)

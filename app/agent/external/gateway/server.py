@@ -1,9 +1,11 @@
-"""Serves the gateway over HTTP on a unix socket while one agent works."""
+"""Serves the gateway over HTTP on a unix socket in the sandbox, while one agent works."""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine, Generator
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +16,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.agent.external.gateway.exchange import PATHS, RequestRefused, refusal_body
+from app.agent.external.gateway.call_budget import CallBudget
+from app.agent.external.gateway.exchange import PATHS, Exchange, RequestRefused, refusal_body
 from app.agent.external.gateway.gateway import Gateway
-from app.llm.raw_call import WireProtocol
+from app.agent.external.recipe import AgentRecipe
+from app.core.money import MicroUSD
+from app.llm.base import RawProxyCall, WireProtocol
+from app.llm.ledger import Ledger
 from app.llm.tokens import count_text
 
 T = TypeVar("T")
@@ -161,3 +167,34 @@ def _refused(protocol: WireProtocol, refusal: RequestRefused) -> Response:
     if refusal.status == TOO_LARGE:
         headers["connection"] = "close"  # otherwise the rest would still be read
     return JSONResponse(refusal_body(protocol, refusal), refusal.status, headers)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSocket:
+    """`socket` is the path that the sandbox specification names; it exists only while an agent works.
+
+    `until` is the job's spending at which the agent's share is used; 0 if only the job's limit counts.
+    """
+
+    socket: Path
+    raw_call: RawProxyCall
+    ledger: Ledger
+    until: MicroUSD = 0
+
+    def new_token(self) -> str:
+        """A new random token, valid for one start of one agent."""
+        return f"agent-fix-{secrets.token_urlsafe(24)}"
+
+    @asynccontextmanager
+    async def open(
+        self, name: str, token: str, recipe: AgentRecipe, turns: int, on_exchange: Callable[[Exchange], None]
+    ) -> AsyncIterator[Gateway]:
+        """`name` is the start's name, the same if it is repeated."""
+        account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
+        await account.begin()
+        names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
+        gateway = Gateway(
+            self.raw_call, account, token, names, recipe.leaves_out, on_exchange=on_exchange, most_calls=turns
+        )
+        async with serving(gateway, self.socket):
+            yield gateway

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import SandboxError, SetupError
-from app.llm.raw_call import Body
+from app.llm.base import Body
 from app.sandbox.base import MODEL_PORT, MODEL_SOCKET, TOOLS, SandboxSpec, SetupPlan, with_forwarder
 from app.sandbox.e2b.provider import E2BProvider
 from tests.integration.sandbox.test_external_runner import FIX, FIXED, HAND_IN, RunnerHarness, ScriptedTexts

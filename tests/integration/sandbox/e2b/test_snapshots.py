@@ -9,8 +9,7 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import ENV, SandboxSpec, SetupPlan
-from app.sandbox.e2b.provider import E2BProvider
-from app.sandbox.e2b.snapshots import DAYS
+from app.sandbox.e2b.provider import DAYS, E2BProvider
 from tests.support.e2b.server import LocalE2B
 from tests.support.sandboxes import filler, opened, shell
 

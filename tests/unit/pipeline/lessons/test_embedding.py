@@ -16,9 +16,7 @@ from app.jobs.tables import sqlite_engine
 from app.llm.embedding import CALL, Embedding
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import MemoryLedger
-from app.pipeline.lessons.chroma_ranking import ChromaRanking
-from app.pipeline.lessons.embedding_ranking import EmbeddingRanking
-from app.pipeline.lessons.full_text_ranking import FullTextRanking
+from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking
 from app.pipeline.wiring.lessons import make_ranking
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
 

@@ -13,7 +13,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
 from app.pipeline.lessons.citations import find_citation
-from app.pipeline.lessons.full_text_ranking import FullTextRanking
+from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,
     MAX_TOKENS,
