@@ -20,6 +20,9 @@ from app.llm.sql_ledger import calls
 TOO_LONG = timedelta(minutes=10)
 """A job in which nobody works for so long, although it is somebody's turn, is an alarm (R11)."""
 
+SLOW = timedelta(minutes=1)
+"""A webhook usually takes seconds; the dashboard says when one has been waiting for longer than this."""
+
 SPENT_LASTS = timedelta(minutes=1)
 """How long the cached sum of all model calls is valid."""
 
@@ -58,6 +61,7 @@ class HealthFigures:
     deliveries_dead: int
     outbox: dict[str, int]
     oldest_effect: float
+    effects_retried: int
     cost: MicroUSD
     model_calls: int
 
@@ -83,6 +87,7 @@ class HealthMetrics:
         with self._engine.connect() as db:
             waiting = _waiting_jobs(db, now)
             undone, oldest, dead = _deliveries(db)
+            retried = sa.and_(effects.c.state == "wanted", effects.c.attempts > 0)
             due = sa.select(sa.func.min(effects.c.due)).where(effects.c.state == "wanted")
             if self._spent is None or now - self._spent[0] >= SPENT_LASTS:
                 self._spent = now, *_spent(db)
@@ -96,6 +101,7 @@ class HealthMetrics:
                 deliveries_dead=dead,
                 outbox=_counted(db, effects.c.state),
                 oldest_effect=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
+                effects_retried=db.scalar(sa.select(sa.func.count()).where(retried)) or 0,
                 cost=self._spent[1],
                 model_calls=self._spent[2],
             )

@@ -1,19 +1,17 @@
 """Searches everything that is published for our own secrets; if one is found, nothing is published (SECURITY S11)."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.patch import Patch
 from app.core.redaction import Redactor
-from app.publish.effects import Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification
+from app.publish.effects import MAX_TITLE, Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification
 
 HELD_BACK = (
     "**Held back.** The text for this comment contained something that must not leave this server. "
     "None of it was posted; the server's log names the job."
 )
-_TEXTS = ("title", "body", "summary", "section", "branch")
-
 logger = logging.getLogger(__name__)
 
 
@@ -35,21 +33,18 @@ class SecretScan:
         self._redactor = redactor
 
     def checked(self, job: str, effect: Effect) -> Effect:
-        """The effect, with a fixed text if its own has a secret.
+        """The effect, with fixed texts if one of its own has a secret.
 
-        Raises SecretFound if there is no replacement: for a branch and its pull request.
+        Raises SecretFound if there is no replacement: for a branch and its pull request, and for names.
         """
-        names = type(effect).model_fields if isinstance(effect, SendNotification) else _TEXTS
-        texts = [text for name in names if isinstance(text := getattr(effect, name, None), str)]
-        if isinstance(effect, OpenDraftPullRequest | PushCommits):
-            self.refuse(job, [*texts, effect.recipe.message])
+        if isinstance(effect, OpenDraftPullRequest | OpenEarlyDraft | PushCommits):
+            self.refuse(job, _strings(effect.model_dump()))
             return effect
-        if isinstance(effect, OpenEarlyDraft):
-            self.refuse(job, texts)
+        if not self._found(job, effect.kind, _strings(effect.model_dump())):
             return effect
-        if not self._found(job, effect.kind, texts):
-            return effect
-        return effect.model_copy(update=_held_back(effect))
+        replaced = effect.model_copy(update=_fixed_texts(effect))
+        self.refuse(job, _strings(replaced.model_dump()))
+        return replaced
 
     def refuse(self, job: str, contents: Iterable[str | bytes]) -> None:
         """Raises SecretFound if one of these contains a secret of ours."""
@@ -69,8 +64,26 @@ class SecretScan:
         return True
 
 
-def _held_back(effect: Effect) -> dict[str, str]:
-    fixed = dict.fromkeys(("body", "summary", "section"), HELD_BACK) | {"title": "Held back"}
+def _strings(value: object) -> Iterator[str]:
+    """Every string in a dumped effect, however deep."""
+    match value:
+        case str():
+            yield value
+        case dict():
+            for inner in value.values():
+                yield from _strings(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _strings(inner)
+
+
+def _fixed_texts(effect: Effect) -> dict[str, str]:
+    """A replacement for each text of limited length; of a notification also for everything that may be empty."""
+    fixed = {}
+    for name, field in type(effect).model_fields.items():
+        length = next((limit.max_length for limit in field.metadata if hasattr(limit, "max_length")), None)
+        if length is not None:
+            fixed[name] = "Held back" if length <= MAX_TITLE else HELD_BACK
     if isinstance(effect, SendNotification):
         fixed |= dict.fromkeys(("repository", "page", "pull_request", "verdict", "cost"), "")
-    return {name: text for name, text in fixed.items() if name in type(effect).model_fields}
+    return fixed

@@ -19,7 +19,7 @@ from app.core.job import JobState, new_job_id
 from app.core.plan_text import render_plan_file
 from app.core.text import plain
 from app.core.verification import Verdict
-from app.jobs.health import TOO_LONG, HealthMetrics
+from app.jobs.health import SLOW, TOO_LONG, HealthMetrics
 from app.jobs.job_actions import JobActions
 from app.jobs.job_page import JobPage, JobPages
 from app.jobs.plan_versions import may_be_approved
@@ -298,6 +298,7 @@ class DashboardPages:
             repositories=list(repositories.values()),
             figures=self._health.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
+            slow=SLOW.total_seconds(),
             verdict_chart=verdict_chart(self._list.verdicts(job_filter)),
             day_chart=day_chart(self._list.day_costs(job_filter)),
         )

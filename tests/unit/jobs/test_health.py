@@ -9,10 +9,12 @@ from sqlalchemy.engine import Engine
 
 from app.jobs.daily_budget import DailyBudget
 from app.jobs.health import HealthMetrics, WaitingJob, longest_stalled
+from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from app.jobs.tables import effects
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
@@ -171,6 +173,34 @@ def test_longest_waiting_job_is_reported() -> None:
 async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
     async with web_client(tmp_path, seed=False) as ready:
         yield ready
+
+
+async def test_the_dashboard_says_that_a_webhook_is_late(here: WebClient) -> None:
+    assert "No delays" in await here.page("/")
+    delivery = {"id": "d1", "content": "c1", "event": "issues", "state": "waiting", "received_at": NOW, "due_at": NOW}
+    with here.engine.begin() as db:
+        db.execute(deliveries.insert().values(**delivery))
+    here.clock.now += timedelta(seconds=61)
+    assert "A webhook has been waiting for 1 min" in await here.page("/")
+
+
+async def test_the_dashboard_says_that_writes_to_github_fail(here: WebClient) -> None:
+    effect = {
+        "key": "k",
+        "job": "j",
+        "epoch": 1,
+        "issue_ref": {},
+        "effect": {},
+        "digest": "",
+        "revision": 1,
+        "due": 1.0,
+    }
+    with here.engine.begin() as db:
+        db.execute(effects.insert().values(**effect, state="wanted", attempts=0))
+    assert "No delays" in await here.page("/")
+    with here.engine.begin() as db:
+        db.execute(effects.update().values(attempts=1))
+    assert "1 write to GitHub failed and will be retried" in await here.page("/")
 
 
 async def test_health_fails_after_ten_minutes_without_naming_jobs(here: WebClient) -> None:

@@ -13,7 +13,7 @@ from app.jobs.outcomes import DISTRIBUTIONS, Distribution, EndedJobs, OutcomeTot
 from app.server.web.metrics import render
 
 DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "agent-fix.json"
-FIGURES = HealthFigures({"queued": 1}, 1.0, None, 0, 0.0, 0, {"done": 1}, 0.0, 5, 1)
+FIGURES = HealthFigures({"queued": 1}, 1.0, None, 0, 0.0, 0, {"done": 1}, 0.0, 0, 5, 1)
 ENDED = EndedJobs("o/r", "bug", "m", "proved", "pr_opened", 1, 5)
 COUNTED = tuple(Distribution(name, "bug", (1,) * len(each[1]), 1, 9.0) for name, each in DISTRIBUTIONS.items())
 TOTALS = OutcomeTotals((ENDED,), {"open": 1}, COUNTED)

@@ -67,7 +67,7 @@ async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_c
     assert page.jobs == [f"seed{number:02}" for number in range(22, -1, -1)]
     for word in ("Invoice totals are a cent too low", "octo-org/invoices#115", "grace-hopper", "$4.86", "of $5.00"):
         assert word in page.text
-    assert "All systems normal" in page.text
+    assert "No delays" in page.text
 
 
 async def test_list_and_page_show_model_and_runner(here: WebClient) -> None:

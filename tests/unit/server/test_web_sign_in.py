@@ -70,7 +70,7 @@ async def test_people_see_the_jobs_of_their_repositories_only(here: WebClient, g
     found = set(re.findall(r'href="/jobs/(seed\d\d)"', page))
     assert found == {f"seed{number:02}" for number in range(0, 23, 3)}
     assert "octo-org/web-shop-frontend" not in page
-    assert "All systems normal" not in page  # a figure of the whole server
+    assert "No delays" not in page  # a figure of the whole server
     assert (await here.stranger.get("/?repository=ada/sample")).status_code == 404
     assert (await here.stranger.get(f"/jobs/{MINE}")).status_code == 200
     for path in ("", "/log", "/events", "/change.patch"):
