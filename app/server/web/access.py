@@ -136,14 +136,15 @@ class AccessGuard:
         # Nothing is awaited from here on: requests at once must not all pass before the first of them counts.
         left = self.password.refuses(client)
         if left is not None:
-            if "x-forwarded-for" in headers and not by_trusted_proxy(scope):
-                log.warning(UNTRUSTED_PROXY, client)
             seconds = str(int(left.total_seconds()) + 1)
             refusal = self._refuse(scope, 429, "Too many wrong passwords", f"Try again in {seconds} seconds.")
             refusal.headers["retry-after"] = seconds
             return refusal
         if self.password.admits(client, authorization):
             return OPERATOR
+        locked_out = self.password.refuses(client) is not None  # by this failure: said once, however many follow
+        if locked_out and "x-forwarded-for" in headers and not by_trusted_proxy(scope):
+            log.warning(UNTRUSTED_PROXY, client)
         refusal = self._refuse(scope, 401, "Sign in", SIGN_IN)
         # Two headers: Chromium does not ask for a password if one header names both.
         refusal.headers.append("www-authenticate", 'Basic realm="agent-fix", charset="UTF-8"')

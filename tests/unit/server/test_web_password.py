@@ -10,6 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from app.jobs.api_keys import PREFIX, ApiKeys
+from app.server.web.access import UNTRUSTED_PROXY
 from app.server.web.password import (
     FORGET_AFTER,
     MAX_FAILURES,
@@ -103,6 +104,14 @@ async def test_too_many_failed_sign_ins_are_blocked_for_a_while(here: WebClient)
     assert 0 < int(refused.headers["retry-after"]) <= FORGET_AFTER.total_seconds() + 1
     here.clock.now += FORGET_AFTER
     assert (await here.stranger.get("/", headers=basic(TOKEN))).status_code == 200
+
+
+async def test_an_unknown_proxy_is_named_once_for_each_lockout(
+    here: WebClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(MAX_FAILURES + 5):
+        await here.stranger.get("/", headers={"authorization": "Bearer wrong", "x-forwarded-for": "203.0.113.7"})
+    assert [line for line in caplog.messages if "AGENT_FIX_TRUSTED_PROXIES" in line] == [UNTRUSTED_PROXY % "127.0.0.1"]
 
 
 async def test_many_wrong_passwords_at_once_are_refused_too(here: WebClient) -> None:
