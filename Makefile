@@ -29,7 +29,7 @@ demo: install
 test: lint
 	@$(MAKE) --no-print-directory -j2 types fast
 
-# One story of each kind of integration, beside the unit tests.
+# One story of each kind of integration, beside the unit tests. They start first, because they wait the longest.
 STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_works_in_e2b_from_a_label_to_a_draft \
 	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py tests/integration/server/browser/test_forms.py \
 	tests/integration/git/test_git_store.py tests/integration/git/test_inspection.py \
@@ -43,7 +43,7 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 fast: install
-	$(PYTEST) -m "not slow" tests/unit $(STORIES)
+	$(PYTEST) -m "not slow" $(STORIES) tests/unit
 
 # Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.
 # One session for the other tiers, because the last tests of each leave processors idle.
