@@ -1,4 +1,4 @@
-"""What several modules of stories share: a town where their stories are told side by side."""
+"""The server that several modules of stories share."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -15,7 +15,7 @@ def story_results(
     """The stories of a module's STORIES that this session was asked for, each by its name."""
     stories: tuple[Story, ...] = request.module.STORIES
     with (
-        running_e2e_server(tmp_path_factory.mktemp("town")) as e2e_server,
+        running_e2e_server(tmp_path_factory.mktemp("e2e")) as e2e_server,
         run_stories(e2e_server, chosen(request, stories)) as told,
     ):
         yield told

@@ -76,7 +76,7 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
             return answer("I will round up.", tools=[edit, test])
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     token = ApiKeys(place.e2e_server.server.server_context.engine, place.e2e_server.server.server_context.clock)
     key = token.create("ci", ["read", "write"])
     program = Program(place, key)
@@ -104,7 +104,7 @@ def an_issue_becomes_a_draft_pull_request(place: E2ERepository) -> None:
 
 def a_text_becomes_an_issue_whose_plan_is_edited_and_approved(place: E2ERepository) -> None:
     place.configure("plan: approve\n")
-    place.thinks(fixes)
+    place.model_answers(fixes)
     program = Program(place)
     text = f"half loses a cent\n\n{ISSUE}"
     job = program.sends("", {"repository": program.repository, "text": text})["id"]
@@ -125,7 +125,7 @@ def a_text_becomes_an_issue_whose_plan_is_edited_and_approved(place: E2EReposito
 
 def a_search_becomes_a_job_for_each_issue(place: E2ERepository) -> None:
     place.configure("plan: approve\n")
-    place.thinks(fixes)
+    place.model_answers(fixes)
     world, ada = place.world, place.people.ada
     second, third = (world.open_issue(place.repo, ada, title, ISSUE) for title in ("Half again", "Half once more"))
     world.open_issue(place.repo, ada, "Not a bug", ISSUE)
@@ -153,7 +153,7 @@ def an_urgent_issue_comes_before_one_that_was_labelled_earlier(place: E2EReposit
         barrier.pass_through()
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     world, ada = place.world, place.people.ada
     place.labels()
     place.until(barrier.is_reached, "the first job at work")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.xdist_group("commands"), pytest.mark.timeout(400)]
 
 
 def a_plan_is_edited_and_approved(place: E2ERepository) -> None:
-    place.thinks(fixes)
+    place.model_answers(fixes)
     asked = place.says("/agent plan")
     shown = place.told("Integer division rounds down", "yaml", "`/agent approve`")
     assert place.repo.pushes == []
@@ -41,7 +41,7 @@ def a_label_waits_for_approval_where_the_configuration_says_so(place: E2EReposit
             gate.pass_through()
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     place.told("The plan is waiting for your approval", "yaml", "`/agent approve`")
     place.has("agent-needs-human")
@@ -66,7 +66,7 @@ def questions_are_answered_and_nothing_is_changed(place: E2ERepository) -> None:
         assert not asked.wants_a_plan
         return submitted("Because `//` rounds down. @everyone")
 
-    place.thinks(think)
+    place.model_answers(think)
     person = place.opens_pull("topic", {"money.py": "def half(cents):\n    return cents / 2\n"}, by=place.people.grace)
     before = place.repo.branches
     asked = place.says("/agent ask why is half rounded down?")
@@ -89,7 +89,7 @@ def a_job_that_asks_cannot_have_a_branch_whatever_its_worker_wishes(place: E2ERe
         gate.pass_through()
         return submitted("It is.")
 
-    place.thinks(think)
+    place.model_answers(think)
     place.says("/agent ask is it?")
     place.until(gate.is_reached, "the question")
     server_context = place.e2e_server.server.server_context
@@ -116,7 +116,7 @@ def a_plan_with_questions_waits_for_answers(place: E2ERepository) -> None:
             return planned("It is unclear.", questions=("What is half of 5?", "Are floats allowed?"))
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     place.told("❓ Questions before the work starts", "1. What is half of 5?", "2. Are floats allowed?", "`/agent …`")
     place.has("agent-needs-human")
@@ -140,7 +140,7 @@ def words_reach_the_agent_at_work(place: E2ERepository) -> None:
             gate.pass_through()
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     place.until(gate.is_reached, "the first turn")
     heard = place.says("/agent use Decimal instead")
@@ -154,7 +154,7 @@ def words_reach_the_agent_at_work(place: E2ERepository) -> None:
 
 
 def commands_that_begin_nothing_are_answered(place: E2ERepository) -> None:
-    place.thinks(fixes)
+    place.model_answers(fixes)
     people = place.people
     place.says("/agent help")
     place.told("These are the commands", "`/agent retry`")
@@ -200,7 +200,7 @@ def a_job_is_begun_again(place: E2ERepository) -> None:
             gate.pass_through()
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     place.told("`/agent retry` to start again from scratch")
     first = place.comes_to("error", "no_change")

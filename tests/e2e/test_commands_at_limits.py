@@ -34,7 +34,7 @@ def it_is_stopped(place: E2ERepository, issue: Issue, *words: str) -> None:
 
 
 def a_thinking_model_is_stopped(place: E2ERepository) -> None:
-    place.thinks(stalls)
+    place.model_answers(stalls)
     asked = place.says("/agent fix")
     place.until(lambda: place.asked, "the model's first thought")
     place.says("/agent stop", by=place.people.grace)
@@ -46,7 +46,7 @@ def a_long_command_is_stopped(place: E2ERepository) -> None:
     def think(asked: ModelQuestion) -> Reply:
         return fixes(asked) if asked.wants_a_plan else called(("bash", {"command": "sleep 600", "timeout": 600}))
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     job = place.comes_to("working")
     store = place.e2e_server.server.server_context.store()
@@ -58,7 +58,7 @@ def a_long_command_is_stopped(place: E2ERepository) -> None:
 
 
 def a_label_is_taken_off(place: E2ERepository) -> None:
-    place.thinks(stalls)
+    place.model_answers(stalls)
     place.labels()
     place.has("agent-in-progress")
     place.until(lambda: place.asked, "the model's first thought")
@@ -67,7 +67,7 @@ def a_label_is_taken_off(place: E2ERepository) -> None:
 
 
 def an_issue_is_closed(place: E2ERepository) -> None:
-    place.thinks(stalls)
+    place.model_answers(stalls)
     place.labels()
     place.until(lambda: place.asked, "the model's first thought")
     place.closes(place.issue)
@@ -76,7 +76,7 @@ def an_issue_is_closed(place: E2ERepository) -> None:
 
 def money_runs_out_and_more_is_given(place: E2ERepository) -> None:
     model = "gpt-4o-mini"
-    place.thinks(fixes, model)
+    place.model_answers(fixes, model)
     place.says(f"/agent fix --model openai/{model} --budget 0.0001")
     place.told("⏸️ Paused", "budget", "`/agent continue --budget +3`")
     place.has("agent-needs-human")
@@ -92,7 +92,7 @@ def money_runs_out_and_more_is_given(place: E2ERepository) -> None:
 
 def turns_run_out_and_it_goes_on(place: E2ERepository) -> None:
     place.configure("budget: {steps: 1}\nplan: none\n")
-    place.thinks(fixes)
+    place.model_answers(fixes)
     place.labels()
     place.told("⏸️ Paused", "The one turn is used.", "`/agent continue`")
     job = place.comes_to("paused")
@@ -104,7 +104,7 @@ def turns_run_out_and_it_goes_on(place: E2ERepository) -> None:
 
 def a_job_that_kills_its_process_is_given_up(place: E2ERepository) -> None:
     place.configure("plan: none\n")
-    place.thinks(stalls)
+    place.model_answers(stalls)
     asked = place.says("/agent fix")
     for attempt in range(1, 4):
         place.until(lambda attempt=attempt: len(place.asked) >= attempt or None, f"attempt {attempt}")  # type: ignore[misc]
@@ -118,7 +118,7 @@ def a_job_that_kills_its_process_is_given_up(place: E2ERepository) -> None:
 
 
 def lost_webhooks_lose_nothing(place: E2ERepository) -> None:
-    place.thinks(fixes)
+    place.model_answers(fixes)
     other = place.world.open_issue(place.repo, place.people.ada, "half loses a cent again", "See #1.")
     server = place.e2e_server.server
     PollCursors(server.server_context.engine).mark_polled(place.repo.id, datetime.now(UTC) - timedelta(minutes=1))

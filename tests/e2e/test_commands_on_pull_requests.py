@@ -46,7 +46,7 @@ def a_persons_commit_is_never_overwritten(place: E2ERepository) -> None:
         gate.pass_through()
         return comments_the_code(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     pull = our_pull(place)
     place.says("/agent say how it is rounded", pull)
     place.until(gate.is_reached, "the follow-up")
@@ -72,7 +72,7 @@ def the_base_moves_while_the_agent_works(place: E2ERepository) -> None:
             gate.pass_through()
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     place.until(gate.is_reached, "the first turn")
     before = place.repo.branches["main"]
@@ -93,7 +93,7 @@ def a_pull_request_is_closed_while_the_agent_works(place: E2ERepository) -> None
         gate.pass_through()
         return comments_the_code(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     pull = our_pull(place)
     head = place.repo.branches[BRANCH]
     said = place.says("/agent say how it is rounded", pull)
@@ -106,7 +106,7 @@ def a_pull_request_is_closed_while_the_agent_works(place: E2ERepository) -> None
 
 
 def a_forks_pull_request_gets_a_sibling(place: E2ERepository) -> None:
-    place.thinks(comments_the_code)
+    place.model_answers(comments_the_code)
     fork = place.opens_pull("patch-1", FIXED, by=place.people.sam, fork=4_242)
     head = place.repo.branches["patch-1"]
     place.says("/agent fix say how it is rounded", fork, by=place.people.grace)
@@ -121,7 +121,7 @@ def a_forks_pull_request_gets_a_sibling(place: E2ERepository) -> None:
 
 
 def a_persons_pull_request_gets_a_commit(place: E2ERepository) -> None:
-    place.thinks(comments_the_code)
+    place.model_answers(comments_the_code)
     theirs = place.opens_pull("topic", FIXED, by=place.people.grace)
     head, text = place.repo.branches["topic"], theirs.body
     place.says("/agent fix say how it is rounded", theirs)
@@ -134,7 +134,7 @@ def a_persons_pull_request_gets_a_commit(place: E2ERepository) -> None:
 
 
 def a_review_with_threads_is_answered(place: E2ERepository) -> None:
-    place.thinks(comments_the_code)
+    place.model_answers(comments_the_code)
     pull = our_pull(place)
     near = place.starts_thread(pull, "Say how it is rounded.", path="money.py", line=4)
     elsewhere = place.starts_thread(pull, "Is this enough?", path="test_money.py", line=9)
@@ -164,7 +164,7 @@ def a_review_with_threads_is_answered(place: E2ERepository) -> None:
 
 def failing_checks_are_mended_until_the_cap(place: E2ERepository) -> None:
     place.configure("iterate: {max: 1}\n")
-    place.thinks(comments_the_code)
+    place.model_answers(comments_the_code)
     pull = our_pull(place)
     place.e2e_server.server.server_context.job_queries.has_jobs_in(place.repo.id)
     place.says("/agent say how it is rounded", pull)
@@ -174,7 +174,7 @@ def failing_checks_are_mended_until_the_cap(place: E2ERepository) -> None:
     own = place.world.add_check(place.repo, head, "agent-fix", "failure", app="agent-fix-test")
     own.app_id = APP_ID
     place.checks_end(own)
-    place.thinks(fixes_the_check)
+    place.model_answers(fixes_the_check)
     log = "x\n" * 20_000 + "AssertionError: the last line of the log"
     place.checks_end(place.world.add_check(place.repo, head, "lint", "failure", log=log))
     mended = place.comes_to("pr_updated", issue=pull, not_before=first.job.id)
@@ -216,7 +216,7 @@ def a_branch_is_brought_up_to_its_base(place: E2ERepository) -> None:
             )
         return submitted("Both sides are kept.")
 
-    place.thinks(think)
+    place.model_answers(think)
     pull = our_pull(place)
     head = place.repo.branches[BRANCH]
     base = place.pushes("main", {"notes.txt": "new\n"})

@@ -29,7 +29,7 @@ def story_results(
 
 def the_operators_defaults_hold(place: E2ERepository) -> None:
     place.configure("budget: {usd: 50, steps: 30}\n")
-    place.thinks(fixes)
+    place.model_answers(fixes)
     place.says("/agent fix --budget 5")
     place.told("the server's operator has locked `budget.usd`")
     assert place.job() is None
@@ -49,7 +49,7 @@ def the_next_attempt_is_told_why_the_last_one_failed(place: E2ERepository) -> No
             return answer("The half is right already.")
         return fixes(asked)
 
-    place.thinks(think)
+    place.model_answers(think)
     place.labels()
     first = place.comes_to("error", "no_change")
     place.says("/agent retry")
@@ -62,7 +62,7 @@ def the_next_attempt_is_told_why_the_last_one_failed(place: E2ERepository) -> No
 def a_prompt_and_a_gate_of_the_repository_are_used(place: E2ERepository) -> None:
     place.commit("main", {".github/agent-fix/prompts/cents.md": "Count in whole cents.\n"})
     place.configure(GATE)
-    place.thinks(fixes)
+    place.model_answers(fixes)
     place.says("/agent fix with cent")
     place.told("Did you mean `cents`?")
     place.says("/agent fix with cents")

@@ -1,4 +1,4 @@
-"""A town for tests: one server of ours in its processes, one GitHub, and places where stories happen side by side."""
+"""One server with all its processes, one emulated GitHub, and a repository for each story; stories run at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -24,16 +24,16 @@ from tests.support.sample_project import ISSUE, PROJECT, TIMEOUT
 from tests.support.server_process import Server, running_server
 
 T = TypeVar("T")
-Think = Callable[[ModelQuestion], Reply]
+AnswerModel = Callable[[ModelQuestion], Reply]
 SIDE_BY_SIDE = 12
 
 
 class E2EModels(ConversationModel):
-    """One endpoint with a mind of its own for each place, told apart by the model's name."""
+    """One model endpoint that answers differently for each repository; the model's name tells them apart."""
 
     def __init__(self) -> None:
         super().__init__(self._by_name)
-        self.thoughts: dict[str, Think] = {}
+        self.answers: dict[str, AnswerModel] = {}
         self.asked: dict[str, list[ModelQuestion]] = {}
 
     def take(self, received: ReceivedRequest) -> Reply:
@@ -41,26 +41,26 @@ class E2EModels(ConversationModel):
         return super().take(received)
 
     def _by_name(self, asked: ModelQuestion) -> Reply:
-        think = self.thoughts.get(asked.body["model"])
-        return think(asked) if think else error(404, "there is no such model")
+        answer = self.answers.get(asked.body["model"])
+        return answer(asked) if answer else error(404, "there is no such model")
 
 
 @dataclass
 class People:
-    """Who lives in the town. `ada` owns every repository."""
+    """The users of the emulated GitHub. `ada` owns every repository."""
 
     ada: User
     grace: User
     rita: User
     """May read."""
     sam: User
-    """A stranger."""
+    """Has no access."""
     robot: User
 
 
 @dataclass
 class E2ERepository:
-    """One repository with an issue, in an installation of its own; `model` is known here only."""
+    """One repository with an issue, in an installation of its own, and with a model of its own."""
 
     e2e_server: "E2EServer"
     repo: Repo
@@ -68,7 +68,7 @@ class E2ERepository:
     installation: Installation
     model: str
     lost: bool = False
-    """Whether the webhooks of this place are lost."""
+    """Whether the webhooks of this repository are lost."""
 
     @property
     def world(self) -> World:
@@ -80,21 +80,21 @@ class E2ERepository:
 
     # What the model does.
 
-    def thinks(self, think: Think, model: str = "") -> None:
-        self.e2e_server.models.thoughts[model or self.model] = think
+    def model_answers(self, answer: AnswerModel, model: str = "") -> None:
+        self.e2e_server.models.answers[model or self.model] = answer
 
     @property
     def asked(self) -> list[ModelQuestion]:
-        """What the model was asked here."""
+        """The requests to this repository's model."""
         return self.e2e_server.models.asked.get(self.model, [])
 
-    # What people do, and GitHub tells.
+    # What people do; GitHub sends a webhook for each.
 
     def configure(self, text: str = "") -> None:
         self.commit("main", {".github/agent-fix.yml": f"model: openai/{self.model}\n{text}"})
 
     def commit(self, branch: str, files: Mapping[str, str | bytes]) -> str:
-        """A person's commit, of which GitHub tells by no webhook yet."""
+        """A person's commit, for which no webhook has been sent yet."""
         return self.world.push_as_human(self.repo, branch, files)
 
     def pushes(self, branch: str, files: Mapping[str, str | bytes], pull: Issue | None = None) -> str:
@@ -140,24 +140,24 @@ class E2ERepository:
         self._tell(lambda hooks: hooks.check_ended(self.repo, self.installation, check))
 
     def sends_lost_again(self) -> int:
-        """Webhooks of this place that failed, under the same numbers as before; returns how many."""
+        """Redeliver this repository's failed webhooks under their old ids; returns how many."""
         mine = [each for each in self.world.deliveries if each.status == 502 and self._is_mine(each)]
         for delivery in mine:
             self._with_hooks(lambda hooks, delivery=delivery: hooks.attempt(delivery))  # type: ignore[misc]
         return len(mine)
 
     def opens_pull(self, branch: str, files: Mapping[str, str | bytes], *, by: User, fork: int = 0) -> Issue:
-        """A pull request of a person's; where it is from a fork, GitHub shows its head below the number."""
+        """A person's pull request, from a fork if `fork` is set."""
         head = self.commit(branch, files)
         pull = Pull(branch, "main", draft=False, mergeable=True, fork=fork)
         opened = self.world.open_issue(self.repo, by, "Round better", "It rounds.", pull=pull)
         git(self.repo.path, "update-ref", f"refs/pull/{opened.number}/head", head)
         return opened
 
-    # What there is to be seen.
+    # What can be seen on GitHub and in the server.
 
     def ours(self, issue: Issue | None = None) -> list[Comment]:
-        """Our comments below an issue."""
+        """Our comments on an issue."""
         there = [self.repo.comments[number] for number in (issue or self.issue).comments]
         return [each for each in there if each.user.id == self.world.bot.id]
 
@@ -187,7 +187,7 @@ class E2ERepository:
         return {found[3] for found in self.repo.reactions if found[:2] == (kind, number)}
 
     def job(self, issue: Issue | None = None) -> JobWithContext | None:
-        """The newest job of a place, questions left out."""
+        """The newest job of an issue, without questions."""
         return self.e2e_server.server.server_context.job_queries.newest(self.repo.id, (issue or self.issue).number)
 
     def comes_to(self, *states: str, issue: Issue | None = None, not_before: str = "") -> JobWithContext:
@@ -215,7 +215,7 @@ class E2ERepository:
             raise AssertionError(f"{state()}\n{[each.body for each in self.ours()]}\n{error}") from None
 
     def decided(self, comment: Comment, kind: str = "comment") -> str:
-        """What became of a comment, once it is decided."""
+        """The outcome of a comment, once it is decided."""
         key = f"r{self.repo.id}/{kind}:{comment.id}"
         found = self.until(
             lambda: self.e2e_server.server.server_context.triggers.decided(key), f"a decision on {comment.body}"
@@ -250,7 +250,7 @@ class E2ERepository:
 
 
 class E2EServer:
-    """Everything, with the places by their names."""
+    """The server, the emulated GitHub and the models."""
 
     def __init__(self, world: World, server: Server, models: E2EModels, people: People) -> None:
         self.world = world
@@ -292,7 +292,7 @@ def running_e2e_server(directory: Path, **environment: str) -> Iterator[E2EServe
             "AGENT_FIX_MODEL": "openai/nobody",
             "AGENT_FIX_JOBS": "3",
             "OPENAI_API_BASE": models.url,
-            "OPENAI_API_KEY": "sk-town-canary",
+            "OPENAI_API_KEY": "sk-e2e-canary",
         }
         with running_server(directory, {**values, **environment}) as server:
             yield E2EServer(world, server, models, people)
@@ -300,7 +300,7 @@ def running_e2e_server(directory: Path, **environment: str) -> Iterator[E2EServe
 
 @contextmanager
 def run_stories(e2e_server: E2EServer, stories: list[Story]) -> Iterator[dict[str, "Future[None]"]]:
-    """Each story begins at a place of its own; most of the time they wait, so they are told all at once."""
+    """Start all stories at once, each in a repository of its own, because they mostly wait."""
     places = {story.__name__: e2e_server.add_place(story.__name__.replace("_", "-")) for story in stories}
     e2e_server.server.start_all()
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
@@ -313,7 +313,7 @@ def run_stories(e2e_server: E2EServer, stories: list[Story]) -> Iterator[dict[st
 
 
 def chosen(request: pytest.FixtureRequest, stories: tuple[Story, ...]) -> list[Story]:
-    """The stories that this session was asked for."""
+    """The stories that this test session selected."""
     wanted: set[Any] = set()
     for item in request.session.items:
         callspec = getattr(item, "callspec", None)
