@@ -1,0 +1,229 @@
+"""A small project for each fault that was seen on real ones: its set-up is found by trying, without a network.
+
+What a set-up executes is real (uv, npm, node), over an index on this machine; `make test` runs these.
+"""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import SetupError
+from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
+from app.pipeline.wiring.sandboxes import SetupTools
+from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.plan import find_tool_for_sandbox
+from app.sandbox.unsandboxed import UnsandboxedProvider
+from tests.support.memory_tree import MemoryTree
+from tests.support.package_index import Release, package_index
+from tests.support.recorded_progress import ListProgress
+from tests.support.sandboxes import filler
+
+UV = Path(sys.executable).with_name("uv")
+OWN = f"3.{sys.version_info.minor}"
+OLD_LIBRARY = Release("library", "1.0", "2021-06-01", "def old():\n    return 1\n")
+NEW_LIBRARY = Release("library", "2.0", "2025-06-01", "def new():\n    return 2\n")
+
+
+def interpreter(directory: Path, version: str) -> str:
+    """The name of a program that makes virtual environments as Python's own `venv` does, without pip, and leaves its
+    version there; uv is put where pip would have installed it."""
+    program = directory / f"interpreter-{version}"
+    program.write_text(
+        "#!/bin/sh -e\n"
+        f'mkdir -p "$TMPDIR/uv/bin" && ln -sf {shlex.quote(str(UV))} "$TMPDIR/uv/bin/uv"\n'
+        f'{shlex.quote(sys.executable)} "$@" --without-pip\n'
+        f'for place; do :; done; echo {version} > "$place/made-by"\n'
+    )
+    program.chmod(0o755)
+    return program.name
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[str]:
+    with package_index([OLD_LIBRARY, NEW_LIBRARY]) as address:
+        yield address
+
+
+class Projects:
+    """Finds set-ups of projects, with the interpreters of `versions` and one package index."""
+
+    def __init__(self, directory: Path, index: str) -> None:
+        self.directory = directory
+        self.progress = ListProgress()
+        self._index = index
+
+    async def set_up(
+        self, files: Mapping[str, str], *, committed: date | None = None, versions: tuple[str, ...] = (OWN,)
+    ) -> ChosenSetup:
+        content = {path: text.encode() for path, text in files.items()}
+        pythons = {version: interpreter(self.directory, version) for version in versions}
+
+        async def clients() -> PackageClients:
+            return PackageClients(environment=(("UV_DEFAULT_INDEX", self._index),))
+
+        async def tools() -> SetupTools:
+            return SetupTools(Path(pythons[versions[0]]), clients, find_tool_for_sandbox, pythons)
+
+        today = datetime.now(UTC).date()
+        setup = ProjectSetup(
+            SetupProject(MemoryTree(content), lambda: committed or today, "scope"),
+            UnsandboxedProvider(self.directory / "jobs", path=f"{self.directory}:{os.environ['PATH']}"),
+            tools,
+            filler(content),
+            "job",
+            self.progress,
+            memory=None,
+            trials="always",
+        )
+        return await setup.chosen()
+
+
+@pytest.fixture
+def projects(tmp_path: Path, index: str) -> Projects:
+    return Projects(tmp_path, index)
+
+
+def results(chosen: ChosenSetup) -> list[tuple[str, int, int]]:
+    """Candidate, passed and failed of each trial, the best first."""
+    return [(trial.candidate.name, trial.count.passed, trial.count.failed) for trial in chosen.trials]
+
+
+def checks(number: int, imports: str) -> str:
+    methods = "".join(f"    def test_{at}(self):\n        {imports}\n" for at in range(number))
+    return f"import unittest\n\nclass Case(unittest.TestCase):\n{methods}"
+
+
+ADDRESS = "git+ssh://git@forge.invalid/a/secret.git"
+WITH_GIT = {"name": "a", "dependencies": {"near": "file:near"}, "devDependencies": {"secret": ADDRESS}}
+
+
+async def test_a_dependency_by_git_ssh_is_left_out_and_named(projects: Projects) -> None:
+    lock = {
+        "name": "a",
+        "lockfileVersion": 3,
+        "packages": {
+            "": WITH_GIT,
+            "near": {"version": "1.0.0"},
+            "node_modules/near": {"resolved": "near", "link": True},
+            "node_modules/secret": {"version": "1.0.0", "resolved": f"{ADDRESS}#{'1' * 40}", "dev": True},
+        },
+    }
+    files = {
+        "package.json": json.dumps({**WITH_GIT, "scripts": {"test": "node --test"}}),
+        "package-lock.json": json.dumps(lock),
+        "near/package.json": '{"name": "near", "version": "1.0.0"}',
+        "near/index.js": "module.exports = 1\n",
+        "test/a.test.js": "require('node:test')('a', () => require('node:assert').equal(require('near'), 1))\n",
+    }
+    chosen = await projects.set_up(files)
+    assert results(chosen) == [("manifests", 1, 0)]
+    assert chosen.plan.notes == (f"secret is left out, as it can only be had from git ({ADDRESS})",)
+
+
+async def test_the_runner_behind_a_script_that_also_lints(projects: Projects) -> None:
+    scripts = {"lint": "exit 3", "test": "npm run lint && node --test"}
+    cases = "const test = require('node:test')\ntest('one', () => {})\ntest('two', () => {})\n"
+    chosen = await projects.set_up({"package.json": json.dumps({"scripts": scripts}), "test/a.test.js": cases})
+    assert results(chosen)[0] == ("package.json, runner", 2, 0)
+    assert chosen.suite is not None
+    assert chosen.suite.command == "node --test"
+
+
+BACKEND = """
+import base64, hashlib, os, pathlib, zipfile
+
+def build_editable(directory, config_settings=None, metadata_directory=None):
+    version = os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"]
+    pathlib.Path("generated/_version.py").write_text(f"version = {version!r}")
+    name, about = f"generated-{version}-py3-none-any.whl", f"generated-{version}.dist-info"
+    files = {
+        "generated.pth": os.getcwd(),
+        f"{about}/METADATA": f"Metadata-Version: 2.1\\nName: generated\\nVersion: {version}\\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{about}/RECORD"])
+    with zipfile.ZipFile(os.path.join(directory, name), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
+async def test_a_version_file_that_the_build_writes(projects: Projects) -> None:
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "generated"\ndynamic = ["version"]\n',
+        "setup.py": "setup(use_scm_version={'write_to': 'generated/_version.py'})",
+        "CHANGELOG.md": "# 4.5.6\n",
+        "backend.py": BACKEND,
+        "generated/__init__.py": "from generated._version import version\n",
+        "tests/__init__.py": "",
+        "tests/test_a.py": checks(2, "import generated; self.assertEqual(generated.version, '4.5.6')"),
+    }
+    chosen = await projects.set_up(files)
+    assert results(chosen)[0] == ("manifests", 2, 0)
+    assert chosen.plan.directories == ("generated/_version.py",)
+
+
+WORKFLOW = """
+on: push
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    steps:
+      - run: pip install -r requirements/{file}.txt
+      - run: python -m unittest discover -v -s tests -t .
+"""
+PINNED = {
+    "requirements/min.txt": "library==1.0\n",
+    "requirements/test.txt": "library==2.0\n",
+    "tests/__init__.py": "",
+    "tests/test_a.py": checks(6, "from library import new"),
+}
+
+
+async def test_requirement_files_are_chosen_as_ci_does(projects: Projects) -> None:
+    chosen = await projects.set_up({**PINNED, ".github/workflows/ci.yml": WORKFLOW.format(file="test")})
+    assert results(chosen) == [(".github/workflows/ci.yml, job test", 6, 0)]
+
+
+async def test_a_suite_in_which_nearly_all_fails_is_a_wrong_set_up(projects: Projects) -> None:
+    chosen = await projects.set_up({**PINNED, ".github/workflows/ci.yml": WORKFLOW.format(file="min")})
+    assert results(chosen) == [("manifests", 6, 0), (".github/workflows/ci.yml, job test", 0, 6)]
+    assert chosen.trials[1].reason.startswith("6 of 6 tests fail: ImportError: cannot import name 'new' from 'library'")
+    assert "Of 2 candidates it was the best." in chosen.sentence
+
+
+OLD_PROJECT = {
+    "requirements.txt": "library\n",
+    "tests/__init__.py": "",
+    "tests/test_a.py": checks(5, "from library import old"),
+}
+
+
+async def test_an_old_project_gets_the_packages_of_its_time(projects: Projects) -> None:
+    chosen = await projects.set_up(OLD_PROJECT, committed=date(2022, 1, 14))
+    assert results(chosen) == [("manifests as of 2022-01-15", 5, 0), ("manifests", 0, 5)]
+
+
+async def test_the_python_that_a_project_asks_for(projects: Projects) -> None:
+    read = "import sys, pathlib; made = pathlib.Path(sys.prefix, 'made-by').read_text().strip()"
+    files = {
+        "setup.cfg": "[options]\npython_requires = >=3.6,<3.9\n",
+        "requirements.txt": "library\n",
+        "tests/__init__.py": "",
+        "tests/test_a.py": checks(1, f"{read}; self.assertEqual(made, '3.8')"),
+    }
+    chosen = await projects.set_up(files, versions=(OWN, "3.6", "3.8", "3.9"))
+    assert results(chosen) == [("manifests", 1, 0)]
+
+
+async def test_packages_that_nobody_has_end_the_job_before_anything_is_paid_for(projects: Projects) -> None:
+    with pytest.raises(SetupError, match="absent-package"):
+        await projects.set_up({**OLD_PROJECT, "requirements.txt": "absent-package\n"})
