@@ -34,6 +34,7 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 	tests/integration/server/browser/test_setup.py tests/integration/server/browser/test_dashboard.py tests/integration/server/browser/test_forms.py \
 	tests/integration/git/test_git_store.py tests/integration/git/test_inspection.py \
 	tests/integration/sandbox/test_layers.py::test_node_modules_is_writable_and_reset_after_each_command \
+	tests/integration/sandbox/test_fixture_projects.py \
 	tests/integration/github/triggers/test_triggers.py tests/integration/github/test_effects.py \
 	tests/integration/github/test_calls.py tests/integration/github/test_fake_shapes.py tests/integration/github/test_graphql_documents.py \
 	$(addprefix tests/integration/sandbox/test_verifier.py::, test_pytest_red_to_green_is_tested test_unittest_red_to_green_is_tested \

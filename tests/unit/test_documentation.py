@@ -56,3 +56,14 @@ def test_the_tests_named_on_the_projects_page_exist() -> None:
     ]
     assert len(named) > 20
     assert absent == []
+
+
+def test_the_tests_on_the_projects_page_are_part_of_make_test_where_it_says_so() -> None:
+    named = re.findall(r"`([\w/]+\.py(?:::\w+)?)`( \*)?", (DOCS / "development" / "projects.md").read_text("utf-8"))
+    stories = re.findall(r"tests/([\w/]+(?:\.py)?(?:::\w+)?)", (ROOT / "Makefile").read_text("utf-8"))
+    always = {
+        path
+        for path, star in named
+        if path.startswith("unit/") or path.partition("::")[0] in stories or path in stories
+    }
+    assert {path for path, star in named if not star} == always

@@ -26,6 +26,12 @@ from tests.support.sandboxes import filler
 
 UV = Path(sys.executable).with_name("uv")
 OWN = f"3.{sys.version_info.minor}"
+NOWHERE = (
+    ("GIT_SSH_COMMAND", "/bin/false"),
+    ("npm_config_fetch_retries", "0"),
+    ("npm_config_registry", "http://127.0.0.1:1/"),
+)
+"""What would leave this machine fails at once."""
 OLD_LIBRARY = Release("library", "1.0", "2021-06-01", "def old():\n    return 1\n")
 NEW_LIBRARY = Release("library", "2.0", "2025-06-01", "def new():\n    return 2\n")
 
@@ -65,7 +71,7 @@ class Projects:
         pythons = {version: interpreter(self.directory, version) for version in versions}
 
         async def clients() -> PackageClients:
-            return PackageClients(environment=(("UV_DEFAULT_INDEX", self._index),))
+            return PackageClients(environment=(("UV_DEFAULT_INDEX", self._index), *NOWHERE))
 
         async def tools() -> SetupTools:
             return SetupTools(Path(pythons[versions[0]]), clients, find_tool_for_sandbox, pythons)
@@ -224,6 +230,6 @@ async def test_the_python_that_a_project_asks_for(projects: Projects) -> None:
     assert results(chosen) == [("manifests", 1, 0)]
 
 
-async def test_packages_that_nobody_has_end_the_job_before_anything_is_paid_for(projects: Projects) -> None:
+async def test_a_package_that_nobody_has_is_an_error_of_the_set_up(projects: Projects) -> None:
     with pytest.raises(SetupError, match="absent-package"):
         await projects.set_up({**OLD_PROJECT, "requirements.txt": "absent-package\n"})

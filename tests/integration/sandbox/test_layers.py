@@ -141,13 +141,15 @@ async def test_the_tree_of_a_job_has_none_of_the_commands_other_traces(services:
 
 
 async def test_node_modules_is_writable_and_reset_after_each_command(services: CachedProviders) -> None:
-    """As vitest's type check does, and its cache."""
-    setup = SetupPlan(("mkdir node_modules; echo made > node_modules/a",), key="k", directories=("node_modules",))
-    runner = "cd node_modules && mkdir .vite && echo changed > a && rm a && ls -A"
+    """As vitest's type check does, and its cache; the same for what is installed in /env."""
+    setup = SetupPlan(
+        ("mkdir node_modules; echo made | tee node_modules/a > /env/a",), key="k", directories=("node_modules",)
+    )
+    runner = "cd node_modules && mkdir .vite && echo changed > a && rm a && ls -A && echo changed > /env/a"
     for key in ("one", "two"):
         async with opened(services.provider(), services.spec(key, setup)) as sandbox:
             assert await shell(sandbox, runner) == ".vite\n"
-            assert await shell(sandbox, "ls -A node_modules; cat node_modules/a") == "a\nmade\n"
+            assert await shell(sandbox, "ls -A node_modules; cat node_modules/a /env/a") == "a\nmade\nmade\n"
 
 
 async def test_a_file_may_be_part_of_the_result(services: CachedProviders) -> None:

@@ -1,18 +1,20 @@
 """One attempt: which submissions are accepted, which go back, and how an ending becomes a final state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from app.agent.base import Assignment, Reviewer, RunnerEnding, Submission
-from app.core.errors import AgentFixError, ExitCode
-from app.core.job import WaitingForUser
+from app.core.errors import AgentFixError, ExitCode, SetupError
+from app.core.job import Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import Patch
+from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.verification import (
     FailureReason,
     Reproduction,
+    Specification,
     SuiteComparison,
     Verdict,
     Verification,
@@ -84,6 +86,28 @@ async def test_a_job_whose_suite_runs_on_the_base_is_not_reported_as_waiting(pla
 
     await solve(job(plan_mode=plan), replace(world.services(), set_up=note), MemoryJournal())
     assert states == [[state]]
+
+
+@pytest.mark.parametrize("plan", ["none", "auto", "approve"])
+async def test_nothing_is_paid_for_before_a_set_up_is_known_to_be_possible(plan: str) -> None:
+    world = World(Agent([SUBMISSION], SUBMITTED), [verification("proved")], [patch()])
+    asked: list[str] = []
+
+    async def impossible() -> None:
+        raise SetupError("The package index has no such package.")
+
+    async def planned(_journal: Journal, _answers: Sequence[QuestionAnswers]) -> Plan:
+        asked.append("plan")
+        return PLAN
+
+    async def specified(key: str, _answers: Sequence[QuestionAnswers]) -> Specification:
+        asked.append(key)
+        return Specification(absent="none were requested.")
+
+    services = replace(world.services(), set_up=impossible, plan=planned, specify=specified)
+    with pytest.raises(SetupError):
+        await solve(job(plan_mode=plan), services, MemoryJournal())
+    assert asked == []
 
 
 @pytest.mark.parametrize("plan", ["none", "auto"])

@@ -15,7 +15,6 @@ from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.clients.base import ClientProblem
 from app.sandbox.setup.ecosystems.base import SetupChoice
-from app.sandbox.setup.ecosystems.submodules import fetch_command
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import DETECTED, WORK_ENVIRONMENT, plan_setup
 from tests.support.memory_tree import MemoryTree
@@ -610,13 +609,6 @@ async def test_public_submodules_are_fetched_where_their_host_is_opened() -> Non
     closed = await plan({".gitmodules": GITMODULES}, submodules=links)
     assert closed.commands == ()
     assert closed.notes[0].startswith("vendor/public, private, relative: submodules stay empty")
-
-
-def test_a_submodule_that_cannot_be_had_is_no_reason_to_stop(tmp_path: Path) -> None:
-    command = fetch_command("inner", f"file://{tmp_path}/absent", "1" * 40)
-    done = subprocess.run(["/bin/sh", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "stays empty" in done.stdout
-    assert [*(tmp_path / "inner").iterdir()] == []
 
 
 async def test_dependencies_from_git_are_left_out_and_said(tmp_path: Path) -> None:
