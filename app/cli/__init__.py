@@ -247,7 +247,7 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
         "setup",
         help="detect a repository's set-up and test commands by running candidates",
         description="Runs the commands found in CI files, tox, nox, make, scripts and manifests in the sandbox, and "
-        "shows which set-up makes the most tests pass. Calls no model. Exits with 0 if at least 90 %% of the tests "
+        "shows which set-up makes the most tests pass. Calls no model. Exits with 0 if at least 90 % of the tests "
         "pass, otherwise 8.",
     )
     setup.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
