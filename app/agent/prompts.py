@@ -36,6 +36,7 @@ Name = Literal[
     "author",
     "specification",
     "objection",
+    "setup",
 ]
 
 _REQUEST = "What is wanted now, in the words of the person who asked, who may"

@@ -72,6 +72,9 @@ class RecordedAnswers:
         decided = {"withdrawn": withdrawn, "reason": reason}
         return self._add(f"{self._prefix}objection", ModelAnswer(content=json.dumps(decided)))
 
+    def propose_setup(self, *setup: str, test: str) -> Self:
+        return self._add("setup", ModelAnswer(content=json.dumps({"setup": setup, "test": test})))
+
     def sees(self, description: str) -> Self:
         """The recorded model takes images, and says this of those of the issue."""
         self._vision = True

@@ -37,6 +37,7 @@ from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons.experience import JobExperience, commands_in
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
+from app.pipeline.setup_proposal import propose_setup
 from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
@@ -417,6 +418,7 @@ class JobRunner(ABC):
             limits=TrialLimits(suite=min(TRIAL_SECONDS, job.budget.suite_seconds)),
             on_output=self._on_output,
             trials="never" if job.conflicts or job.aim == "ask" else "to choose",
+            propose=partial(propose_setup, partial(self.job_models.of("cheap").ask, "setup"), self.inputs.tree),
         )
 
     def _on_output(self, output: bytes) -> None:

@@ -6,14 +6,17 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Literal
 
+from app.core.errors import SetupError
 from app.core.job import Progress
+from app.core.text import one_line
 from app.core.tree import Tree
 from app.core.verification import SuiteResult
+from app.pipeline.setup_proposal import ProposedSetup
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
@@ -25,6 +28,9 @@ from app.verify.trials import Trial, TrialLimits, try_candidates
 
 FORMAT = 2
 """Raised when older choices are not to be used any more."""
+PROPOSED = "proposal"
+Propose = Callable[[Sequence[Trial]], Awaitable[ProposedSetup | None]]
+"""A model's own way to set the project up, after those trials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class ProjectSetup:
     on_output: OnOutput | None = None
     trials: Literal["always", "to choose", "never"] = "to choose"
     """`never` where no suite can be run on the base: the most likely candidate is taken."""
+    propose: Propose | None = None
+    """Asked once where a set-up is possible, and the suite still cannot be compared."""
     _possible: asyncio.Event = field(default_factory=asyncio.Event)
     _chosen: "asyncio.Future[ChosenSetup] | None" = None
 
@@ -110,6 +118,8 @@ class ProjectSetup:
         found = await asyncio.to_thread(candidates, project.tree, environment, project.test)
         plans = await self._distinct(tools, found)
         kept = self._cached_choice(tools) or {}
+        if proposal := _cached_proposal(kept):
+            plans.update(dict([await self._proposed(tools, proposal)]))
         known = next((one for one in plans if one.name == kept.get("candidate")), None)
         if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
             known = next(iter(plans))
@@ -125,12 +135,50 @@ class ProjectSetup:
             self.progress,
             self._possible.set,
         )
+        had_proposal, proposal = bool(kept.get("had_proposal")), None
+        if self.propose is not None and not (had_proposal or trials[0].comparable or trials[0].too_long):
+            had_proposal, proposal = True, await self._try_proposal(self.propose, tools, trials, plans)
         best = trials[0].candidate
         outcome = _outcome(trials[0], trials)
-        self._cache_choice(tools, trials, outcome, too_long)
+        choice: dict[str, object] = {"candidate": best.name, "outcome": outcome}
+        if not trials[0].comparable and not trials[0].too_long:
+            stopped = too_long | {one.candidate.name for one in trials if one.too_long}
+            choice = {"too_long": sorted(stopped), "had_proposal": had_proposal}
+        elif proposal is not None and best.name == PROPOSED:
+            choice["proposal"] = proposal.model_dump(mode="json")
+        self._cache_choice(tools, choice)
         result = trials[0].result
         whole = result if result is not None and not result.execution.timed_out else None
         return ChosenSetup(plans[best], best.suite, whole, _sentence(best, outcome), tuple(trials))
+
+    async def _try_proposal(
+        self, propose: Propose, tools: SetupTools, trials: list[Trial], plans: dict[Candidate, SetupPlan]
+    ) -> ProposedSetup | None:
+        """Try what a model proposes, and put it first if more single tests pass: of a bare exit code it decides
+        nothing."""
+        proposal = await propose(tuple(trials))
+        if proposal is None:
+            return None
+        candidate, plan = await self._proposed(tools, proposal)
+        plans[candidate] = plan
+        try:
+            (trial,) = await try_candidates(
+                [candidate], lambda one: self._open(one.name, plan), self.limits, self.progress, self._possible.set
+            )
+        except SetupError as error:
+            self.progress.report("note", f"set-up: {candidate.name}: {one_line(error.message)[:400]}")
+            return proposal
+        better = trial.comparable and trial.count.passed > trials[0].count.passed
+        trials.insert(0 if better else len(trials), trial)
+        return proposal
+
+    async def _proposed(self, tools: SetupTools, proposal: ProposedSetup) -> tuple[Candidate, SetupPlan]:
+        suite = await asyncio.to_thread(find_suite, self.project.tree, self.project.test or proposal.test)
+        suite = replace(suite, origin="detected") if suite and not self.project.test else suite
+        commands = "; ".join(f"`{one_line(command)}`" for command in proposal.setup) or "nothing to install"
+        reason = f"what a model proposed after others had failed ({commands})"
+        plan = await self._plan(tools, SetupChoice(), proposal.setup)
+        return Candidate(PROPOSED, reason, 0, SetupChoice(), suite), plan
 
     async def _distinct(self, tools: SetupTools, found: Sequence[Candidate]) -> dict[Candidate, SetupPlan]:
         """The candidates that differ in what is executed, with their set-ups."""
@@ -144,10 +192,10 @@ class ProjectSetup:
                 plans[one] = plan
         return plans
 
-    async def _plan(self, tools: SetupTools, choice: SetupChoice) -> SetupPlan:
+    async def _plan(self, tools: SetupTools, choice: SetupChoice, commands: Sequence[str] | None = None) -> SetupPlan:
         return await plan_setup(
             self.project.tree,
-            commands=self.project.setup,
+            commands=self.project.setup if commands is None else commands,
             extra_hosts=self.project.network,
             clients=tools.clients,
             python=tools.python,
@@ -191,20 +239,20 @@ class ProjectSetup:
             return None
         return found if isinstance(found, dict) else None
 
-    def _cache_choice(self, tools: SetupTools, trials: Sequence[Trial], outcome: str, too_long: frozenset[str]) -> None:
-        """The best; where none is good, those that took all their time for nothing: they are left out next time."""
-        path, best = self._cache_path(tools), trials[0]
-        too_long |= {one.candidate.name for one in trials if one.too_long}
-        if best.comparable or best.too_long:
-            kept: dict[str, object] = {"candidate": best.candidate.name, "outcome": outcome}
-        else:
-            kept = {"too_long": sorted(too_long)}
-        if path is None or not any(kept.values()):
+    def _cache_choice(self, tools: SetupTools, choice: Mapping[str, object]) -> None:
+        """The best; where none is good, those that took all their time for nothing, and whether a model was asked."""
+        path = self._cache_path(tools)
+        if path is None or not any(choice.values()):
             return
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(kept), "utf-8")
+        fresh.write_text(json.dumps(choice), "utf-8")
         fresh.replace(path)
+
+
+def _cached_proposal(kept: Mapping[str, object]) -> ProposedSetup | None:
+    found = kept.get("proposal")
+    return ProposedSetup.model_validate(found) if found is not None else None
 
 
 def _outcome(best: Trial, trials: Sequence[Trial]) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
+from app.pipeline.setup_proposal import ProposedSetup
+from app.pipeline.wiring.project_setup import ProjectSetup, Propose, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, SandboxSpec
 from app.sandbox.command import Executor, SandboxCommand
 from app.sandbox.setup.package_hosts import PackageClients
-from app.verify.trials import TrialLimits
+from app.verify.trials import Trial, TrialLimits
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 
@@ -58,24 +59,26 @@ class WaitingSandbox(EndingSandbox):
 
 
 class CountedProvider:
-    """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass."""
+    """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass, 4: all do."""
 
     name = "counted"
 
     def __init__(self, *exit_codes: int) -> None:
         self.exit_codes = exit_codes
         self.opened = 0
+        self.plans: list[tuple[str, ...]] = []
         self.may_end: asyncio.Event | None = None
 
     async def check(self) -> tuple[DoctorCheck, ...]:
         return ()
 
-    async def open(self, _spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+    async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        self.plans.append(spec.setup.commands if spec.setup else ())
         exit_code = self.exit_codes[self.opened]
         self.opened += 1
         if self.may_end is not None:
             return WaitingSandbox(self.may_end)
-        return EndingSandbox(1, HALF) if exit_code == 3 else EndingSandbox(exit_code)
+        return EndingSandbox(*{3: (1, HALF), 4: (0, HALF.replace(b"FAIL", b"ok"))}.get(exit_code, (exit_code, b"")))
 
 
 async def clients() -> PackageClients:
@@ -87,13 +90,25 @@ async def tools() -> SetupTools:
 
 
 def project_setup(
-    provider: CountedProvider, memory: Path, limits: TrialLimits = LIMITS, commands: str = "pytest tests"
+    provider: CountedProvider,
+    memory: Path,
+    limits: TrialLimits = LIMITS,
+    commands: str = "pytest tests",
+    propose: Propose | None = None,
 ) -> ProjectSetup:
     files = {**FILES, "tox.ini": FILES["tox.ini"].replace("pytest tests", commands)}
     tree = MemoryTree({path: text.encode() for path, text in files.items()})
     project = SetupProject(tree, lambda: datetime.now(UTC).date(), "scope")
     return ProjectSetup(
-        project, provider, tools, lambda _directory: None, "key", ListProgress(), memory=memory, limits=limits
+        project,
+        provider,
+        tools,
+        lambda _directory: None,
+        "key",
+        ListProgress(),
+        memory=memory,
+        limits=limits,
+        propose=propose,
     )
 
 
@@ -111,7 +126,7 @@ async def test_a_suite_that_is_too_long_is_known_the_next_time(
     assert "stopped at its limit of 7 s" in found.sentence
 
 
-LONG, CANNOT_START, HALF_PASSES = 124, 1, 3
+LONG, CANNOT_START, HALF_PASSES, ALL_PASS, NO_RESULTS = 124, 1, 3, 4, 0
 
 
 @pytest.mark.parametrize(
@@ -145,3 +160,51 @@ async def test_a_plan_is_asked_for_while_the_first_candidates_suite_runs(tmp_pat
     assert not provider.may_end.is_set()
     provider.may_end.set()
     assert (await setup.chosen()).base is not None
+
+
+class Proposer:
+    """A model that always proposes the same."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def __call__(self, trials: Sequence[Trial]) -> ProposedSetup:
+        self.asked.append(len(trials))
+        return ProposedSetup(setup=("pip install special",), test="python -m unittest -v")
+
+
+ONE_TEST = "python -m unittest discover -v"
+
+
+async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) -> None:
+    proposer, provider = Proposer(), CountedProvider(HALF_PASSES, HALF_PASSES, ALL_PASS)
+    found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+    assert proposer.asked == [2]
+    assert found.suite is not None
+    assert (found.suite.command, found.suite.origin) == ("python -m unittest -v", "detected")
+    assert provider.plans[2][-1] == "pip install special"
+    assert found.sentence == (
+        "Set-up: what a model proposed after others had failed (`pip install special`): 2 tests pass, 0 fail, "
+        "0 are not run. Of 3 candidates it was the best."
+    )
+    again = await project_setup(CountedProvider(), tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+    assert (again.plan.commands, again.suite, again.sentence) == (found.plan.commands, found.suite, found.sentence)
+    assert len(proposer.asked) == 1
+
+
+@pytest.mark.parametrize("proposed", [HALF_PASSES, CANNOT_START, NO_RESULTS])
+async def test_a_proposal_that_is_no_better_is_not_used_and_not_asked_for_again(tmp_path: Path, proposed: int) -> None:
+    """Of a bare exit code nothing is known but that the model's own command ended with it."""
+    proposer = Proposer()
+    for number in (1, 2):
+        provider = CountedProvider(HALF_PASSES, HALF_PASSES, proposed)
+        found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+        assert found.suite is not None
+        assert "proposed" not in found.sentence
+        assert (provider.opened, len(proposer.asked)) == (3 if number == 1 else 2, 1)
+
+
+async def test_no_model_is_asked_where_a_candidate_is_good(tmp_path: Path) -> None:
+    proposer = Proposer()
+    await project_setup(CountedProvider(ALL_PASS), tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+    assert proposer.asked == []
