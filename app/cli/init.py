@@ -29,6 +29,7 @@ WORKFLOW = ".github/workflows/agent-fix.yml"
 IN_WORKFLOW = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 """The keys that the workflow passes on as it is."""
 DEFAULT_BUDGET = "5"
+ALLOW_PULL_REQUESTS = "on GitHub: Settings, Actions, General: allow GitHub Actions to create and approve pull requests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Choices:
 
     model: str
     budget: str
+    api_base: str = ""
+    """The address of a server that speaks OpenAI's protocol; empty for OpenAI's own."""
 
 
 def init_command(arguments: argparse.Namespace) -> int:
@@ -135,7 +138,8 @@ def ask_for_choices(arguments: argparse.Namespace, settings: Settings, *, asks: 
     route(model, settings.environment)
     budget = arguments.budget or (_ask("Budget per job in dollars", DEFAULT_BUDGET) if asks else DEFAULT_BUDGET)
     parse_usd(budget)
-    return Choices(model=model, budget=budget)
+    api_base = settings.environment.get("OPENAI_API_BASE", "") if model.startswith("openai/") else ""
+    return Choices(model=model, budget=budget, api_base=api_base)
 
 
 def configuration_text(choices: Choices, test: str) -> str:
@@ -170,15 +174,24 @@ def next_steps(facts: RepositoryFacts, choices: Choices, written: Sequence[str])
     if key and key not in IN_WORKFLOW:
         steps.append(f"# then add {key}=${{{{ secrets.{key} }}}} to `model-keys` in {WORKFLOW}")
     steps.append(f"gh variable set AGENT_FIX_MODEL --body {shlex.quote(choices.model)}{where}")
+    if choices.api_base:
+        steps.append(f"gh variable set OPENAI_API_BASE --body {shlex.quote(choices.api_base)}{where}")
     steps.append(f"gh label create agent-fix --force{where}")
-    if facts.github:
+    if facts.github is None:
+        steps.insert(
+            0, "# `origin` is not on GitHub: create a repository there, and run the `gh` commands in its checkout"
+        )
+        steps.append(f"# {ALLOW_PULL_REQUESTS}")
+    else:
         api = shlex.quote(f"repos/{repository}/actions/permissions/workflow")
         steps.append(
             f"gh api -X PUT {api} -F can_approve_pull_request_reviews=true -f default_workflow_permissions=read"
         )
     if written:
         steps.append(f"{git} switch -c agent-fix-init && {git} add {' '.join(written)}")
-        steps.append(f'{git} commit -m "Add agent-fix" && {git} push -u origin agent-fix-init')
+        steps.append(f'{git} commit -m "Add agent-fix"')
+    if written and facts.github:
+        steps.append(f"{git} push -u origin agent-fix-init")
         steps.append(f"gh pr create --fill --base {shlex.quote(facts.branch)}{where}")
     steps.append("# once it is on the default branch, label an issue `agent-fix`")
     return steps

@@ -243,7 +243,10 @@ class BudgetedModel:
     def _report_price(self, info: ModelInfo) -> None:
         if not info.priced and info.name not in self._unpriced:
             self._unpriced.add(info.name)
-            text = f"The price of {info.name} is unknown: the job is limited by turns and minutes only, not by dollars."
+            text = (
+                f"The price of {info.name} is unknown, so the budget in dollars does not limit this job; turns and "
+                "minutes do. Put the price into a file and name it in AGENT_FIX_PRICES."
+            )
             self._progress.report("warning", text)
 
     def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:

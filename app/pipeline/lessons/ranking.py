@@ -83,7 +83,7 @@ def _path(lesson: Lesson) -> str:
     return lesson.citation.path if lesson.citation else ""
 
 
-INSTALL_HINT = "pip install 'agent-fix[chroma]', or set AGENT_FIX_LESSONS=fts."
+INSTALL_HINT = "In a checkout: pip install '.[chroma]'; or set AGENT_FIX_LESSONS=fts."
 
 logger = logging.getLogger(__name__)
 

@@ -154,7 +154,7 @@ async def try_provider(provider: SandboxProvider) -> DoctorCheck:
 def cloud_sandbox_availability(name: str, environment: Mapping[str, str]) -> DoctorCheck:
     variable, detail = PAID[name]
     if find_spec(name) is None:
-        return DoctorCheck(name, ok=False, detail="not installed", repair=f"pip install 'agent-fix[{name}]'")
+        return DoctorCheck(name, ok=False, detail="not installed", repair=f"In a checkout: pip install '.[{name}]'")
     if environment.get(variable):
         return DoctorCheck(name, ok=True, detail=detail)
     return DoctorCheck(name, ok=False, detail=f"{variable} is not set", repair=f"Set {variable}.")

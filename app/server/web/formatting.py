@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from app.core.job import FINAL, WAITING, JobState
 from app.core.text import one_line, plain
+from app.jobs.queries import JobSummary
 
 ACTIVE: Final[frozenset[JobState]] = frozenset({"planning", "working", "verifying", "publishing"})
 WAITS: Final[frozenset[JobState]] = WAITING | {"queued"}
@@ -32,6 +33,31 @@ def state_name(state: str) -> str:
     return {"pr_opened": "pull request opened", "pr_updated": "pull request updated"}.get(
         state, state.replace("_", " ")
     )
+
+
+def job_state(job: JobSummary) -> str:
+    """The name of a job's state; a job from the command line makes a branch, not a pull request."""
+    return "branch made" if job.state == "pr_opened" and not job.url else state_name(job.state)
+
+
+EFFECT_NAMES: Final = {
+    "open_draft_pr": "draft pull request",
+    "tell_draft": "state in the early draft",
+    "dress_pr": "labels and reviewers of the pull request",
+    "follow_up": "section about the follow-up",
+    "verdict": "verdict in the pull request",
+    "label": "labels of the issue",
+    "thread_reply": "answer to a review comment",
+}
+EFFECT_STATES: Final = {"wanted": "to be sent", "claimed": "being sent"}
+
+
+def effect_name(kind: str) -> str:
+    return EFFECT_NAMES.get(kind, kind.replace("_", " "))
+
+
+def effect_state(state: str) -> str:
+    return EFFECT_STATES.get(state, state)
 
 
 NEXT_STEP: Final = {

@@ -75,7 +75,7 @@ class LogStreams:
                     yield _line(line)
                 if listed is None or self._ending():
                     return
-                name, group = formatting.state_name(listed.state), formatting.group_of(listed.state)
+                name, group = formatting.job_state(listed), formatting.group_of(listed.state)
                 state = {"state": listed.state, "name": name, "group": group}
                 if (new_state := json.dumps(state)) != last_state:
                     last_state = new_state

@@ -189,6 +189,9 @@ def environment() -> Environment:
     )
     more = (
         formatting.diff_lines,
+        formatting.effect_name,
+        formatting.effect_state,
+        formatting.job_state,
         formatting.next_step,
         formatting.path_of,
         formatting.share,

@@ -48,6 +48,19 @@ def test_workflow_and_configuration_are_written(repository: Path, capsys: pytest
         assert step in shown
 
 
+def test_without_a_remote_on_github_no_step_needs_one(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "remote", "remove", "origin")
+    monkeypatch.setenv("OPENAI_API_BASE", "https://models.example/v1")
+    assert run(repository, "--model", "openai/ours") == 0
+    shown = capsys.readouterr().out
+    assert "gh variable set OPENAI_API_BASE --body https://models.example/v1\n" in shown
+    assert "allow GitHub Actions to create and approve pull requests" in shown
+    for step in ("git push", "push -u", "gh pr create", "--repo"):
+        assert step not in shown
+
+
 def test_existing_files_are_kept(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / SOURCE).parent.mkdir()
     (repository / SOURCE).write_text("model: openai/mine\n")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import sqlalchemy as sa
@@ -16,10 +16,12 @@ from app.core.result import JobResult
 from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
+from app.jobs.tables import jobs
 from app.jobs.triggers import TriggerRow
 from app.llm.sql_ledger import calls, job_costs
-from app.publish.effects import Receipt, UpdateStatusComment
+from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
+from app.server.web.formatting import effect_name
 from tests.support.pull_requests import verification
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
@@ -68,6 +70,21 @@ async def test_the_list_shows_the_newest_jobs_first_with_who_asked_and_what_it_c
     for word in ("Invoice totals are a cent too low", "octo-org/invoices#115", "grace-hopper", "$4.86", "of $5.00"):
         assert word in page.text
     assert "No delays" in page.text
+
+
+@pytest.mark.parametrize("kind", [kind.model_fields["kind"].default for kind in get_args(get_args(Effect)[0])])
+def test_effects_have_names_for_people(kind: str) -> None:
+    assert not {"dress", "tell", "pr"} & set(effect_name(kind).split())
+
+
+async def test_a_job_from_the_command_line_made_a_branch(here: WebClient) -> None:
+    assert "pull request opened" in (await seen(here, "/jobs/seed13")).text
+    with here.engine.begin() as db:
+        result = db.execute(sa.select(jobs.c.result).where(jobs.c.id == "seed13")).scalar_one()
+        db.execute(jobs.update().where(jobs.c.id == "seed13").values(result={**result, "url": ""}))
+    shown = (await seen(here, "/jobs/seed13")).text
+    assert "branch made" in shown
+    assert "pull request opened" not in shown
 
 
 async def test_list_and_page_show_model_and_runner(here: WebClient) -> None:

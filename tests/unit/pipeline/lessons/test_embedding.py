@@ -117,7 +117,7 @@ def test_chroma_uses_its_own_path_or_names_its_extra(tmp_path: Path) -> None:
     else:
         with pytest.raises(AgentFixError) as caught:
             make_ranking(settings, MemoryLedger(0), rows)
-        assert "agent-fix[chroma]" in caught.value.hint
+        assert "'.[chroma]'" in caught.value.hint
 
 
 @pytest.mark.parametrize("value", ["yes", "embedding:", "chroma:", "chroma", "FTS", "embedding: "])
