@@ -9,7 +9,7 @@ from app.action.outputs import write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.github.auth import ACTIONS_BOT
-from app.github.identity import find_bot_user
+from app.github.identity import find_bot_account
 from app.jobs.inbox import Delivery
 from app.jobs.job_queries import WORKED_ON, JobWithContext
 from app.publish import replies
@@ -68,7 +68,7 @@ async def _short_lived(workflow: Workflow, action_context: ActionContext, found:
     minutes = found.job.budget.minutes
     if workflow.settings.app_id or not workflow.token.startswith(INSTALLATION_TOKEN) or minutes <= SAFE_MINUTES:
         return ""
-    login = (await find_bot_user(action_context.readers.api)).login
+    login = (await find_bot_account(action_context.readers.api)).login
     if login == ACTIONS_BOT:
         return ""
     return SHORT_LIVED.format(login=login, minutes=minutes)

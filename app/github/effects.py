@@ -28,8 +28,8 @@ from app.github.comments import ReviewThreadsApi, has_text, with_marker
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
-from app.github.identity import BotUser, find_bot_user
-from app.github.models import PullRequest
+from app.github.identity import find_bot_account
+from app.github.models import BotAccount, PullRequest
 from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
@@ -177,7 +177,7 @@ _REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment"
 class GitHubForge:
     """One issue or pull request of one repository, and the branches of that repository."""
 
-    def __init__(self, api: RepositoryApi, store: GitStore, bot: BotUser, number: int) -> None:
+    def __init__(self, api: RepositoryApi, store: GitStore, bot: BotAccount, number: int) -> None:
         self.number = number
         self.bot = bot
         self.reads = RepositoryReader(api)
@@ -284,7 +284,7 @@ async def open_forge(
 ) -> GitHubForge:
     """The forge for one issue or pull request."""
     api = RepositoryApi(app, installation, repository)
-    return GitHubForge(api, store, await find_bot_user(api), number)
+    return GitHubForge(api, store, await find_bot_account(api), number)
 
 
 async def _once(make: Callable[[], Awaitable[str]], find: Callable[[], Awaitable[str]]) -> str:

@@ -1,29 +1,19 @@
 """Looks up the bot's own account, which identifies our comments, commits and pull requests."""
 
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from app.core.task import Person
 from app.github import api_models
 from app.github.calls import GET_USER
 from app.github.connection import TokenConnection
+from app.github.models import BotAccount
 from app.github.repository_api import RepositoryApi
 
-
-@dataclass(frozen=True, slots=True)
-class BotUser:
-    """The account of our comments and commits; `user` is its id."""
-
-    login: str
-    person: Person
-    user: int = 0
-
-
-_TOKEN_BOTS: WeakKeyDictionary[TokenConnection, BotUser] = WeakKeyDictionary()
+_TOKEN_BOTS: WeakKeyDictionary[TokenConnection, BotAccount] = WeakKeyDictionary()
 """A token's account never changes; an App may be renamed while its server runs."""
 
 
-async def find_bot_user(api: RepositoryApi) -> BotUser:
+async def find_bot_account(api: RepositoryApi) -> BotAccount:
     """The account of the App or of the given token."""
     if not isinstance(api.app, TokenConnection):
         return await _look_up(api)
@@ -32,8 +22,9 @@ async def find_bot_user(api: RepositoryApi) -> BotUser:
     return _TOKEN_BOTS[api.app]
 
 
-async def _look_up(api: RepositoryApi) -> BotUser:
+async def _look_up(api: RepositoryApi) -> BotAccount:
     login = await api.auth.login()
     account = await api.read(api_models.AccountResponse, GET_USER, login)
     address = f"{account.id}+{login}@{api.app.host.noreply}"
-    return BotUser(login=login, person=Person(name=login, email=address), user=account.id)
+    person = Person(name=login, email=address)
+    return BotAccount(user=account.id, app=api.app.app_id, login=login, person=person)

@@ -1,28 +1,45 @@
 """What we read from GitHub, as our own records: issues, comments, reviews, pull requests, checks."""
 
 from datetime import datetime
-from typing import Literal
 
 from app.core.record import Record
 from app.core.task import Person
 
-Permission = Literal["admin", "write", "read", "none"]
-WRITERS: frozenset[Permission] = frozenset({"admin", "write"})
+WRITERS: frozenset[str] = frozenset({"admin", "maintain", "write"})
 
 
 class ActorPermission(Record):
-    """An account and what it may do in this repository now."""
+    """What the forge's API says of a numeric account id in one repository, asked for the decision at hand.
+
+    `permission` is the forge's base permission: admin, write, read or none. A role of the organisation's own
+    making counts as the base it was made from; a word we do not know gives no access.
+    """
 
     id: int
     login: str
-    kind: str
+    """The id's current login."""
+    kind: str = "User"
     """`User`, `Bot` or `Organization`, as GitHub says."""
-    permission: Permission
-    person: Person
+    permission: str
+    person: Person | None = None
+    """The account as a commit's author or trailer names it."""
+    app: int | None = None
+    """For a bot: the numeric id of its App."""
 
     @property
     def may_write(self) -> bool:
         return self.permission in WRITERS
+
+
+class BotAccount(Record):
+    """The bot's own account: its id for rules, its login for people, its person as the author of commits."""
+
+    user: int
+    app: int = 0
+    login: str = ""
+    person: Person = Person(name="", email="")
+    allowed_apps: frozenset[int] = frozenset()
+    """Ids of the other Apps that may ask it."""
 
 
 class GitHubIssue(Record):

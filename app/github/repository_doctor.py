@@ -40,7 +40,7 @@ from app.github.doctor_lines import OwnPush, Refused
 from app.github.errors import ForgeError
 from app.github.graphql import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.http_client import HttpClient, parsed
-from app.github.identity import find_bot_user
+from app.github.identity import find_bot_account
 from app.github.repository_api import RepositoryApi
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
         repair = f"Check that the repository {owner}/{name} exists and that the token may read it."
         return [Check("token", "not ok", response.words, repair)]
     repository = parsed(api_models.RepositoryResponse, response)
-    login = (await find_bot_user(api)).login
+    login = (await find_bot_account(api)).login
     scopes = response.headers.get("x-oauth-scopes")
     reads = {permission: await _refusal(api, call, repository) for permission, call in READS.items()}
     wanted = grant(BY_APP)
@@ -126,7 +126,7 @@ class _RepositoryDoctor:
         self._page = f"{api.app.host.server_url.rstrip('/')}/{self._names['owner']}/{self._names['name']}"
 
     async def lines(self) -> list[Check]:
-        main, us = self._repository.default_branch, await find_bot_user(self._api)
+        main, us = self._repository.default_branch, await find_bot_account(self._api)
         config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
         branch = await _answer_or_refusal(self._api.find(api_models.Branch, GET_BRANCH, main))

@@ -112,7 +112,7 @@ class ChangeNotifications:
 
     async def _resolve(self, pulls: Iterable[PullRequest], repo_context: RepositoryContext) -> str:
         """Start to resolve the conflicts of our own pull requests, if the repository allows it."""
-        ours = [each for each in pulls if each.author == repo_context.ours.bot.user and each.open]
+        ours = [each for each in pulls if each.author == repo_context.ours.user and each.open]
         if not ours:
             return "not a pull request of the bot"
         config = await read_config(repo_context.readers, self._operator)
@@ -143,7 +143,7 @@ class ChangeNotifications:
         key = conflict_key(repository, number, pull.head, tip or pull.base)
         found = EventFacts(IssueState(installation=repo_context.installation), config, pull=pull)
         identity = TriggerKey(key, self._stores.clock())
-        trigger_context = TriggerContext(repo_context, identity, found, number, "rebase", repo_context.ours.bot.user)
+        trigger_context = TriggerContext(repo_context, identity, found, number, "rebase", repo_context.ours.user)
         if await asyncio.to_thread(self._stores.triggers.decided, trigger_context.identity.key):
             return "known"
         try:
@@ -170,7 +170,7 @@ def _order(pull: PullRequest, repo_context: RepositoryContext) -> JobRequest:
         repository=repo_context.repository.id,
         number=pull.number,
         is_pull_request=True,
-        actor=repo_context.ours.bot.user,
+        actor=repo_context.ours.user,
     )
     return JobRequest(
         aim="rebase",

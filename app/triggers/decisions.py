@@ -15,14 +15,6 @@ Destination = Literal["new_branch", "same_branch", "sibling"]
 """Where the work goes: a branch of an issue's own, the pull request's branch, or a new pull request beside it."""
 
 
-class BotAccount(Record):
-    """The bot's own account, and which other Apps may ask it."""
-
-    app: int
-    user: int
-    allowed_apps: frozenset[int] = frozenset()
-
-
 class PullRequestState(Record):
     """The current state of a pull request."""
 

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
-from app.core.task import IssueRef, Person
+from app.core.task import IssueRef
 from app.github.base import ReactionTarget
-from app.github.models import GitHubIssue, PullRequest, Repository
+from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import TriggerRow
 from app.publish.forks import FORK_MARK
@@ -23,8 +23,7 @@ from app.triggers.events import (
     TriggerEvent,
     digest,
 )
-from app.triggers.github_clients import BotIdentity, RepositoryClients
-from app.triggers.permission import RequesterStatus
+from app.triggers.github_clients import RepositoryClients
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class RepositoryContext:
     readers: RepositoryClients
     repository: Repository
     installation: int
-    ours: BotIdentity
+    ours: BotAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,7 @@ class EventFacts:
 
     state: IssueState
     config: RepoConfig | ConfigError
-    requester: RequesterStatus | None = None
-    person: Person | None = None
-    """The person who asked, as a commit trailer names them."""
+    requester: ActorPermission | None = None
     pull: PullRequest | None = None
     job: JobWithContext | None = None
 
@@ -100,7 +97,7 @@ def make_trigger_context(
 ) -> TriggerContext:
     if isinstance(event, ChecksFailed):
         number = found.pull.number if found.pull else 0
-        return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.bot.user)
+        return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.user)
     if isinstance(event, ProgramCommand):
         requested, login = event.request.job, event.actor.login if event.by_person else ""
     else:

@@ -11,10 +11,11 @@ from app.config.prompt_overrides import DIRECTORY, own_prompt_names
 from app.config.repository import SOURCE, RepoConfig
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.github.errors import NeedsHumanAction, NoAccess
+from app.github.models import BotAccount
 from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
-from app.triggers.decisions import BotAccount, Decision, Ignored, IssueState, JobRequest, Notification, Reply
+from app.triggers.decisions import Decision, Ignored, IssueState, JobRequest, Notification, Reply
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, make_trigger_context
 from app.triggers.events import (
     ChecksFailed,
@@ -123,9 +124,7 @@ class EventHandler:
         if isinstance(event, InstallationChanged):
             return await self._without_place(event)
         known = self._github_clients.known
-        if (known and should_ignore(event, known.bot)) or (
-            isinstance(event, TriggerEvent) and command_of(event) is None
-        ):
+        if (known and should_ignore(event, known)) or (isinstance(event, TriggerEvent) and command_of(event) is None):
             return "skip overheard"
         if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event):
             return "skip too_many: a flood"
@@ -159,19 +158,19 @@ class EventHandler:
             if isinstance(event, RepositoryChanged):
                 return await self._without_place(event)
             return "skip foreign_installation: the installation has no access to this repository"
-        if skip := should_ignore(event, repo_context.ours.bot):
+        if skip := should_ignore(event, repo_context.ours):
             return f"skip {skip.rule}"
         if isinstance(event, TriggerEvent | ChecksFailed):
             return await self._answer_once(event, repo_context)
         if isinstance(event, PullRequestChanged):
             if event.change == "closed":
                 self._closed.add(event.repository.id)
-            await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.bot.user)
+            await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.user)
             await asyncio.to_thread(self._record_outcome, event)
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo_context)
         found = await self._fact_loader.about(event, repo_context)
-        return await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
+        return await self._follow(self._decide(event, found, repo_context.ours), repo_context)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
@@ -188,7 +187,7 @@ class EventHandler:
         found = await self._fact_loader.about(event, repo_context, identity)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"  # the other path started its job meanwhile
-        decision = self._decide(event, found, repo_context.ours.bot)
+        decision = self._decide(event, found, repo_context.ours)
         trigger_context = make_trigger_context(event, _verb(event), repo_context, identity, found)
         if isinstance(event, ChecksFailed):
             return await self._fix_checks(event, decision, trigger_context)
@@ -200,7 +199,7 @@ class EventHandler:
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"
         found = await self._fact_loader.about(event, repo_context, identity)
-        outcome = await self._follow(self._decide(event, found, repo_context.ours.bot), repo_context)
+        outcome = await self._follow(self._decide(event, found, repo_context.ours), repo_context)
         back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
         verb = "relabel" if back_on else "stop"
         trigger_context = TriggerContext(repo_context, identity, found, event.subject.number, verb, event.actor.id)
@@ -211,7 +210,7 @@ class EventHandler:
 
     async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
-        bot = self._github_clients.known.bot if self._github_clients.known else BotAccount(app=0, user=0)
+        bot = self._github_clients.known or BotAccount(user=0)
         state = IssueState(installation=event.installation)
         return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), bot), None)
 

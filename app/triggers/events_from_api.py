@@ -117,17 +117,15 @@ def access_lost(installation: int, repositories: tuple[int, ...] = ()) -> Instal
     return InstallationChanged(installation=installation, actor=GHOST, change=change, repositories=repositories)
 
 
-def is_request(text: str, author: int, bot_identity: int) -> bool:
+def is_request(text: str, author: int, bot_id: int) -> bool:
     """True if a text is addressed to the bot by an account that still exists."""
-    return author not in {0, bot_identity} and parse(text) is not None
+    return author not in {0, bot_id} and parse(text) is not None
 
 
-def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_identity: int) -> bool:
+def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_id: int) -> bool:
     """True if a review is addressed to the bot, or requests changes to its pull request."""
-    wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_identity
-    return is_request(review.body, review.author, bot_identity) or (
-        wants_changes and review.author not in {0, bot_identity}
-    )
+    wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_id
+    return is_request(review.body, review.author, bot_id) or (wants_changes and review.author not in {0, bot_id})
 
 
 def subject_of(issue: GitHubIssue) -> EventSubject:

@@ -12,7 +12,7 @@ from app.core.task import Person
 from app.github.connection import RepositoryId
 from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
-from app.github.models import Account, IssueEvent, PullRequest, Repository
+from app.github.models import Account, ActorPermission, IssueEvent, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
@@ -45,18 +45,18 @@ from app.triggers.events import (
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.open_branches import branches_in_use
-from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.permission import refusal
 from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
 
 
 def job_behind(
-    pull: PullRequest | None, here: JobWithContext | None, bot_identity: int, stores: Stores
+    pull: PullRequest | None, here: JobWithContext | None, bot_id: int, stores: Stores
 ) -> JobWithContext | None:
     """The active job `here`, else the one that opened this draft early, else the last job here. Blocking."""
     if (
         pull is None
-        or pull.author != bot_identity
+        or pull.author != bot_id
         or pull.head_repository is None
         or (here is not None and not here.row.final)
     ):
@@ -161,10 +161,9 @@ class FactLoader:
         if identity.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
         if not isinstance(event, ProgramCommand) or event.by_person:
-            requester_status, person = await self._requester_status(event.actor, repo_context)
-            found = replace(found, requester=requester_status, person=person)
+            found = replace(found, requester=await self._requester(event.actor, repo_context))
             via = event.app if isinstance(event, CommentEvent) else None
-            if refusal(event.actor, requester_status, via=via, allowed_apps=repo_context.ours.bot.allowed_apps):
+            if refusal(event.actor, found.requester, via=via, allowed_apps=repo_context.ours.allowed_apps):
                 return found
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
@@ -174,7 +173,7 @@ class FactLoader:
             read_config(readers, self._operator),
             _words(event, readers),
         )
-        job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.bot.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if isinstance(event, CommentEvent) and issue is not None:
             state = state.model_copy(update={"words_sha256": words, "text_deleted": words is None})
@@ -211,45 +210,40 @@ class FactLoader:
         question = next(here, None) if or_question else None
         return question or job_queries.newest(repository, number)
 
-    async def _requester_status(
-        self, actor: Account, repo_context: RepositoryContext
-    ) -> tuple[RequesterStatus | None, Person | None]:
+    async def _requester(self, actor: Account, repo_context: RepositoryContext) -> ActorPermission | None:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
         facts = repo_context.readers.facts
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
-            allowed_apps = actor.kind == "Bot" and repo_context.ours.bot.allowed_apps
+            allowed_apps = actor.kind == "Bot" and repo_context.ours.allowed_apps
             app = await facts.application(slug) if allowed_apps else None
             noreply = repo_context.readers.api.app.host.noreply
             person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")
-            return RequesterStatus(user=actor.id, login=actor.login, permission="none", app=app), person
+            return ActorPermission(id=actor.id, login=actor.login, permission="none", person=person, app=app)
         try:
-            found = await facts.actor(actor.id)
+            return await facts.actor(actor.id)
         except NotFoundOnGitHub:
-            return None, None
-        return RequesterStatus(user=found.id, login=found.login, permission=found.permission), found.person
+            return None
 
     async def _with_pull_requests(
         self, event: TriggerEvent, command: AgentCommand, repo_context: RepositoryContext, found: EventFacts
     ) -> EventFacts:
         """Load, for a request that would start work, whether somebody is at it and how many pull requests are open."""
-        state, bot_identity = found.state, repo_context.ours.bot.user
+        state, bot_id = found.state, repo_context.ours.user
         if command.verb not in STARTS or (state.working and command.verb != "retry"):
             return found
         more: dict[str, object] = {}
         if not event.subject.is_pull_request:
             linked = sorted(
                 await repo_context.readers.pulls.linked(event.subject.number),
-                key=lambda each: each.author != bot_identity,
+                key=lambda each: each.author != bot_id,
             )
             if linked:
-                more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_identity}
+                more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_id}
         if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
             pulls = await repo_context.readers.pulls.open()
-            in_use = await asyncio.to_thread(
-                branches_in_use, queries, repository, pulls, bot_identity, except_issue=number
-            )
+            in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_id, except_issue=number)
             more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
 
@@ -259,13 +253,13 @@ class FactLoader:
         """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
-        ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.bot.user
+        ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.user
         if job is None and identity is None and not ours:
             return found
         readers = repo_context.readers
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(_present(readers.facts.issue(number)), _present(pull))
-        job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.bot.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if identity is not None:
             newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
@@ -281,12 +275,12 @@ class FactLoader:
         if pull is None:
             return found
         here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
-        job = await asyncio.to_thread(job_behind, pull, here, repo_context.ours.bot.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pull, here, repo_context.ours.user, self._stores)
         follow_ups = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
         state = with_job(
             found.state.model_copy(update={"follow_ups": follow_ups, "pull": pull_request_state(pull)}), job
         )
-        if pull.author == repo_context.ours.bot.user:
+        if pull.author == repo_context.ours.user:
             issue, config = await asyncio.gather(
                 _present(readers.facts.issue(pull.number)), read_config(readers, self._operator)
             )

@@ -50,7 +50,7 @@ async def approved_plan(
     address = status_address(job.job.id, stores)
     found = _COMMENT.search(address)
     edit = await repo_context.readers.comments.edit(int(found[1])) if found else None
-    if edit is None or edit.editor is None or edit.editor.id == repo_context.ours.bot.user:
+    if edit is None or edit.editor is None or edit.editor.id == repo_context.ours.user:
         return ApprovedPlanText()
     text = read_plan(edit.body)
     if text is None:

@@ -176,7 +176,7 @@ class JobCreator:
             created_at=self._stores.clock(),
             material=shown,
             pull=trigger_context.found.pull,
-            person=trigger_context.found.person,
+            person=trigger_context.found.requester.person if trigger_context.found.requester else None,
             login=trigger_context.login,
             request=request,
             plan_file=plan_file,

@@ -3,8 +3,8 @@
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.task import TaskOrigin
+from app.github.models import BotAccount
 from app.triggers.decisions import (
-    BotAccount,
     Decision,
     Ignored,
     IssueState,

@@ -1,32 +1,13 @@
 """The rule of who may ask: a person with write access by numeric id, or an App that the operator allowed."""
 
 from collections.abc import Collection
-from typing import Final
 
-from app.core.record import Record
-from app.github.models import Account
-
-WRITERS: Final = frozenset({"admin", "maintain", "write"})
-
-
-class RequesterStatus(Record):
-    """What the forge's API says of a numeric user id in one repository, asked for the decision at hand.
-
-    `permission` is the forge's base permission: admin, write, read or none. A role of the organisation's own
-    making counts as the base it was made from; a word we do not know gives no access.
-    """
-
-    user: int
-    login: str
-    """The id's current login."""
-    permission: str
-    app: int | None = None
-    """For a bot: the numeric id of its App."""
+from app.github.models import Account, ActorPermission
 
 
 def refusal(
     actor: Account,
-    requester: RequesterStatus | None,
+    requester: ActorPermission | None,
     *,
     via: int | None = None,
     allowed_actors: Collection[str] = (),
@@ -39,11 +20,11 @@ def refusal(
     """
     if requester is None:
         return "their permission is unknown"
-    if requester.user != actor.id:
+    if requester.id != actor.id:
         return "the permission is someone else's"
     if not actor.is_person:
         return _bot_refusal(actor, via or requester.app, allowed_apps)
-    if requester.permission not in WRITERS:
+    if not requester.may_write:
         return "they have no write access"
     if allowed_actors and requester.login.casefold() not in {login.casefold() for login in allowed_actors}:
         return "they are not among the `allowed_actors` of this repository"

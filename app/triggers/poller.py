@@ -18,10 +18,9 @@ from app.github.api_models import DeliveryResponse
 from app.github.app_registration import AppRegistration, missed
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
-from app.github.models import GitHubIssue, IssueComment, PullRequest, PullRequestReview, Repository
+from app.github.models import BotAccount, GitHubIssue, IssueComment, PullRequest, PullRequestReview, Repository
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import OWN_DELIVERIES
-from app.triggers.decisions import BotAccount
 from app.triggers.events import Event, checks_key, comment_key, label_key
 from app.triggers.events_from_api import EventsFromApi, access_lost, is_request, is_review_of_bot
 from app.triggers.github_clients import GitHubClients, RepositoryClients
@@ -48,12 +47,12 @@ class RepositoryPoll:
         self,
         readers: RepositoryClients,
         events_from_api: EventsFromApi,
-        bot_identity: BotAccount,
+        bot: BotAccount,
         since: datetime | None,
     ) -> None:
         self._readers = readers
         self._events_from_api = events_from_api
-        self._bot_identity = bot_identity
+        self._bot = bot
         self._since = since
 
     @property
@@ -74,7 +73,7 @@ class RepositoryPoll:
         for pull in pulls:
             async for found in self._of_pull(pull):
                 yield found
-        for base in sorted({pull.base_branch for pull in pulls if pull.author == self._bot_identity.user}):
+        for base in sorted({pull.base_branch for pull in pulls if pull.author == self._bot.user}):
             yield _ready("", self._events_from_api.pushed(base))
 
     async def _called_off(self, job: JobWithContext) -> AsyncIterator[FoundEvent]:
@@ -118,10 +117,10 @@ class RepositoryPoll:
         since = self._since
         if since is not None and pull.updated_at is not None and pull.updated_at >= since:
             for review in await self._readers.facts.reviews(pull.number):
-                if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot_identity.user):
+                if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot.user):
                     key = comment_key(self._repository, "review", review.id)
                     yield FoundEvent(key, partial(self._made, self._events_from_api.reviewed, review, pull.number))
-        if pull.author != self._bot_identity.user:
+        if pull.author != self._bot.user:
             return
         failed = [each for each in await self._readers.checks.failed(pull.head) if each.conclusion in FAILURES]
         if failed:
@@ -129,11 +128,7 @@ class RepositoryPoll:
 
     def _counts(self, comment: IssueComment) -> bool:
         """False for edited comments, because their original text is unknown."""
-        return (
-            bool(comment.number)
-            and not comment.edited
-            and is_request(comment.body, comment.author, self._bot_identity.user)
-        )
+        return bool(comment.number) and not comment.edited and is_request(comment.body, comment.author, self._bot.user)
 
     async def _made(self, make: Callable[[C, GitHubIssue], Event], found: C, number: int) -> Event | None:
         issue = await self._issue(number)
@@ -275,9 +270,9 @@ class Poller:
         began = self._stores.clock()
         named = RepositoryId(repository.id, repository.owner, repository.name)
         readers = self._github_clients.for_repository(installation, named)
-        bot_identity = (await self._github_clients.ourselves(readers)).bot
+        bot = await self._github_clients.ourselves(readers)
         poll = RepositoryPoll(
-            readers, EventsFromApi(installation, repository), bot_identity, polled - OVERLAP if polled else None
+            readers, EventsFromApi(installation, repository), bot, polled - OVERLAP if polled else None
         )
         async for found in poll.found(running_jobs):
             known = await asyncio.to_thread(self._stores.triggers.decided, found.key)

@@ -65,7 +65,7 @@ class ProgramRequests:
         if request.search:
             return await self._search(request, repo_context)
         issue = await self._issue(request, repo_context)
-        bot = Account(id=repo_context.ours.bot.user, login=repo_context.ours.login, kind="Bot")
+        bot = Account(id=repo_context.ours.user, login=repo_context.ours.login, kind="Bot")
         event = ProgramCommand(
             installation=repo_context.installation,
             repository=repo_context.repository,

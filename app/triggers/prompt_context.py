@@ -306,14 +306,14 @@ async def load_prompt_context(
     sections.diff(files)
     sections.commits(commits)
     others = _others(comments, repo_context)
-    reviewed = [each for each in reviews if each.author != repo_context.ours.bot.user]
+    reviewed = [each for each in reviews if each.author != repo_context.ours.user]
     sections.conversation(others, reviewed, await _speakers(job_request, repo_context, [*others, *reviewed]))
     return PromptContext(sections, refs_of(about), tuple(each.name for each in failing))
 
 
 def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext) -> list[IssueComment]:
     """Leave out our own comments, which only report the state of jobs."""
-    return [each for each in comments if each.author != repo_context.ours.bot.user]
+    return [each for each in comments if each.author != repo_context.ours.user]
 
 
 async def _speakers(

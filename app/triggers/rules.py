@@ -11,10 +11,11 @@ from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
+from app.github.models import ActorPermission, BotAccount
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
-from app.triggers.decisions import BotAccount, Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
+from app.triggers.decisions import Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
 from app.triggers.events import (
     Assigned,
     ChecksFailed,
@@ -28,7 +29,7 @@ from app.triggers.events import (
     TriggerEvent,
 )
 from app.triggers.notifications import decide_notification
-from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.permission import refusal
 from app.verify.gates.protected_paths import is_configured
 
 LABEL: Final = "agent-fix"
@@ -47,7 +48,7 @@ class RuleContext:
     event: TriggerEvent
     command: AgentCommand
     config: RepoConfig | ConfigError
-    requester: RequesterStatus | None
+    requester: ActorPermission | None
     state: IssueState
     bot: BotAccount
 
@@ -134,7 +135,7 @@ def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
 def decide(
     event: Event,
     config: RepoConfig | ConfigError,
-    requester: RequesterStatus | None,
+    requester: ActorPermission | None,
     state: IssueState,
     bot: BotAccount,
     *,

@@ -101,11 +101,11 @@ class StatusCommentRecovery:
     async def repair(self, readers: RepositoryClients, number: int) -> int:
         """How often a pull request was followed up without being asked: our statuses on it, except those that follow a
         command of somebody with write access."""
-        bot_identity = (await self._github_clients.ourselves(readers)).bot.user
+        bot_id = (await self._github_clients.ourselves(readers)).user
         comments = await readers.facts.comments(number, self._stores.clock() + timedelta(days=1))
-        asking = {each.author for each in comments if each.author != bot_identity and parse(each.body) is not None}
+        asking = {each.author for each in comments if each.author != bot_id and parse(each.body) is not None}
         authorised = {author for author in asking if await may_write(readers, author)}
-        return rounds_in(comments, bot_identity, authorised)
+        return rounds_in(comments, bot_id, authorised)
 
     async def cancel(self, readers: RepositoryClients, run: int) -> bool:
         """End another run; False where the token may not."""
@@ -118,7 +118,7 @@ class StatusCommentRecovery:
     async def _latest_status(
         self, number: int, repo_context: RepositoryContext
     ) -> tuple[StatusCommentState, str] | None:
-        found = await last_status(repo_context.readers, number, repo_context.ours.bot.user, self._stores.clock())
+        found = await last_status(repo_context.readers, number, repo_context.ours.user, self._stores.clock())
         return found if found and found[0].state in _RECALLED else None
 
     async def _drafted(
@@ -170,20 +170,20 @@ class StatusCommentRecovery:
 
 
 async def last_status(
-    readers: RepositoryClients, number: int, bot_identity: int, now: datetime
+    readers: RepositoryClients, number: int, bot_id: int, now: datetime
 ) -> tuple[StatusCommentState, str] | None:
     """What the newest status comment that is our own says, with its address."""
     comments = await readers.facts.comments(number, now + timedelta(days=1))
-    own = [each for each in comments if each.author == bot_identity]
+    own = [each for each in comments if each.author == bot_id]
     statuses = [(found, each.url) for each in own if (found := read_status(each.body))]
     return statuses[-1] if statuses else None
 
 
-def rounds_in(comments: Iterable[IssueComment], bot_identity: int, authorised: Set[int]) -> int:
+def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int]) -> int:
     """Our statuses that follow no command of an authorised person."""
     follow_ups, was_requested = 0, False
     for each in comments:
-        if each.author == bot_identity and read_status(each.body):
+        if each.author == bot_id and read_status(each.body):
             follow_ups, was_requested = follow_ups + (not was_requested), False
         elif each.author in authorised:
             was_requested = was_requested or parse(each.body) is not None

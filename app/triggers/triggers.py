@@ -99,7 +99,7 @@ class PullRequestLimit:
             return 0
         free = len(waiting)
         if config.max_open_pull_requests is not None:
-            bot = (await self._github_clients.ourselves(readers)).bot.user
+            bot = (await self._github_clients.ourselves(readers)).user
             repository, pulls = waiting[0][1].issue_ref.repository, await readers.pulls.open()
             in_use = await asyncio.to_thread(
                 branches_in_use, self._stores.job_queries, repository, pulls, bot, waiting=False

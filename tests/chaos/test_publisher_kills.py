@@ -10,7 +10,7 @@ import pytest
 
 from app.config.repository import RepoConfig
 from app.github.comments import has_text
-from app.github.identity import find_bot_user
+from app.github.identity import find_bot_account
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from tests.support.github.authentication import APP_ID, app_key
@@ -30,7 +30,7 @@ async def prepare(fake_github: FakeGitHubSetup, address: str, directory: Path, *
     """
     async with fake_github.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
-        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory)
+        harness = PublisherHarness(fake_github, app, await find_bot_account(fake_github.api(app)), engine, directory)
         config = RepoConfig(pull_request="early" if early else "final")
         made = await harness.admit(job_changes={"branch": BRANCH}, config=config)
         if early:
@@ -55,7 +55,7 @@ async def finish(fake_github: FakeGitHubSetup, address: str, directory: Path) ->
     """The work is done now."""
     async with fake_github.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
-        harness = PublisherHarness(fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory)
+        harness = PublisherHarness(fake_github, app, await find_bot_account(fake_github.api(app)), engine, directory)
         await harness.work(harness.commissioned("j1").job)
         engine.dispose()
 

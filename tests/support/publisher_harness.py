@@ -18,7 +18,8 @@ from app.core.result import JobResult
 from app.core.task import IssueRef
 from app.github.connection import AppConnection, RepositoryId
 from app.github.effects import GitHubForge, open_forge
-from app.github.identity import BotUser, find_bot_user
+from app.github.identity import find_bot_account
+from app.github.models import BotAccount
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.queue import JobQueue, QueueLimits
@@ -50,7 +51,7 @@ class PublisherHarness:
 
     fake_github: FakeGitHubSetup
     app: AppConnection
-    bot: BotUser
+    bot: BotAccount
     engine: Engine
     directory: Path
     secrets: tuple[str, ...] = ()
@@ -235,7 +236,7 @@ async def publisher_harness(
             engine = sqlite_engine(directory / "state.db", synced=False)
             try:
                 yield PublisherHarness(
-                    fake_github, app, await find_bot_user(fake_github.api(app)), engine, directory, secrets
+                    fake_github, app, await find_bot_account(fake_github.api(app)), engine, directory, secrets
                 )
             finally:
                 engine.dispose()

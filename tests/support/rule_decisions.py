@@ -6,8 +6,8 @@ from typing import Any, get_args
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
+from app.github.models import ActorPermission, BotAccount
 from app.triggers.decisions import (
-    BotAccount,
     Decision,
     Ignored,
     IssueState,
@@ -16,14 +16,13 @@ from app.triggers.decisions import (
     Reply,
 )
 from app.triggers.events import Event
-from app.triggers.permission import RequesterStatus
 from app.triggers.rules import decide
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 
 NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)
 US = BotAccount(app=made.APP, user=made.BOT)
-WRITER = RequesterStatus(user=1, login="octocat", permission="write")
+WRITER = ActorPermission(id=1, login="octocat", permission="write")
 CONFIG = RepoConfig()
 OURS = PullRequestState(
     number=7,
@@ -50,7 +49,7 @@ def ask(
     now: IssueState | None = None,
     *,
     config: RepoConfig | ConfigError = CONFIG,
-    requester: RequesterStatus | None = WRITER,
+    requester: ActorPermission | None = WRITER,
     bot: BotAccount = US,
     at: datetime = NOW,
 ) -> Decision:

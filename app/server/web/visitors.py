@@ -5,9 +5,9 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.github.models import Account
+from app.github.models import Account, ActorPermission
 from app.jobs.context import JobContext
-from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.permission import refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Visitor:
             return "the job has not begun"
         permission = self.rights.get(job_context.issue_ref.repository, "none")
         actor = Account(id=self.user, login=self.name)
-        status = RequesterStatus(user=self.user, login=self.name, permission=permission)
+        status = ActorPermission(id=self.user, login=self.name, permission=permission)
         return refusal(actor, status, allowed_actors=job_context.config.allowed_actors) or ""
 
     def seal(self, what: str) -> str:

@@ -60,7 +60,7 @@ class IssueSweep:
         allowed = config.max_open_pull_requests
         if allowed is None:
             return SweepLimits(most, None, await self._day(config))
-        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        us = (await self._github_clients.ourselves(self._readers)).user
         opened = sum(each.author == us for each in await self._readers.pulls.open())
         return SweepLimits(most, max(allowed - opened, 0), await self._day(config))
 
@@ -103,7 +103,7 @@ class IssueSweep:
         """Jobs of workflow runs that ended without reporting. A server detects lost jobs by their leases."""
         if self._server_context is not None:
             return ()
-        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        us = (await self._github_clients.ourselves(self._readers)).user
         at_work = await self._readers.facts.labelled(AT_WORK)
         return tuple(
             [SweepCandidate(each, None, is_lost=True) for each in at_work if await self._is_lost(each.number, us)]
@@ -134,7 +134,7 @@ class IssueSweep:
             repository, engine = await self._readers.facts.repository(), self._server_context.engine
             with engine.connect() as db:
                 return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
-        us = (await self._github_clients.ourselves(self._readers)).bot.user
+        us = (await self._github_clients.ourselves(self._readers)).user
         comments = await self._readers.comments.comments_since(now - A_DAY)
         started = [each for each in comments if each.author == us and each.created_at >= now - A_DAY]
         return max_cost * sum(read_status(each.body) is not None for each in started)

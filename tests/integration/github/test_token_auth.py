@@ -9,7 +9,7 @@ from app.github.base import GIVEN
 from app.github.calls import GIT_PUSH
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.errors import NoAccess
-from app.github.identity import find_bot_user
+from app.github.identity import find_bot_account
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 
@@ -56,7 +56,7 @@ def repository_api(site: Site) -> RepositoryApi:
 async def test_a_token_knows_whose_it_is(answers: dict[str, httpx.Response], login: str) -> None:
     account = httpx.Response(200, json={**BOT, "login": login})
     site = Site({**answers, f"/users/{login}": account})
-    bot = await find_bot_user(repository_api(site))
+    bot = await find_bot_account(repository_api(site))
     assert (bot.login, bot.user) == (login, BOT["id"])
     assert bot.person.email == f"{BOT['id']}+{login}@users.noreply.site.example"
 
@@ -95,6 +95,6 @@ def test_a_given_token_is_not_in_the_repr() -> None:
 async def test_ownership_is_asked_once() -> None:
     site = Site({"/user": httpx.Response(200, json=BOT), f"/users/{BOT['login']}": httpx.Response(200, json=BOT)})
     app = repository_api(site).app
-    first, again = [await find_bot_user(RepositoryApi(app, GIVEN, REPOSITORY)) for _ in range(2)]
+    first, again = [await find_bot_account(RepositoryApi(app, GIVEN, REPOSITORY)) for _ in range(2)]
     assert first == again
     assert [path for _, path, _ in site.asked] == ["/user", f"/users/{BOT['login']}"]

@@ -7,12 +7,11 @@ import pytest
 
 from app.config.repository import IterateConfig, RepoConfig
 from app.core.errors import ConfigError
+from app.github.models import ActorPermission, BotAccount
 from app.triggers.decisions import (
-    BotAccount,
     Ignored,
 )
 from app.triggers.events import Event
-from app.triggers.permission import RequesterStatus
 from app.triggers.rules import should_ignore
 from tests.support import webhook_requests as made
 from tests.support.rule_decisions import (
@@ -63,7 +62,7 @@ def test_a_review_of_another_persons_pull_request_starts_nothing() -> None:
 
 def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
     allowed = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({5}))
-    bot = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=5)
+    bot = ActorPermission(id=3, login="dependabot[bot]", permission="none", app=5)
     event = reviewed(sender=made.DEPENDABOT)
     assert skipped(ask(event, state(pull=OURS), requester=bot, bot=allowed)) == ("not_addressed", False)
     said = reviewed("/agent fix it", sender=made.DEPENDABOT)
@@ -73,7 +72,7 @@ def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
 @pytest.mark.parametrize(
     "requester", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
 )
-def test_a_strangers_review_is_not_followed(requester: RequesterStatus | None) -> None:
+def test_a_strangers_review_is_not_followed(requester: ActorPermission | None) -> None:
     assert skipped(ask(reviewed(), state(pull=OURS), requester=requester)) == ("no_access", False)
 
 

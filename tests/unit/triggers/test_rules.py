@@ -9,9 +9,8 @@ import pytest
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
-from app.github.models import Account
+from app.github.models import Account, ActorPermission, BotAccount
 from app.triggers.decisions import (
-    BotAccount,
     Decision,
     Ignored,
     JobRequest,
@@ -19,7 +18,7 @@ from app.triggers.decisions import (
     Reply,
 )
 from app.triggers.events import SignedText
-from app.triggers.permission import RequesterStatus, refusal
+from app.triggers.permission import refusal
 from app.triggers.rules import PER_HOUR, decide, should_ignore
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
@@ -51,7 +50,7 @@ def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
 
 def test_the_person_who_adds_the_label_counts_not_the_author() -> None:
     by_stranger = label(sender=made.STRANGER, issue=made.issue(user=made.OCTOCAT))
-    stranger = RequesterStatus(user=2, login="stranger", permission="read")
+    stranger = ActorPermission(id=2, login="stranger", permission="read")
     assert skipped(ask(by_stranger, requester=stranger)) == ("no_access", False)
 
 
@@ -92,7 +91,7 @@ TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("trigger", TRIGGERS)
 @pytest.mark.parametrize("role", ROLES)
 def test_only_people_with_write_access_start_jobs(trigger: str, role: str) -> None:
-    decision = ask(event_of(*TRIGGERS[trigger]), requester=RequesterStatus(user=1, login="octocat", permission=role))
+    decision = ask(event_of(*TRIGGERS[trigger]), requester=ActorPermission(id=1, login="octocat", permission=role))
     assert isinstance(decision, JobRequest) is ROLES[role]
     if not ROLES[role]:
         assert skipped(decision) == ("no_access", False)
@@ -103,7 +102,7 @@ def test_only_people_with_write_access_start_jobs(trigger: str, role: str) -> No
 def test_only_user_accounts_start_jobs(trigger: str, kind: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     event = event.model_copy(update={"actor": Account(id=1, login="octocat", kind=kind)})
-    assert skipped(ask(event, requester=RequesterStatus(user=1, login="octocat", permission="admin"))) == (
+    assert skipped(ask(event, requester=ActorPermission(id=1, login="octocat", permission="admin"))) == (
         "no_access",
         False,
     )
@@ -113,14 +112,14 @@ def test_only_user_accounts_start_jobs(trigger: str, kind: str) -> None:
 def test_an_unknown_permission_or_one_of_another_account_starts_nothing(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     assert skipped(ask(event, requester=None)) == ("no_access", False)
-    took_the_name = RequesterStatus(user=99, login="octocat", permission="admin")
+    took_the_name = ActorPermission(id=99, login="octocat", permission="admin")
     assert skipped(ask(event, requester=took_the_name)) == ("no_access", False)
 
 
 def test_a_bot_starts_jobs_only_if_the_operator_allowed_its_app() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
     payload = made.comment("/agent fix", made.DEPENDABOT)
-    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="write")
+    requester = ActorPermission(id=3, login="dependabot[bot]", permission="write")
     payload["comment"]["performed_via_github_app"] = {"id": 123}
     assert order(ask(event_of("issue_comment", payload), requester=requester, bot=named)).aim == "fix"
     payload["comment"]["performed_via_github_app"] = {"id": 124}
@@ -132,29 +131,29 @@ def test_a_bot_starts_jobs_only_if_the_operator_allowed_its_app() -> None:
 def test_a_bots_login_in_allowed_actors_has_no_effect() -> None:
     config = RepoConfig(allowed_actors=("dependabot[bot]",))
     event = event_of("issue_comment", made.comment("/agent fix", made.DEPENDABOT))
-    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="admin")
+    requester = ActorPermission(id=3, login="dependabot[bot]", permission="admin")
     assert skipped(ask(event, config=config, requester=requester)) == ("no_access", False)
 
 
 def test_a_label_by_an_allowed_app_is_identified_through_the_api() -> None:
     named = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({123}))
-    requester = RequesterStatus(user=3, login="dependabot[bot]", permission="none", app=123)
+    requester = ActorPermission(id=3, login="dependabot[bot]", permission="none", app=123)
     assert order(ask(label(sender=made.DEPENDABOT), requester=requester, bot=named)).aim == "fix"
 
 
 def test_allowed_actors_are_matched_with_the_login_the_id_has_now() -> None:
     config = RepoConfig(allowed_actors=("New-Name",))
     assert order(
-        ask("/agent fix", config=config, requester=RequesterStatus(user=1, login="new-name", permission="write"))
+        ask("/agent fix", config=config, requester=ActorPermission(id=1, login="new-name", permission="write"))
     )
     assert skipped(ask("/agent fix", config=config)) == ("no_access", False)
-    reader = RequesterStatus(user=1, login="new-name", permission="read")
+    reader = ActorPermission(id=1, login="new-name", permission="read")
     assert skipped(ask("/agent fix", config=config, requester=reader)) == ("no_access", False)
 
 
 def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
     assert refusal(
-        Account(id=1, login="write[bot]", kind="User"), RequesterStatus(user=1, login="write[bot]", permission="admin")
+        Account(id=1, login="write[bot]", kind="User"), ActorPermission(id=1, login="write[bot]", permission="admin")
     )
 
 
@@ -162,7 +161,7 @@ def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
 def test_the_bots_own_events_are_ignored(trigger: str) -> None:
     event = event_of(*TRIGGERS[trigger])
     ours = event.model_copy(update={"actor": Account(id=made.BOT, login="agent-fix[bot]", kind="Bot")})
-    admin = RequesterStatus(user=made.BOT, login="agent-fix[bot]", permission="admin")
+    admin = ActorPermission(id=made.BOT, login="agent-fix[bot]", permission="admin")
     everybody = BotAccount(app=made.APP, user=made.BOT, allowed_apps=frozenset({made.APP}))
     assert skipped(ask(ours, requester=admin, bot=everybody)) == ("own_doing", False)
 
@@ -475,7 +474,7 @@ def test_githubs_published_payloads_start_nothing() -> None:
     for name, payload in published():
         event = read(name, {"installation": {"id": 1}, **payload}).event
         if event is not None:
-            requester = RequesterStatus(user=event.actor.id, login=event.actor.login, permission="admin")
+            requester = ActorPermission(id=event.actor.id, login=event.actor.login, permission="admin")
             decided.append(decide(event, CONFIG, requester, state(installation=1), US, now=NOW))
     assert len(decided) == 49
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
@@ -509,7 +508,7 @@ def test_status_may_be_requested_at_any_time() -> None:
 
 
 def test_a_stop_is_not_revealed_to_people_without_access() -> None:
-    stranger = RequesterStatus(user=1, login="octocat", permission="read")
+    stranger = ActorPermission(id=1, login="octocat", permission="read")
     superseded = state(asked_at=EARLIER, stopped_at=LATER)
     assert skipped(ask("/agent fix it", superseded, requester=stranger))[0] == "no_access"
 

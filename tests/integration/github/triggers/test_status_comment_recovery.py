@@ -156,4 +156,4 @@ def said(author: int, body: str) -> IssueComment:
 def test_rounds_of_following_up_are_counted_from_the_conversation(
     conversation: list[IssueComment], rounds: int
 ) -> None:
-    assert rounds_in(conversation, bot_identity=9, authorised={1}) == rounds
+    assert rounds_in(conversation, bot_id=9, authorised={1}) == rounds
