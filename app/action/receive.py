@@ -9,7 +9,7 @@ from app.action.outputs import write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.github.auth import ACTIONS_BOT
-from app.github.identity import find_bot_account
+from app.github.repository_api import find_bot_account
 from app.jobs.inbox import Delivery
 from app.jobs.job_queries import WORKED_ON, JobWithContext
 from app.publish import replies

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.agent import files, search, view
+from app.agent import files, search
 from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
 from app.agent.edit_matching.edit import EditError, numbered, replace
 from app.agent.files import FileError, display_path
@@ -95,7 +95,7 @@ class AgentTools:
         return ToolResult("ok", text, head)
 
     async def _view(self, action: ViewAction, allowance: ToolLimits) -> ToolResult:
-        text, summary = await view.view(self._sandbox, action, allowance.characters)
+        text, summary = await files.view(self._sandbox, action, allowance.characters)
         return ToolResult("ok", text, summary)
 
     async def _search(self, action: SearchAction, allowance: ToolLimits) -> ToolResult:

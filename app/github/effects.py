@@ -28,10 +28,9 @@ from app.github.comments import ReviewThreadsApi, has_text, with_marker
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
-from app.github.identity import find_bot_account
 from app.github.models import BotAccount, PullRequest
 from app.github.reader import PullRequestsApi, RepositoryReader
-from app.github.repository_api import RepositoryApi
+from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
 
 BY_TITLE = "Draft: "

@@ -39,7 +39,6 @@ from app.github.models import (
     GitHubIssue,
     IssueComment,
     LinkedPullRequest,
-    Permission,
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
@@ -63,7 +62,7 @@ async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, l
     return there.number
 
 
-_PERMISSIONS: dict[str, Permission] = {"admin": "admin", "write": "write", "read": "read"}
+_PERMISSIONS: dict[str, str] = {"admin": "admin", "write": "write", "read": "read"}
 
 
 class RepositoryReader:

@@ -1,21 +1,25 @@
-"""Requests to one repository, each with a token that has only the permissions it needs."""
+"""Requests to one repository, each with a token that has only the permissions it needs, and our account there."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import httpx
 from githubkit import GitHub
 from pydantic import TypeAdapter, ValidationError
 
+from app.core.task import Person
+from app.github import api_models
 from app.github.api_models import GraphQLResponse
 from app.github.auth import auth_for
-from app.github.calls import GET_REPOSITORY, Call, grant
-from app.github.connection import Connection, RepositoryId
+from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
+from app.github.connection import Connection, RepositoryId, TokenConnection
 from app.github.errors import TemporaryFailure
 from app.github.failures import graphql_failure
 from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, parsed
+from app.github.models import BotAccount
 
 T = TypeVar("T")
 
@@ -148,3 +152,24 @@ class RepositoryApi:
     def _values(self, call: Call, values: tuple[str | int, ...]) -> tuple[str | int, ...]:
         """What fills the call's path, the repository first if its path begins with that."""
         return (self.repository.owner, self.repository.name, *values) if call.is_below_repository else values
+
+
+_TOKEN_BOTS: WeakKeyDictionary[TokenConnection, BotAccount] = WeakKeyDictionary()
+"""A token's account never changes; an App may be renamed while its server runs."""
+
+
+async def find_bot_account(api: RepositoryApi) -> BotAccount:
+    """The account of the App or of the given token."""
+    if not isinstance(api.app, TokenConnection):
+        return await _look_up(api)
+    if api.app not in _TOKEN_BOTS:
+        _TOKEN_BOTS[api.app] = await _look_up(api)
+    return _TOKEN_BOTS[api.app]
+
+
+async def _look_up(api: RepositoryApi) -> BotAccount:
+    login = await api.auth.login()
+    account = await api.read(api_models.AccountResponse, GET_USER, login)
+    address = f"{account.id}+{login}@{api.app.host.noreply}"
+    person = Person(name=login, email=address)
+    return BotAccount(user=account.id, app=api.app.app_id, login=login, person=person)

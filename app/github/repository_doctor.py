@@ -40,8 +40,7 @@ from app.github.doctor_lines import OwnPush, Refused
 from app.github.errors import ForgeError
 from app.github.graphql import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.http_client import HttpClient, parsed
-from app.github.identity import find_bot_account
-from app.github.repository_api import RepositoryApi
+from app.github.repository_api import RepositoryApi, find_bot_account
 
 T = TypeVar("T")
 

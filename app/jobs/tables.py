@@ -1,4 +1,4 @@
-"""Our own tables: jobs, their logs and their blobs. SQLite or Postgres, through SQLAlchemy Core."""
+"""Our own tables (jobs, their logs and their blobs) through SQLAlchemy Core, and the SQLite or Postgres they are in."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,6 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from app.core.errors import AgentFixError
 
 metadata = sa.MetaData()
 
@@ -374,3 +377,32 @@ transfer_chunks = sa.Table(
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
 """The content is the last column, because SQLite reads a row from its beginning."""
+
+
+DatabaseError = SQLAlchemyError
+"""What is raised where a database does not answer; its text may show the password."""
+
+
+def open_database(url: str, state: Path) -> Engine:
+    """Create an engine for `AGENT_FIX_DATABASE_URL`, or for a file in `state` if that is empty.
+
+    Does not connect yet.
+    """
+    if not url:
+        return sqlite_engine(state / "agent-fix.db")
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:  # the error's text would show the password
+        raise _wrong() from None
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        return sqlite_engine(Path(parsed.database))
+    if parsed.drivername in {"postgres", "postgresql", "postgresql+psycopg"}:
+        return sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
+    raise _wrong()
+
+
+def _wrong() -> AgentFixError:
+    return AgentFixError(
+        "AGENT_FIX_DATABASE_URL is not a database URL that agent-fix supports.",
+        hint="Use postgresql://user:password@host/name, or sqlite:////path/to/file.db, or leave it empty.",
+    )

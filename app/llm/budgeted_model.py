@@ -17,8 +17,7 @@ from app.llm.background import run_or_undo
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
 from app.llm.circuit_breaker import MAX_REST_LENGTH, CircuitBreakers
 from app.llm.errors import ModelError
-from app.llm.fallback import is_outage
-from app.llm.ledger import NOTHING, Ledger, usd
+from app.llm.ledger import NOTHING, Ledger, is_outage, usd
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.tokens import count_text
 

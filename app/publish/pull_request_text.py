@@ -16,8 +16,7 @@ from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
 from app.core.task import Person, Task, TaskKind
 from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
-from app.llm.fallback import fallback_notes
-from app.llm.ledger import price, usd
+from app.llm.ledger import fallback_notes, price, usd
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.evidence import Caps, clip
 from app.publish.follow_up import marked_part

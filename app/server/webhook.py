@@ -19,9 +19,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from app.jobs.database import DatabaseError
 from app.jobs.health import TOO_LONG
 from app.jobs.inbox import BatchWriter, Delivery, InboxError, InboxHealth, StoreOutcome
+from app.jobs.tables import DatabaseError
 from app.triggers import webhook_parser
 
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")

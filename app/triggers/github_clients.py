@@ -3,10 +3,9 @@
 from app.github.checks import ChecksApi
 from app.github.comments import CommentsApi, ReviewThreadsApi
 from app.github.connection import Connection, RepositoryId
-from app.github.identity import find_bot_account
 from app.github.models import BotAccount
 from app.github.reader import PullRequestsApi, RepositoryReader
-from app.github.repository_api import RepositoryApi
+from app.github.repository_api import RepositoryApi, find_bot_account
 
 
 class RepositoryClients:

@@ -9,7 +9,7 @@ from app.core.tree import Tree
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
-from app.sandbox.setup.ecosystems.python_locks import LOCKS
+from app.sandbox.setup.ecosystems.python_metadata import LOCKS
 from app.verify.configured_command import recognise
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand

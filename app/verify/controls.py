@@ -21,7 +21,7 @@ from app.core.verification import (
     TestSelection,
 )
 from app.repo.grammars import language_of
-from app.verify.concurrency import gather_all, gather_pair
+from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
 from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, replay_controls

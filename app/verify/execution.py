@@ -1,8 +1,10 @@
-"""Runs one command in a sandbox with bash, interrupts it at its time limit, and returns an Execution."""
+"""Runs one command in a sandbox until its time limit, and several tasks at once, none of which outlives an error."""
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from app.core.text import plain
 from app.core.tracing import span
@@ -81,3 +83,29 @@ def excerpt(output: bytes, limit: int = EXCERPT) -> str:
         return text
     tail = text[-limit:]
     return tail[tail.find("\n") + 1 :]
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+async def gather_all(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """The results in order. If one fails, the others are cancelled and awaited before its error is raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def gather_pair(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """The results of two tasks of different types."""
+    first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
+    try:
+        return await asyncio.gather(first, second)
+    finally:
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
-from app.sandbox.setup.ecosystems.go import GO_CACHE
+from app.sandbox.setup.ecosystems.compiled import GO_CACHE
 from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unittest
 from app.verify.reports import Report, read_jest, read_junit, read_mocha
 from app.verify.test_paths import is_test_file

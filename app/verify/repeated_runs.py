@@ -7,7 +7,7 @@ from typing import Protocol
 
 from app.core.patch import Patch
 from app.core.verification import Outcome, TestRun, TestSelection
-from app.verify.concurrency import gather_all
+from app.verify.execution import gather_all
 from app.verify.frameworks import SuiteCommand
 from app.verify.replay import Replayed, ReplaysTests, replay_tests
 from app.verify.reproduction import BorrowSandbox

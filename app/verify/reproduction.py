@@ -15,9 +15,8 @@ from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.repo.grammars import language_of
 from app.sandbox.base import WORKSPACE, Sandbox
-from app.verify.concurrency import gather_pair
 from app.verify.configured_command import recognise
-from app.verify.execution import run
+from app.verify.execution import gather_pair, run
 from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import LOOKED_AT, FailedRun, failure_reason, rightly_failing, words_of
 from app.verify.frameworks import SuiteCommand, narrow

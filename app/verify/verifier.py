@@ -31,9 +31,9 @@ from app.core.verification import (
 )
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
-from app.verify.concurrency import gather_pair
 from app.verify.controls import SourceVariants
 from app.verify.detect import find_suite
+from app.verify.execution import gather_pair
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates

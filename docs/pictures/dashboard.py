@@ -19,8 +19,7 @@ from app.jobs.queue import QueueLimits
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
-from app.server.receiver import application
-from app.server.wiring.receiver import ReceiverContext
+from app.server.receiver import ReceiverContext, application
 from docs.pictures.make import HERE, shrink
 from tests.integration.server.browser.chromium import chromium
 from tests.integration.server.browser.dashboard import KNOWS

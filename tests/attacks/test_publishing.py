@@ -13,7 +13,7 @@ from app.config.repository import RepoConfig
 from app.core.patch import FileChange, Patch
 from app.core.redaction import Redactor
 from app.core.task import Person
-from app.github.models import ActorPermission, GitHubIssue, Permission, Repository
+from app.github.models import ActorPermission, GitHubIssue, Repository
 from app.jobs.job_queries import JobWithContext
 from app.jobs.store import JobRow
 from app.publish.effects import EFFECT_ADAPTER, CommitRecipe, OpenDraftPullRequest, PushCommits, UpdateStatusComment
@@ -157,7 +157,7 @@ def now(**changes: Any) -> LiveState:
     return LiveState(**(values | changes))
 
 
-def asker(permission: Permission, kind: str = "User") -> ActorPermission:
+def asker(permission: str, kind: str = "User") -> ActorPermission:
     person = Person(name="Ada", email="7+ada@users.noreply.forge.example")
     return ActorPermission(id=7, login="ada", kind=kind, permission=permission, person=person)
 
@@ -177,7 +177,7 @@ def test_foreign_branch_names_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["User", "Bot", "Organization", "Mannequin"])
 @pytest.mark.parametrize("permission", ["admin", "write", "read", "none"])
-def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permission: Permission, kind: str) -> None:
+def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permission: str, kind: str) -> None:
     """S2, S3: people with write access, and bots only while the operator still lets Apps ask."""
     ours = wish(Patch(base="a" * 40))
     refused = live_refusal(ours, now(asker=asker(permission, kind)))

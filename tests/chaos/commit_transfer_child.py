@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.core import failpoints
 from app.jobs.commit_transfer import CommitTransfer
-from app.jobs.database import open_database
+from app.jobs.tables import open_database
 from app.repo.git_store import GitStore
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.config.repository import RepoConfig
 from app.github.comments import has_text
-from app.github.identity import find_bot_account
+from app.github.repository_api import find_bot_account
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from tests.support.github.authentication import APP_ID, app_key

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.database import open_database
+from app.jobs.tables import open_database
 
 DIALECTS = ("sqlite", "postgresql")
 

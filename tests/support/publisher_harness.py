@@ -18,8 +18,8 @@ from app.core.result import JobResult
 from app.core.task import IssueRef
 from app.github.connection import AppConnection, RepositoryId
 from app.github.effects import GitHubForge, open_forge
-from app.github.identity import find_bot_account
 from app.github.models import BotAccount
+from app.github.repository_api import find_bot_account
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.queue import JobQueue, QueueLimits

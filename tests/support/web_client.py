@@ -10,9 +10,8 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.config.settings import Settings, settings_from
-from app.server.receiver import application
+from app.server.receiver import ReceiverContext, application
 from app.server.web.sign_in import SignInClient
-from app.server.wiring.receiver import ReceiverContext
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
 

@@ -49,7 +49,7 @@ from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.workspaces import AnotherAgent, Workspaces
-from app.verify.diff_size import count_changed_lines
+from app.verify.gates.candidate import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
 from app.verify.tests_for_fix import test_layout
 from app.verify.trials import TrialLimits

@@ -12,8 +12,8 @@ from app.core.redaction import Redactor
 from app.core.tree import Tree
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
-from app.llm.embedding import Embedding
 from app.llm.ledger import Ledger
+from app.llm.litellm import Embedding
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.lessons.experience import JobExperience
 from app.pipeline.lessons.learning import lessons_of

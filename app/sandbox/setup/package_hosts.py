@@ -23,7 +23,7 @@ from app.sandbox.setup.clients.base import (
 )
 from app.sandbox.setup.clients.cargo import ask_cargo
 from app.sandbox.setup.clients.pip import ask_pip
-from app.sandbox.setup.ecosystems.java import MIRROR
+from app.sandbox.setup.ecosystems.compiled import MIRROR
 
 _PASSED_ON = {
     "strict-ssl": "npm_config_strict_ssl",

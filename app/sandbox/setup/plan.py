@@ -17,8 +17,18 @@ from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.clients.base import PackageClients, ask, merge
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice
-from app.sandbox.setup.ecosystems.go import GO_ENVIRONMENT, GO_MANIFESTS, go_install_steps
-from app.sandbox.setup.ecosystems.java import JAVA_ENVIRONMENT, JAVA_MANIFESTS, java_install_steps
+from app.sandbox.setup.ecosystems.compiled import (
+    GO_ENVIRONMENT,
+    GO_MANIFESTS,
+    JAVA_ENVIRONMENT,
+    JAVA_MANIFESTS,
+    RUST_ENVIRONMENT,
+    RUST_MANIFESTS,
+    configure_cargo,
+    go_install_steps,
+    java_install_steps,
+    rust_install_steps,
+)
 from app.sandbox.setup.ecosystems.node import NODE_ENVIRONMENT, NODE_MANIFESTS, node_install_steps
 from app.sandbox.setup.ecosystems.python import (
     PYTHON_ENVIRONMENT,
@@ -27,7 +37,6 @@ from app.sandbox.setup.ecosystems.python import (
     has_python,
     python_install_steps,
 )
-from app.sandbox.setup.ecosystems.rust import RUST_ENVIRONMENT, RUST_MANIFESTS, configure_cargo, rust_install_steps
 from app.sandbox.setup.ecosystems.submodules import submodule_install_steps
 from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.jobs.api_keys import ApiCaller, ApiKeys
 from app.jobs.context import JobContext
-from app.jobs.database import DatabaseError
+from app.jobs.tables import DatabaseError
 from app.server.web.password import (
     BEARER,
     MAX_BYTES,

@@ -19,7 +19,6 @@ from app import __version__
 from app.config.settings import Settings
 from app.jobs.api_keys import ApiKeys
 from app.jobs.audit import AuditLog
-from app.jobs.database import DatabaseError
 from app.jobs.health import HealthMetrics
 from app.jobs.job_actions import JobActions
 from app.jobs.job_page import JobPages
@@ -29,6 +28,7 @@ from app.jobs.queries import JobList
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.requests import IdempotencyKeys
 from app.jobs.sessions import WebSessions
+from app.jobs.tables import DatabaseError
 from app.server.web import metrics
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts

@@ -12,7 +12,6 @@ from app.core.errors import OutputError
 from app.core.lessons import github_repository_key
 from app.jobs.commit_transfer import CommitTransfer
 from app.jobs.daily_budget import DayCaps
-from app.jobs.database import open_database
 from app.jobs.inbox import Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
@@ -22,6 +21,7 @@ from app.jobs.process_owner import is_gone
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
+from app.jobs.tables import open_database
 from app.jobs.triggers import TriggerLog
 from app.publish.outbox import Outbox
 from app.repo.git_store import GitStore

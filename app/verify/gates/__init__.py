@@ -9,9 +9,17 @@ from app.verify.gates.file_kinds import file_kinds
 from app.verify.gates.hidden_characters import hidden_characters
 from app.verify.gates.protected_paths import protected_paths
 from app.verify.gates.shadowing import shadowing
-from app.verify.gates.small_gates import conflicts, dependencies, refused_files, secret_lines, size, syntax, tests_alone
+from app.verify.gates.small_gates import (
+    conflicts,
+    dependencies,
+    refused_files,
+    secret_lines,
+    size,
+    syntax,
+    tests_alone,
+    weaker_tests,
+)
 from app.verify.gates.test_configuration import running_tests
-from app.verify.gates.weaker_tests import weaker_tests
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
 

@@ -112,3 +112,17 @@ def gate(name: str, *, blocked: list[str] | None = None, warned: list[str] | Non
 def displayed_path(path: str) -> str:
     """A printable path: invisible characters and invalid text are escaped."""
     return path if path.isprintable() else ascii(path)[1:-1]
+
+
+def count_changed_lines(base: Tree, patch: Patch) -> int:
+    """Added and removed lines; one for each file that is not text."""
+    return sum(_changed_lines(delta.old, delta.new) for delta in CandidatePatch(base, patch).deltas)
+
+
+def _changed_lines(old: bytes | None, new: bytes | None) -> int:
+    sides = [b"" if content is None else content for content in (old, new)]
+    texts = [as_text(content) for content in sides]
+    if None in texts:
+        return 1
+    before, after = (Counter((text or "").splitlines()) for text in texts)
+    return max((before - after).total() + (after - before).total(), 1)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from app.verify.launcher.python_alterations import PythonSource
-from app.verify.launcher.python_copies import FunctionLocation, function_at
+from app.verify.launcher.python_copies import FunctionLocation, PythonSource, function_at
 from app.verify.launcher.python_test_doubles import TestCase
 
 MAX_PLAIN = 60_000

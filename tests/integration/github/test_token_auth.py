@@ -9,9 +9,8 @@ from app.github.base import GIVEN
 from app.github.calls import GIT_PUSH
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.errors import NoAccess
-from app.github.identity import find_bot_account
 from app.github.reader import RepositoryReader
-from app.github.repository_api import RepositoryApi
+from app.github.repository_api import RepositoryApi, find_bot_account
 
 TOKEN = "ghs_0123456789abcdef0123456789abcdef0123"
 REPOSITORY = RepositoryId(7, "ada", "sample")

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, assume, settings
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from app.jobs.requests import KEPT_FOR
-from app.server.receiver import application
+from app.server.receiver import ReceiverContext, application
 from app.server.web.password import FORGET_AFTER
-from app.server.wiring.receiver import ReceiverContext
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
 from tests.support.web_client import NOW, OURS

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import AgentFixError
-from app.jobs.database import open_database
 from app.jobs.inbox import (
     KEEP_BODIES,
     KEEP_ROWS,
@@ -29,6 +28,7 @@ from app.jobs.inbox import (
     StoreOutcome,
     deliveries,
 )
+from app.jobs.tables import open_database
 from tests.support.clock import START, SettableClock
 from tests.support.databases import DIALECTS, database
 

@@ -10,10 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, OutputError
-from app.jobs.database import open_database
 from app.jobs.schema import ALL, prepare_tables
 from app.jobs.store import JobStore
-from app.jobs.tables import job_contexts, jobs, lessons, recalled_lessons
+from app.jobs.tables import job_contexts, jobs, lessons, open_database, recalled_lessons
 from tests.support.databases import DIALECTS, database
 
 

@@ -12,8 +12,7 @@ from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, 
 from app.llm.budgeted_model import MAX_ATTEMPTS, MAX_WAIT_LENGTH, TOTAL_WAIT, WAITS, BudgetedModel, RetryBackoff
 from app.llm.circuit_breaker import FAILURES, MAX_REST_LENGTH, OPEN_SECONDS, CircuitBreaker, CircuitBreakers
 from app.llm.errors import BudgetError, ModelError, ModelErrorKind
-from app.llm.fallback import fallback_notes
-from app.llm.ledger import NOTHING, MemoryLedger
+from app.llm.ledger import NOTHING, MemoryLedger, fallback_notes
 from app.llm.prices import worst_case
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn, text

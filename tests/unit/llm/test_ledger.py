@@ -14,8 +14,7 @@ from app.core.model_names import WorkKind
 from app.core.money import ModelUse
 from app.llm.base import AnswerOrigin, ModelAnswer, ModelInfo, Usage
 from app.llm.errors import BudgetError
-from app.llm.fallback import fallback_notes
-from app.llm.ledger import Ledger, MemoryLedger, parse_usd, usd
+from app.llm.ledger import Ledger, MemoryLedger, fallback_notes, parse_usd, usd
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.sql_ledger import SqlLedger, job_costs, metadata
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from app.jobs.database import open_database
 from app.jobs.inbox import deliveries
+from app.jobs.tables import open_database
 from app.server.webhook import LATE, receiver
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import COUNT, published

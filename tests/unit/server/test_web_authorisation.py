@@ -9,9 +9,8 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.jobs.api_keys import ApiKeys
-from app.server.receiver import application
+from app.server.receiver import ReceiverContext, application
 from app.server.web.access import AccessGuard
-from app.server.wiring.receiver import ReceiverContext
 from tests.support.signed_in import ROLES, GitHubPeople, github_people
 from tests.support.web_client import HOST, TOKEN, WebClient, settings, web_client
 

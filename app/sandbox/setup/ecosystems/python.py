@@ -7,9 +7,10 @@ from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table
-from app.sandbox.setup.ecosystems.python_locks import LOCKS, constraints
 from app.sandbox.setup.ecosystems.python_metadata import (
+    LOCKS,
     PythonMetadata,
+    constraints,
     is_dev_name,
     is_test_name,
     normalised,

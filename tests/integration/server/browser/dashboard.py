@@ -8,9 +8,8 @@ from typing import Protocol
 
 from playwright.sync_api import HttpCredentials
 
-from app.server.receiver import application
+from app.server.receiver import ReceiverContext, application
 from app.server.web.sign_in import SignInClient
-from app.server.wiring.receiver import ReceiverContext
 from tests.support.clock import SettableClock
 from tests.support.loopback import listening, serving
 from tests.support.seeded_database import seeded

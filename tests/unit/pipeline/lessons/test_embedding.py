@@ -13,9 +13,9 @@ from app.core.errors import AgentFixError
 from app.core.lessons import github_repository_key
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.tables import sqlite_engine
-from app.llm.embedding import CALL, Embedding
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import MemoryLedger
+from app.llm.litellm import CALL, Embedding
 from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking
 from app.pipeline.wiring.lessons import make_ranking
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error

@@ -1,0 +1,153 @@
+"""Go, Java and Rust: dependencies are downloaded into `/env` during the set-up, and later commands are offline."""
+
+import re
+import shlex
+from collections.abc import Collection
+from pathlib import PurePosixPath
+from typing import Any
+
+from app.sandbox.base import ENV
+from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, project_roots, table
+
+CARGO_HOME = f"{ENV}/cargo"
+RUST_MANIFESTS = ("Cargo.toml", "Cargo.lock")
+RUST_ENVIRONMENT = (("CARGO_HOME", CARGO_HOME),)
+_TABLES = ("dependencies", "dev-dependencies", "build-dependencies")
+
+
+def rust_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
+    found = []
+    for root in project_roots(files, ["Cargo.toml"]):
+        if not _has_foreign_crates(files, root):
+            continue
+        if "cargo" not in tools:
+            found.append(
+                InstallStep("cargo", notes=("the project needs crates, but cargo is not installed on this machine",))
+            )
+            continue
+        locked = " --locked" if f"{root}Cargo.lock" in files else ""
+        manifest = f" --manifest-path {shlex.quote(root + 'Cargo.toml')}" if root else ""
+        found.append(
+            InstallStep(
+                "cargo",
+                commands=(f"cargo fetch{locked}{manifest}",),
+                tools=("cargo",),
+                manifests=tuple(path for path in files if PurePosixPath(path).name in RUST_MANIFESTS),
+                environment=RUST_ENVIRONMENT,
+            )
+        )
+    return found
+
+
+def configure_cargo(text: str) -> str:
+    """The command that writes cargo's configuration file inside, for a machine with a mirror."""
+    return f"mkdir -p {CARGO_HOME} && printf %s {shlex.quote(text)} > {CARGO_HOME}/config.toml"
+
+
+def _has_foreign_crates(files: ManifestFiles, root: str) -> bool:
+    if f"{root}Cargo.lock" in files:
+        packages = files.toml(f"{root}Cargo.lock").get("package", [])
+        return any(isinstance(package, dict) and "source" in package for package in packages)
+    manifest = files.toml(f"{root}Cargo.toml")
+    return "workspace" in manifest or any(_names_foreign(table(manifest, name)) for name in _TABLES)
+
+
+def _names_foreign(dependencies: dict[str, Any]) -> bool:
+    return any(not (isinstance(wanted, dict) and "path" in wanted) for wanted in dependencies.values())
+
+
+GO_MANIFESTS = ("go.mod", "go.sum", "go.work", "go.work.sum")
+# -modcacherw: the module cache would otherwise be read-only directories that only root can remove.
+GO_ENVIRONMENT = (("GOFLAGS", "-modcacherw"), ("GOMODCACHE", f"{ENV}/go/mod"))
+GO_CACHE = f"{ENV}/go/cache"
+"""The standard library, compiled. Go reads a cache that it cannot write."""
+_REQUIRE = re.compile(r"^\s*require\b", re.MULTILINE)
+
+
+def go_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
+    found = []
+    roots = project_roots(files, ["go.work", "go.mod"])
+    if roots and "go" in tools:
+        command = f"GOCACHE={GO_CACHE} go build std"
+        found.append(InstallStep("go build", commands=(command,), tools=("go",), neutral=True))
+    for root in roots:
+        modules = _modules(files, root)
+        vendored = f"{root}vendor/modules.txt" in files
+        if vendored or not any(_REQUIRE.search(files.text(module)) for module in modules):
+            continue
+        if "go" not in tools:
+            found.append(
+                InstallStep("go", notes=("the project needs Go modules, but go is not installed on this machine",))
+            )
+            continue
+        command = "go mod download"
+        found.append(
+            InstallStep(
+                "go",
+                commands=(f"cd {shlex.quote(root)} && {command}" if root else command,),
+                tools=("go",),
+                manifests=tuple(path for path in files if PurePosixPath(path).name in GO_MANIFESTS),
+                environment=GO_ENVIRONMENT,
+            )
+        )
+    return found
+
+
+def _modules(files: ManifestFiles, root: str) -> list[str]:
+    """In a workspace every module below counts, otherwise the one of this directory."""
+    if f"{root}go.work" in files:
+        return [path for path in files if path.startswith(root) and path.endswith("/go.mod")]
+    return [f"{root}go.mod"]
+
+
+JAVA_MANIFESTS = ("pom.xml", "maven.config", "extensions.xml", "jvm.config")
+# MAVEN_OPTS, because mvn before 3.9 does not read MAVEN_ARGS.
+JAVA_ENVIRONMENT = (("MAVEN_OPTS", f"-Dmaven.repo.local={ENV}/m2"),)
+MIRROR = "AGENT_FIX_MAVEN_MIRROR"
+"""The variable with the address of this machine's mirror."""
+_TEST_CLASS = re.compile(r"(?:.*/)?src/test/java/(?:.*/)?(\w*Tests?)\.java")
+# Maven reads no proxy from the usual variables. A mirror with the name of the public repository has its artifacts
+# found offline, too.
+_REACH = (
+    'proxy="${HTTPS_PROXY#*://}"; proxy="${proxy%/}"; '
+    'set -- ${proxy:+-Dhttps.proxyHost="${proxy%:*}" -Dhttps.proxyPort="${proxy##*:}"} '
+    '${proxy:+-Dhttp.proxyHost="${proxy%:*}" -Dhttp.proxyPort="${proxy##*:}"}; '
+    f'if [ -n "${MIRROR}" ]; then '
+    'printf "<settings><mirrors><mirror><id>central</id><mirrorOf>*</mirrorOf><url>%s</url></mirror></mirrors>'
+    f'</settings>" "${MIRROR}" > /tmp/settings.xml; set -- "$@" --settings /tmp/settings.xml; fi; '
+)
+
+
+def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[InstallStep]:
+    found = []
+    for root in project_roots(files, ["pom.xml"]):
+        if "mvn" not in tools:
+            found.append(
+                InstallStep("maven", notes=("the project needs Maven, which is not installed on this machine",))
+            )
+            continue
+        inside = f"cd {shlex.quote(root)} && " if root else ""
+        # What runs the tests is only resolved where there is one to run.
+        only = f" -Dtest={smallest} -DfailIfNoTests=false" if (smallest := _smallest_test(files, root)) else ""
+        skipped = "-Dsurefire.failIfNoSpecifiedTests=false -Dmaven.test.failure.ignore=true"
+        command = f'{_REACH}{inside}mvn --batch-mode --quiet "$@" {skipped}{only} test'
+        found.append(
+            InstallStep(
+                "maven",
+                commands=(command,),
+                tools=("mvn",),
+                manifests=tuple(path for path in files if PurePosixPath(path).name in JAVA_MANIFESTS),
+                environment=JAVA_ENVIRONMENT,
+            )
+        )
+    return found
+
+
+def _smallest_test(files: ManifestFiles, root: str) -> str:
+    """The name of the shortest test class; empty if there is none."""
+    found = (
+        (files.entries[path].size, named[1])
+        for path in files
+        if path.startswith(root) and (named := _TEST_CLASS.fullmatch(path)) and not named[1].startswith("Abstract")
+    )
+    return min(found, default=(0, ""))[1]
