@@ -158,9 +158,9 @@ def local_state(state: str) -> str:
     return "branch_made" if state in PUBLISHED else state
 
 
-def result_screen(order: LocalJob, result: JobResult, width: int = 0) -> Iterator[Line]:
-    """The lines, wrapped to `width` (default: the terminal's)."""
-    width = min(width or shutil.get_terminal_size((100, 24)).columns, 120)
+def result_screen(order: LocalJob, result: JobResult) -> Iterator[Line]:
+    """The lines, wrapped to the terminal's width."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     verdict = result.verification.verdict if result.verification else ""
     headline = verdict or _STATES.get(result.exit_status, result.exit_status)
     yield Line("")

@@ -150,9 +150,9 @@ class Inbox:
             failpoint("delivery.claimed")
         return found
 
-    def renew(self, claimed: ClaimedDelivery, lease: timedelta = LEASE) -> bool:
+    def renew(self, claimed: ClaimedDelivery) -> bool:
         """Extend the lease; False if another process has claimed the delivery."""
-        return self._change(claimed, due_at=self._clock() + lease)
+        return self._change(claimed, due_at=self._clock() + LEASE)
 
     def finish(self, claimed: ClaimedDelivery, outcome: str) -> bool:
         """Mark the delivery as processed; False if another process has claimed it."""

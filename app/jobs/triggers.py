@@ -82,9 +82,9 @@ class TriggerLog:
         failpoint("trigger.recorded")
         return recorded
 
-    def recent_count(self, repository: int, actor: int, within: timedelta = timedelta(hours=1)) -> int:
-        """How many commands this account gave in this repository."""
-        since = (self._clock() - within).timestamp()
+    def recent_count(self, repository: int, actor: int) -> int:
+        """How many commands this account gave in this repository in the last hour."""
+        since = (self._clock() - timedelta(hours=1)).timestamp()
         mine = (triggers.c.repository == repository, triggers.c.actor == actor, triggers.c.at > since)
         with self._engine.connect() as db:
             return int(db.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())

@@ -147,16 +147,16 @@ class PriceList:
                 related.add(listed.provider)
         return frozenset(exact), frozenset(related)
 
-    def similar_names(self, name: str, limit: int = 3) -> tuple[str, ...]:
-        """The most similar names as a user would write them, those of the same provider first."""
+    def similar_names(self, name: str) -> tuple[str, ...]:
+        """The three most similar names as a user would write them, those of the same provider first."""
         prefix, _, rest = name.rpartition("/")
         own = {
             (n if n.startswith(f"{prefix}/") else f"{prefix}/{n}"): None
             for n, listed in self._models.items()
             if listed.provider == prefix
         }
-        found = get_close_matches(f"{prefix}/{rest}", own, limit, 0.6) if own else []
-        return tuple(found or get_close_matches(rest, self._models, limit, 0.6))
+        found = get_close_matches(f"{prefix}/{rest}", own, 3, 0.6) if own else []
+        return tuple(found or get_close_matches(rest, self._models, 3, 0.6))
 
 
 @cache

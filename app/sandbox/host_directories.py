@@ -159,13 +159,11 @@ def copy_tree(source: Path, target: Path) -> None:
 # an untouched file has the same line in both.
 
 
-def write_base_listing(host_directory: HostDirectory, program: str = LIST_COMMAND[0]) -> None:
-    """Blocking. `program` is GNU find."""
+def write_base_listing(host_directory: HostDirectory) -> None:
+    """Blocking."""
     if host_directory.base_listing.exists():
         return
-    listed = subprocess.run(
-        (program, *LIST_COMMAND[1:]), cwd=host_directory.tree, env={}, capture_output=True, check=False
-    )
+    listed = subprocess.run(LIST_COMMAND, cwd=host_directory.tree, env={}, capture_output=True, check=False)
     if listed.returncode:
         raise SandboxError(f"The new work tree could not be listed: {listed.stderr.decode(errors='replace')}")
     host_directory.mark(listed.stdout)

@@ -2,7 +2,6 @@
 
 import hashlib
 
-from app.github.base import Reaction
 from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusComment
 from app.publish.outbox import name_without_job
 from app.triggers.event_facts import TriggerContext
@@ -29,14 +28,11 @@ class ReplyPoster:
         self._add_effect(key, trigger_context, UpdateStatusComment(body=words))
         return self.decide(trigger_context, outcome)
 
-    def acknowledge(self, trigger_context: TriggerContext, content: Reaction = "eyes") -> None:
-        """Add an emoji to what was written, if it accepts reactions."""
+    def acknowledge(self, trigger_context: TriggerContext) -> None:
+        """Add 👀 to what was written, if it accepts reactions."""
         if trigger_context.target is not None and not trigger_context.requested:
-            self._add_effect(
-                trigger_context.identity.key,
-                trigger_context,
-                AddReaction(target=trigger_context.target, content=content),
-            )
+            seen = AddReaction(target=trigger_context.target, content="eyes")
+            self._add_effect(trigger_context.identity.key, trigger_context, seen)
 
     def request_attention(self, trigger_context: TriggerContext) -> None:
         """Mark that the bot cannot continue without a person."""

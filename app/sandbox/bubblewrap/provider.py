@@ -48,12 +48,12 @@ NEEDED = ("--disable-userns", "--json-status-fd", "--perms", "--size", "--cleare
 BWRAP_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def choose_bwrap(directory: Path, path: str = BWRAP_PATH) -> tuple[Path, bool]:
+def choose_bwrap(directory: Path) -> tuple[Path, bool]:
     """The first that can put a writable layer over what is in `directory`, and True; else the first, and False.
 
     Blocking. Whether it can depends on its version (0.11), the kernel, the file system and the rules for this binary.
     """
-    found = usable_bwraps(path)
+    found = usable_bwraps()
     layered = next((binary for binary in found if _overlays(binary, directory)), None)
     return (layered, True) if layered is not None else (found[0], False)
 
@@ -125,19 +125,19 @@ MAX_START_SECONDS = 60.0
 """Seconds. Opening a gate takes milliseconds."""
 
 
-def end_orphans(machine: HostMachine, *, max_start_seconds: float = MAX_START_SECONDS) -> int:
+def end_orphans(machine: HostMachine) -> int:
     """End them and return how many there were; only the caller's own, and only with our command line."""
     parents = {entry.name: _parent(entry) for entry in PROC.iterdir() if entry.name.isdigit()}
     busy = frozenset(parents.values())
     ended = 0
     for pid in parents:
         candidate = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
-        if not candidate.is_orphaned(max_start_seconds):
+        if not candidate.is_orphaned(MAX_START_SECONDS):
             continue
         descriptor = watch(int(pid))
         if descriptor is None:
             continue
-        if candidate.is_orphaned(max_start_seconds):  # still the same process, now that we hold a descriptor
+        if candidate.is_orphaned(MAX_START_SECONDS):  # still the same process, now that we hold a descriptor
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             ended += 1

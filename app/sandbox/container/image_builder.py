@@ -45,9 +45,7 @@ CERTIFICATES = frozenset({*CERTIFICATE_VARIABLES, "SSL_CERT_DIR", "npm_config_ca
 """Variables that name a file of this machine, which commands after the set-up cannot use."""
 
 
-async def copy_certificates(
-    machine: Machine, environment: Mapping[str, str], system: Sequence[Path] = SYSTEM_CERTIFICATES
-) -> dict[str, str]:
+async def copy_certificates(machine: Machine, environment: Mapping[str, str]) -> dict[str, str]:
     """A set-up's variables, with copies of the files that name certificates, or the system's if none is named."""
     variables = {name: value for name, value in environment.items() if name not in CERTIFICATES}
     for name in sorted(CERTIFICATES & environment.keys()):
@@ -55,7 +53,7 @@ async def copy_certificates(
         if content is not None:
             variables[name] = f"{PLACE}/{name}"
             await machine.upload(variables[name], content)
-    trusted = await asyncio.to_thread(_first, system)
+    trusted = await asyncio.to_thread(_first, SYSTEM_CERTIFICATES)
     if trusted is not None:
         await machine.upload(f"{PLACE}/system", trusted)
         variables = {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{PLACE}/system"), **variables}

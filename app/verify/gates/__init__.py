@@ -30,14 +30,12 @@ def static_gates(
     conflicting: Collection[str] = (),
     *,
     only_tests: bool = False,
-    installed: Collection[str] = (),
     allowed: Sequence[AllowedPath] = (),
 ) -> tuple[GateResult, ...]:
     """All gates that need nothing but the bytes; those that read contents run only if the size allows it.
 
     `conflicting` are the base's paths with conflicts to resolve. `only_tests`: the patch may only touch tests.
-    `installed` are the top-level Python modules of the sandbox's environment. A person let the job change the
-    protected paths that are `allowed`.
+    A person let the job change the protected paths that are `allowed`.
     """
     guarded = protected_paths(candidate, protected, allowed)
     within_size = size(candidate)
@@ -47,8 +45,7 @@ def static_gates(
         return (*first, *alone)
     rest = (syntax, secret_lines, hidden_characters, dependencies, running_tests, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
-    shadows = shadowing(candidate, installed)
-    return (*first, *alone, *resolved, shadows, *(examine(candidate) for examine in rest))
+    return (*first, *alone, *resolved, shadowing(candidate), *(examine(candidate) for examine in rest))
 
 
 def publisher_gates(

@@ -74,9 +74,9 @@ def shadowing(candidate: CandidatePatch, installed: Collection[str] = ()) -> Gat
     return gate("shadowing", blocked=blocked)
 
 
-async def installed_modules(sandbox: Sandbox, python: str = "python3", *, timeout: float = 60.0) -> frozenset[str]:
+async def installed_modules(sandbox: Sandbox, python: str = "python3") -> frozenset[str]:
     """The top-level modules that are installed for a Python of the sandbox; empty if it does not answer."""
-    found = await sandbox.exec([python, "-I", "-c", _LIST], timeout=timeout, cwd="/", separate_stderr=True)
+    found = await sandbox.exec([python, "-I", "-c", _LIST], timeout=60.0, cwd="/", separate_stderr=True)
     return frozenset(found.output.decode("utf-8", "replace").split()) if found.ok else frozenset()
 
 

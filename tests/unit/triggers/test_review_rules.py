@@ -70,7 +70,7 @@ def test_a_bots_review_is_not_followed_even_where_its_app_may_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    "requester", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"user": 2})]
+    "requester", [None, WRITER.model_copy(update={"permission": "read"}), WRITER.model_copy(update={"id": 2})]
 )
 def test_a_strangers_review_is_not_followed(requester: ActorPermission | None) -> None:
     assert skipped(ask(reviewed(), state(pull=OURS), requester=requester)) == ("no_access", False)

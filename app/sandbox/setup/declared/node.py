@@ -53,12 +53,12 @@ class NodeScripts:
     checks: list[str] = field(default_factory=list)
 
 
-def node_scripts(package: Mapping[str, Any], name: str = "test") -> NodeScripts:
-    """Follow a script of package.json through the scripts that it calls."""
+def node_scripts(package: Mapping[str, Any]) -> NodeScripts:
+    """Follow the script `test` of package.json through the scripts that it calls."""
     found = NodeScripts()
     written = package.get("scripts")
     scripts = {key: text for key, text in written.items() if isinstance(text, str)} if isinstance(written, dict) else {}
-    _script(found, scripts, name, [], 0)
+    _script(found, scripts, "test", [], 0)
     return found
 
 
