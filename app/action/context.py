@@ -15,7 +15,7 @@ from app.jobs.job_queries import JobWithContext
 from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
 from app.server.wiring.context import ServerContext
-from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of, stores_of
+from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of
 from app.server.wiring.workflow_connection import connect
 from app.triggers.events import LabelAdded
 from app.triggers.events_from_api import EventsFromApi
@@ -138,8 +138,6 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
             build_publisher(server_context, connection, "", page=workflow.page, kept=unpublished_change_note(workflow)),
             server_context.job_queries,
             github_clients.for_repository(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
-            StatusCommentRecovery(
-                github_clients, stores_of(server_context), defaults_of(settings), recovered_jobs, run
-            ),
+            StatusCommentRecovery(github_clients, server_context, defaults_of(settings), recovered_jobs, run),
             recovered_jobs,
         )

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
+
+from sqlalchemy.engine import Engine
 
 from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.core.job import Budget
-from app.core.lessons import LessonStore, github_repository_key
+from app.core.lessons import github_repository_key
 from app.core.model_names import ModelNames
 from app.jobs.inbox import Inbox
 from app.jobs.job_queries import JobQueries
@@ -14,6 +17,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
 from app.jobs.outcomes import Outcomes
 from app.jobs.plan_versions import PlanVersions
+from app.jobs.process_owner import is_gone
 from app.jobs.queue import JobQueue
 from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
@@ -25,37 +29,61 @@ Mirror = Callable[[int], GitStore]
 """The trusted repository for a forge's repository, by its number."""
 
 
-@dataclass(frozen=True, slots=True)
 class Stores:
-    """Everything in the database, by table."""
+    """Everything in a server's database, by table."""
 
-    inbox: Inbox
-    queue: JobQueue
-    job_queries: JobQueries
-    messages: JobMessages
-    triggers: TriggerLog
-    outbox: Outbox
-    store: JobStore
-    poll_cursors: PollCursors
-    clock: Callable[[], datetime]
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self.engine = engine
+        self.clock = clock
 
-    def lessons(self, repository: int) -> LessonStore:
-        return SqlLessonStore(self.store.engine, self.clock, github_repository_key(repository))
+    @cached_property
+    def inbox(self) -> Inbox:
+        return Inbox(self.engine, self.clock)
+
+    @cached_property
+    def queue(self) -> JobQueue:
+        return JobQueue(self.engine, self.clock)
+
+    @cached_property
+    def job_queries(self) -> JobQueries:
+        return JobQueries(self.engine, self.clock)
+
+    @cached_property
+    def messages(self) -> JobMessages:
+        return JobMessages(self.engine, self.clock)
+
+    @cached_property
+    def triggers(self) -> TriggerLog:
+        return TriggerLog(self.engine, self.clock)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self.engine, self.clock, is_gone=is_gone)
+
+    @property
+    def poll_cursors(self) -> PollCursors:
+        return PollCursors(self.engine)
 
     @property
     def plans(self) -> PlanVersions:
-        return PlanVersions(self.store.engine, self.clock)
+        return PlanVersions(self.engine, self.clock)
 
     @property
     def outcomes(self) -> Outcomes:
-        return Outcomes(self.store.engine, self.clock)
+        return Outcomes(self.engine, self.clock)
 
     @property
     def requests(self) -> JobRequests:
-        return JobRequests(self.store.engine, self.clock)
+        return JobRequests(self.engine, self.clock)
+
+    def store(self, fence: int | None = None) -> JobStore:
+        return JobStore(self.engine, self.clock, fence=fence)
+
+    def lessons(self, repository: int, fence: int | None = None) -> SqlLessonStore:
+        return SqlLessonStore(self.engine, self.clock, github_repository_key(repository), fence=fence)
 
     def blobs(self, job: str) -> JobBlobs:
-        return JobBlobs(self.store.engine, job)
+        return JobBlobs(self.engine, job)
 
 
 @dataclass(frozen=True, slots=True)

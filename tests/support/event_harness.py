@@ -10,20 +10,16 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.github.connection import AppConnection
-from app.jobs.inbox import Inbox
 from app.jobs.inbox import deliveries as inbox_rows
-from app.jobs.job_queries import JobQueries, JobWithContext
-from app.jobs.messages import JobMessages, StoredMessage
-from app.jobs.queue import JobQueue
+from app.jobs.job_queries import JobWithContext
+from app.jobs.messages import StoredMessage
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobStore, WaitingFor
+from app.jobs.store import WaitingFor
 from app.jobs.tables import effects as effect_rows
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
-from app.jobs.triggers import PollCursors, TriggerLog
 from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, UpdateStatusComment
-from app.publish.outbox import Outbox
 from app.repo.git_store import GitStore
 from app.server.webhook import receiver
 from app.triggers.stores import ServerDefaults, Stores
@@ -200,11 +196,11 @@ class EventHarness:
         self, state: str, job: JobWithContext | None = None, reason: str = "", waiting_for: WaitingFor = ""
     ) -> None:
         """As if a worker had brought the job there."""
-        self.stores.store.enter((job or self.job).job.id, state, reason, waiting_for=waiting_for)  # type: ignore[arg-type]
+        self.stores.store().enter((job or self.job).job.id, state, reason, waiting_for=waiting_for)  # type: ignore[arg-type]
 
     def tell_status(self, job: str, comment: Comment) -> None:
         """As if the status comment had been published."""
-        row = self.stores.store.get(job)
+        row = self.stores.store().get(job)
         commissioned = self.stores.job_queries.get(job)
         assert row is not None
         assert commissioned is not None
@@ -215,24 +211,14 @@ class EventHarness:
 
     def ends(self, state: str, job: JobWithContext | None = None, **result: object) -> None:
         row = (job or self.job).job
-        self.stores.store.finish(row.id, state, "", {"exit_status": state, **result})  # type: ignore[arg-type]
+        self.stores.store().finish(row.id, state, "", {"exit_status": state, **result})  # type: ignore[arg-type]
 
 
 def make_stores(engine: Engine, world: World) -> Stores:
     def clock() -> datetime:
         return world.now
 
-    stores = Stores(
-        inbox=Inbox(engine, clock),
-        queue=JobQueue(engine, clock),
-        job_queries=JobQueries(engine, clock),
-        messages=JobMessages(engine, clock),
-        triggers=TriggerLog(engine, clock),
-        outbox=Outbox(engine, clock),
-        store=JobStore(engine, clock),
-        poll_cursors=PollCursors(engine),
-        clock=clock,
-    )
+    stores = Stores(engine, clock)
     prepare_tables(engine)
     return stores
 

@@ -18,7 +18,7 @@ from app.jobs.daily_budget import spent
 from app.jobs.job_queries import WORKED_ON
 from app.publish.status_parser import read_status
 from app.server.wiring.context import ServerContext
-from app.server.wiring.publisher import defaults_of, stores_of
+from app.server.wiring.publisher import defaults_of
 from app.server.wiring.workflow_connection import connect
 from app.triggers.event_handler import EventHandler
 from app.triggers.events_from_api import EventsFromApi
@@ -73,7 +73,7 @@ class IssueSweep:
             return "its label was removed"
         repository = await self._readers.facts.repository()
         event = EventsFromApi(self._installation, repository).labelled(issue, put_on)
-        runner = EventHandler(self._github_clients, stores_of(self._server_context), defaults_of(self._settings))
+        runner = EventHandler(self._github_clients, self._server_context, defaults_of(self._settings))
         return await runner.handle(event)
 
     async def _config(self) -> RepoConfig:

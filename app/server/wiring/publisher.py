@@ -21,7 +21,6 @@ from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.process_owner import this_process
 from app.jobs.store import JobBlobs, prune_streamed
-from app.jobs.triggers import PollCursors
 from app.llm.sql_ledger import SqlLedger
 from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import Channel
@@ -34,7 +33,7 @@ from app.publish.status_text import KEPT_ON_SERVER
 from app.publish.status_updater import StatusUpdater
 from app.repo.index.commit_history import MAX_COMMITS
 from app.server.wiring.context import ServerContext
-from app.triggers.stores import ServerDefaults, Stores
+from app.triggers.stores import ServerDefaults
 from app.triggers.triggers import TriggerLoops
 
 TRANSFER_LIFETIME = timedelta(days=2)
@@ -136,7 +135,7 @@ def build_publisher(
         login=login,
         trigger_loops=TriggerLoops(
             connection,
-            stores_of(server_context),
+            server_context,
             server_context.mirror,
             replace(defaults_of(settings), waits=not page),
         ),
@@ -161,20 +160,6 @@ def build_publisher(
             kept=kept,
             channels=channels,
         ),
-    )
-
-
-def stores_of(server_context: ServerContext) -> Stores:
-    return Stores(
-        inbox=server_context.inbox,
-        queue=server_context.queue,
-        job_queries=server_context.job_queries,
-        messages=server_context.messages,
-        triggers=server_context.triggers,
-        outbox=server_context.outbox,
-        store=server_context.store(),
-        poll_cursors=PollCursors(server_context.engine),
-        clock=server_context.clock,
     )
 
 

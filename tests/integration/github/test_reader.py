@@ -50,6 +50,7 @@ async def test_permissions_are_checked_by_user_id(
     fake_github.repo.collaborators[user.id] = role
     actor = await reader(fake_github).actor(user.id)
     assert (actor.permission, actor.may_write, actor.kind) == (permission, may_write, "User")
+    assert actor.person is not None
     assert actor.person.name == "Grace Hopper"
     assert actor.person.email == f"{user.id}+grace@users.noreply.github.example"
 

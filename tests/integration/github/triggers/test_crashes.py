@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,9 @@ def fused(harness: EventHarness, fuse: CrashAt) -> Stores:
     queue, messages = FusedQueue(engine, clock), FusedMessages(engine, clock)
     triggers, outbox = FusedTriggers(engine, clock), FusedIntents(engine, clock)
     queue.fuse = messages.fuse = triggers.fuse = outbox.fuse = fuse
-    return replace(harness.stores, queue=queue, messages=messages, triggers=triggers, outbox=outbox)
+    stores = Stores(engine, clock)
+    stores.queue, stores.messages, stores.triggers, stores.outbox = queue, messages, triggers, outbox
+    return stores
 
 
 async def prepare(harness: EventHarness, state: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import pytest
 from app.jobs.triggers import TriggerDecision, TriggerLog
 from app.triggers.event_handler import EventHandler
 from app.triggers.github_clients import GitHubClients
+from app.triggers.stores import Stores
 from app.triggers.webhook_parser import read
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.world import Issue, User
@@ -190,7 +190,9 @@ async def test_a_command_seen_by_webhook_and_poller_starts_one_job(harness: Even
     meanwhile = ConcurrentTriggerLog(
         harness, lambda: asyncio.run_coroutine_threadsafe(other.handle(event), loop).result(30)
     )
-    slow = EventHandler(GitHubClients(harness.app), replace(harness.stores, triggers=meanwhile), DEFAULTS)
+    stores = Stores(harness.engine, harness.stores.clock)
+    stores.triggers = meanwhile
+    slow = EventHandler(GitHubClients(harness.app), stores, DEFAULTS)
     assert await slow.handle(event) == f"decided before: job {harness.job.job.id}"
     assert len(harness.jobs()) == 1
     assert harness.answers() == []

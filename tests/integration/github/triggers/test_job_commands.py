@@ -290,7 +290,7 @@ async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHar
     await harness.trigger_loops.next_delivery()
     assert len(harness.jobs()) == 1
     assert harness.job.row.stop_requested
-    harness.stores.store.stop(first, "It was stopped.")
+    harness.stores.store().stop(first, "It was stopped.")
     await harness.wait_until_handled()
     assert [job.row.state for job in harness.jobs()] == ["stopped", "queued"]
 

@@ -15,7 +15,7 @@ from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
 from app.jobs.recovered import RecoveredJobs
 from app.server.wiring.context import ServerContext
-from app.server.wiring.publisher import defaults_of, stores_of
+from app.server.wiring.publisher import defaults_of
 from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
@@ -52,7 +52,7 @@ class RecoveryHarness:
         )
         recalled = RecoveredJobs(self.server_context.engine, self.server_context.clock)
         self.recollecting = StatusCommentRecovery(
-            self.clients, stores_of(self.server_context), defaults_of(settings), recalled, run=4712
+            self.clients, self.server_context, defaults_of(settings), recalled, run=4712
         )
 
     async def recollect(self) -> RecoveredStatus | None:
@@ -99,7 +99,7 @@ async def test_a_plan_that_waits_can_be_approved(tmp_path: Path) -> None:
     assert each is not None
     assert (each.row.state, each.job_context.aim) == ("answered", "plan")
     assert (each.row.result or {})["plan"]["steps"][0] == "Round half up."
-    assert status_address(JOB, stores_of(fake_github.server_context)) == ADDRESS, "so its editor is asked about"
+    assert status_address(JOB, fake_github.server_context) == ADDRESS, "so its editor is asked about"
     assert each.posted_state == "answered", "nothing is said about it again"
 
 
