@@ -63,6 +63,7 @@ async def test_permissions_are_checked_by_user_id(place: EmulatedRepository, log
     number = place.repository.as_user(login).number
     actor = await place.forge.reads.actor(number)
     assert (actor.login, actor.permission, actor.kind) == (login, permission, "User")
+    assert actor.person is not None
     assert actor.person.email == f"{number}+{login}@users.noreply.127.0.0.1"
 
 
