@@ -64,7 +64,7 @@ HOMES = {
     "rich": {"app.cli.live_view"},
     "shtab": {"app.cli.completion"},
     "sqlalchemy": {
-        "app.server.wiring.context",
+        "app.triggers.stores",
         "app.server.publisher",
         "app.server.job_process",
         "app.server.worker",
