@@ -12,6 +12,8 @@ from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error, stall
 
+pytestmark = pytest.mark.xdist_group("litellm")  # one process imports LiteLLM, which takes seconds
+
 KEY = "sk-canary-0123456789"
 BASH = ToolSpec(name="bash", description="run", parameters={"type": "object", "properties": {}})
 ASK = ModelRequest(messages=(Message(role="user", content="hi"),), tools=(BASH,), max_tokens=100)
