@@ -33,6 +33,8 @@ _HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)[\s#]*$")
 _LINE_ENDS = re.compile("\r\n|[\x0b\x0c\x85\u2028\u2029]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
 _SPECIAL = re.compile(r"[&<>$\\`*_\[\]~]")
+MARKDOWN_LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\((https?://[^\s()]{1,500})\)")
+"""A link whose text hides where it leads; both parts are shown."""
 _BLOCK_START = re.compile(r"^(?:[-+=#:!/|]|\d+(?=[.)]))")
 
 
@@ -125,6 +127,7 @@ def _inline(line: str) -> str:
 
 
 def _words(text: str) -> list[str]:
+    text = MARKDOWN_LINK.sub(r"\1 (\2)", text)
     pieces: list[str] = []
     at = 0
     for closing in _CLOSING.finditer(text):

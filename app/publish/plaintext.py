@@ -5,13 +5,15 @@ import textwrap
 from datetime import timedelta
 
 from app.core.text import one_line, plain
+from app.publish.markdown import MARKDOWN_LINK
 
 _WIDTH = 72
 _MARKS = (
     (re.compile(r"@(?=\w)"), "@ "),
     (re.compile(r"#(?=\d)"), "# "),
     (re.compile(r"(?i)\bgh-(?=\d)"), "GH "),
-    (re.compile(r"://"), ": //"),
+    (MARKDOWN_LINK, r"\1 (\2)"),
+    (re.compile(r"://"), "[:]//"),
     (re.compile(r"(?i)\bwww\.(?=\S)"), "www . "),
     (re.compile(r"(?i)\b(?=\d*[a-f])[0-9a-f]{7,64}\b"), lambda found: f"{found[0][:6]}…"),
     (re.compile(r"\[(?=[^\]]*(?:(?i:skip|\bci\b|actions))[^\]]*\])([^\]]*)\]"), r"(\1)"),

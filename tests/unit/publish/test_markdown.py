@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.publish import markdown
+from app.publish.plaintext import harmless_text
 
 PARSER = MarkdownIt("gfm-like", {"html": True, "linkify": True})
 
@@ -311,3 +312,10 @@ def test_structure_stays_readable() -> None:
         "**Summary**\n\nFixed it:\n- first\n  - nested\n2. second\n\n````text\nx = '```'\n````\nend"
     )
     assert shown(markdown.prose("a <b> [c](d) *e*")) == "a <b> [c](d) *e*"
+
+
+def test_a_link_shows_its_text_and_where_it_leads() -> None:
+    shown = markdown.inline("see [this](https://evil.example/a_b) and ![i](https://e.example/p.png)")
+    assert shown == "see this (`https://evil.example/a_b`) and i (`https://e.example/p.png`)"
+    text = harmless_text("see [this](https://evil.example/a_b)", 200)
+    assert text == "see this (https[:]//evil.example/a_b)"

@@ -309,7 +309,7 @@ def test_long_output_keeps_its_end_with_a_note() -> None:
         ("Fixes #12, closes GH-3 for @org/team", "Fixes # 12, closes GH 3 for @ org/team"),
         ("a [skip ci] b [ci skip] c [no ci] d", "Fix: a (skip ci) b (ci skip) c (no ci) d"),
         ("fixup! x\n::set-output name=y::z\x1b[31m", "Fix: fixup! x ::set-output name=y::z"),
-        ("see https://evil.example/x", "Fix: see https: //evil.example/x"),
+        ("see https://evil.example/x", "Fix: see https[:]//evil.example/x"),
         ("Signed-off-by: ceo", "Fix: Signed-off-by - ceo"),
     ],
 )
