@@ -91,10 +91,16 @@ def failure_of(error: GitHubException, now: datetime) -> ForgeError:
         return refusal_of(error.response.raw_response, now)
     cause = error.exc if isinstance(error, RequestError) else error
     if isinstance(cause, httpx.HTTPError | OSError):
-        return TemporaryFailure(f"GitHub could not be reached: {_short(str(cause) or type(cause).__name__)}")
+        return TemporaryFailure(f"{_server(cause)} could not be reached: {_short(str(cause) or type(cause).__name__)}")
     if isinstance(cause, ValidationError):  # a page instead of a token, or half a token
         return TemporaryFailure("GitHub's answer could not be read.")
     return NoAccess(f"No token for GitHub: {_short(str(cause) or type(cause).__name__)}", hint=_INSTALL)
+
+
+def _server(error: httpx.HTTPError | OSError) -> str:
+    """GitHub, with the host that was asked, as far as it is known."""
+    request = getattr(error, "_request", None)  # httpx raises an error where the public property is unset
+    return f"GitHub ({request.url.host})" if isinstance(request, httpx.Request) else "GitHub"
 
 
 def refusal_of(response: httpx.Response, now: datetime) -> ForgeError:

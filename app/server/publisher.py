@@ -95,6 +95,7 @@ async def _run(settings: Settings) -> int:
     draining = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, draining.set)
+    logger.info("publisher: asking GitHub at %s who we are", settings.github_url)
     async with open_publishing(settings) as publisher_context:
         logger.info("publisher ready, as %s at %s", publisher_context.login, settings.github_url)
         await asyncio.gather(*(run_forever(task, draining) for task in periodic_tasks(publisher_context)))
