@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Tree
 
+from app.core.toml_text import toml_table
 from app.repo import grammars
 from app.repo.grammars import language_of
 
@@ -129,14 +130,14 @@ def _json_error(content: bytes) -> SyntaxProblem | None:
 
 def _toml_error(content: bytes) -> SyntaxProblem | None:
     try:
-        tomllib.loads(content.decode("utf-8"))
+        toml_table(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
         return SyntaxProblem(int(found[1]) if found else 1, str(error))
     except UnicodeDecodeError:
         return SyntaxProblem(1, "not UTF-8")
-    except RecursionError:
-        return None
+    except ValueError:
+        return None  # too large a number, too many parts: which says nothing about the file
     return None
 
 

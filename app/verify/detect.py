@@ -2,10 +2,10 @@
 
 import re
 import shlex
-import tomllib
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from app.core.toml_text import toml_table
 from app.core.tree import Tree
 from app.verify import detect_node
 from app.verify.configured_command import recognise
@@ -52,8 +52,8 @@ def _speaks_for_pytest(place: ProjectDirectory, contents: list[bytes]) -> bool:
 
 def _in_pyproject(text: str) -> bool:
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        document = toml_table(text)
+    except ValueError:
         return False
     return _NAMES_PYTEST.search(repr(document)) is not None
 

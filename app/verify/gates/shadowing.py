@@ -2,11 +2,11 @@
 
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from app.core.toml_text import toml_table
 from app.core.tree import Tree
 from app.core.verification import GateResult
 from app.sandbox.base import Sandbox
@@ -202,8 +202,8 @@ def _names(lines: object) -> Iterator[str]:
 
 def _required_in_toml(text: str) -> Iterator[str]:
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        document = toml_table(text)
+    except ValueError:
         return
     project, poetry = _table(document, "project"), _table(document, "tool", "poetry")
     yield from _names(project.get("dependencies"))

@@ -3,11 +3,11 @@
 import configparser
 import json
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
+from app.core.toml_text import toml_table
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 
@@ -92,8 +92,8 @@ def _package(text: str) -> Any:
 
 def _pyproject(text: str) -> Any:
     try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        document = toml_table(text)
+    except ValueError:
         return text
     tool, project = document.get("tool", {}), document.get("project", {})
     points = project.get("entry-points", {}) if isinstance(project, dict) else {}

@@ -24,6 +24,12 @@ PROJECT = {
     "package.json": '{"scripts": {"test": "jest", "build": "tsc"}, "jest": {}}',
 }
 
+UNREADABLE = {
+    "bytes": b"\xff\0",
+    "a large number": b"a = " + b"1" * 5_000,
+    "a long key": b"a" + b".b" * 200_000 + b" = 1\n",
+}
+
 
 def candidate(changes: dict[str, str | bytes | None], base: dict[str, str] | None = None) -> CandidatePatch:
     tree = MemoryTree({path: content.encode() for path, content in (PROJECT if base is None else base).items()})
@@ -131,8 +137,18 @@ class TestShadowing:
         files = {"pyproject.toml": b"project = 1\ntool = []\npackage = 3\n", "uv.lock": b"[[package]]\nname = 3\n"}
         assert required_modules(MemoryTree(files)) == frozenset()
 
+    @pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+    def test_a_list_that_cannot_be_read_hides_no_other(self, content: bytes) -> None:
+        files = {"uv.lock": content, "poetry.lock": content, "yarn.lock": content, "requirements.txt": b"six\n"}
+        assert required_modules(MemoryTree(files)) == {"six"}
+        assert shadowing(candidate({"pyproject.toml": content, "uv.lock": content, "yaml.py": ""})).outcome == "blocked"
+
 
 class TestConfiguration:
+    @pytest.mark.parametrize("kind", ["a large number", "a long key"])
+    def test_settings_that_cannot_be_read_are_shown_as_changed(self, kind: str) -> None:
+        assert running_tests(candidate({"pyproject.toml": UNREADABLE[kind]})).outcome == "warned"
+
     @pytest.mark.parametrize(
         "path",
         [

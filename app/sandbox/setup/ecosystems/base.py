@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from app.core.toml_text import toml_table
 from app.core.tree import Tree
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2
@@ -78,14 +78,14 @@ class ManifestFiles:
 
     def toml(self, path: str) -> dict[str, Any]:
         try:
-            return tomllib.loads(self.text(path))
-        except tomllib.TOMLDecodeError:
+            return toml_table(self.text(path))
+        except ValueError:
             return {}
 
     def json(self, path: str) -> dict[str, Any]:
         try:
             found = json.loads(self.text(path) or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
