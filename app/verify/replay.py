@@ -22,6 +22,7 @@ def read_replay(answer: SupervisorAnswer) -> ReplayReport:
     """One program for each of the steps; a phase that was not reached has no outcomes."""
     outcomes: dict[str, dict[str, tuple[str, str]]] = {}
     odd: list[OddResult] = []
+    left: set[str] = set()
     problem, unfinished = answer.problem, False
     for step in answer.steps:
         problem = problem or step.not_started or step.broken
@@ -33,12 +34,14 @@ def read_replay(answer: SupervisorAnswer) -> ReplayReport:
                 case ("odd", str(name), str(kind), list(methods)) if not ended:
                     found = tuple((str(method), str(file), int(line)) for method, file, line in methods)
                     odd.append(OddResult(name, kind, found))
+                case ("left", str(name)) if not ended:
+                    left.add(name)
                 case ("end",):
                     ended = True
                 case _:
                     problem = problem or "A result has a form that our program does not send."
         unfinished = unfinished or not ended
-    return ReplayReport(outcomes, tuple(odd), problem, unfinished)
+    return ReplayReport(outcomes, tuple(odd), problem, unfinished, frozenset(left))
 
 
 def _message(text: str) -> tuple[Any, ...]:
@@ -83,6 +86,9 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
 
 _VARYING = re.compile(r"^in call \d+: |0x[0-9a-f]+")
 
+
+_CLASS_JSON = "toJSON of a class"
+"""What the program for JavaScript notes of a result whose class writes itself as other JSON than the test expects."""
 
 NOTHING = ReplayReport({})
 
@@ -129,14 +135,17 @@ async def replay_tests(
     changes = (*(patch.changes if patch else ()), *selection.files)
     contents = {change.path: change.content for change in changes if change.content is not None}
     program = replay_of(suite, selection.ids, contents, SECONDS)
+    why_not = f"these {suite.framework} tests cannot be called without their framework."
     if program is None:
-        return Replayed(why_not=f"these {suite.framework} tests cannot be called without their framework.")
+        return Replayed(why_not=why_not)
     base = patch.base if patch else ""
     along = apply_patch(patch, Patch(base=base, changes=selection.files)) or Patch(base=base, changes=())
     without = tuple(change for change in along.changes if change.path not in program.paths)
     async with borrow(name, along.model_copy(update={"changes": without})) as sandbox:
         answer = await supervise(sandbox, program.steps)
-    return Replayed(program.ids, read_replay(answer))
+    report = read_replay(answer)
+    ids = tuple(name for name in program.ids if name not in report.left)
+    return Replayed(ids, report, "" if ids or report.problem else why_not)
 
 
 def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -204,10 +213,17 @@ def _on_base(kind: str, name: str, file: str, base: Tree, patch: Patch) -> bool:
     """True if the base has the same method of the same class in the file."""
     path = max((each for each in base.entries() if file.endswith(f"/{each}")), key=len, default=None)
     if path is None:
-        return False
+        return name == _CLASS_JSON and not _adds(b"toJSON", base, patch)
     after = next((change.content for change in patch.changes if change.path == path), None)
     before = _method(base.read(path), kind, name)
     return before is not None and (after is None or before == _method(after, kind, name))
+
+
+def _adds(word: bytes, base: Tree, patch: Patch) -> bool:
+    """True if the patch brings the word into a file that did not have it."""
+    changed = {change.path: change.content for change in patch.changes if change.content and word in change.content}
+    before = base.read_many([path for path in changed if path in base.entries()])
+    return any(word not in before.get(path, b"") for path in changed)
 
 
 def _method(content: bytes, kind: str, name: str) -> str | None:

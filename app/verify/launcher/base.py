@@ -75,6 +75,8 @@ class ReplayReport(NamedTuple):
     problem: str = ""
     unfinished: bool = False
     """A program did not come to its end."""
+    left: frozenset[str] = frozenset()
+    """Tests that turned out to need their framework."""
 
 
 class Launcher(ABC):

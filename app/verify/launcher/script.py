@@ -29,6 +29,8 @@ _ARGUMENTS: Mapping[str, str] = {
 }
 _ENVIRONMENT = {"CI": "true", "npm_config_update_notifier": "false", "NO_COLOR": "1"}
 _IMPORT = re.compile(r"^import (?P<names>[^'\";]+?) from (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
+_EFFECT = re.compile(r"^import (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.MULTILINE)
+_LOADS = "await load("
 _MODULE = re.compile(r"^\s*(?:import|export)\b|\bawait import\(|\bimport\.meta\b", re.MULTILINE)
 REPLAY_TIMEOUT = 120.0
 REPLAY_PAUSE = 2.0
@@ -111,15 +113,21 @@ class ScriptLauncher(Launcher):
 
         `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
         """
-        if self.suite.framework != "node" or self.suite.directory:
+        framework = self.suite.framework
+        if framework == "mocha" or self.suite.directory:
             return None
         paths = dict.fromkeys(name.partition("::")[0] for name in ids)
-        texts = {path: _replay_source(contents.get(path, b"")) for path in paths if _PLAIN_SCRIPT.search(path)}
+        source = _replay_source if framework == "node" else _loading_source
+        texts = {path: source(contents.get(path, b"")) for path in paths if _PLAIN_SCRIPT.search(path)}
         by_path = {path: [name for name in ids if name.startswith(f"{path}::")] for path, text in texts.items() if text}
         if not by_path:
             return None
-        files = [{"path": path, "text": texts[path], "ids": names} for path, names in by_path.items()]
-        program = Path(__file__).with_name("script_replay.js").read_text("utf-8")
+        files = [
+            {"path": path, "text": texts[path], "loads": _LOADS in texts[path] and framework != "node", "ids": names}
+            for path, names in by_path.items()
+        ]
+        here = Path(__file__)
+        program = "".join(here.with_name(f"script_{name}.js").read_text("utf-8") for name in ("expect", "replay"))
         steps = tuple(
             SupervisorStep(
                 argv=(
@@ -131,7 +139,7 @@ class ScriptLauncher(Launcher):
                 env=environment,
                 channel=True,
             )
-            for job in ({"files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
+            for job in ({"framework": framework, "files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
             for shifted, environment in (
                 (False, {}),
                 (True, {"TZ": "XYZ-5:45", "LANG": "C", "TERM": "xterm", "NODE_ENV": "production"}),
@@ -152,6 +160,26 @@ def _replay_source(content: bytes) -> str:
     """The text of a test file, with `import` lines of whole modules as calls of `require`; empty if it needs more."""
     text = _IMPORT.sub(_required, content.decode("utf-8", "replace"))
     return "" if _MODULE.search(text) else text
+
+
+def _loading_source(content: bytes) -> str:
+    """The text of a test file with `import` lines that await modules; empty if it needs more."""
+    text = _IMPORT.sub(_loaded, content.decode("utf-8", "replace"))
+    text = _EFFECT.sub(rf"{_LOADS}\g<module>);", text)
+    return "" if _MODULE.search(text) else text
+
+
+def _loaded(found: re.Match[str]) -> str:
+    names, module = found["names"].strip(), f"({_LOADS}{found['module']}))"
+    default, _, others = (part.strip() for part in names.partition(","))
+    if not re.fullmatch(r"[\w$]+", default):
+        default, others = "", names
+    lines = [f"const {default} = {module}.default;"] if default else []
+    if others.startswith("{"):
+        lines.append(f"const {re.sub(r' as ', ': ', others)} = {module};")
+    elif others:
+        lines.append(f"const {others.removeprefix('* as ')} = {module};")
+    return " ".join(lines)
 
 
 def _required(found: re.Match[str]) -> str:

@@ -1,12 +1,14 @@
 'use strict';
 // Runs inside the sandbox with `node -e`: calls the functions of tests in a process that has no test framework.
 // It is the body of a function, as the code under test can reach what a script declares. `job` is defined before:
-// `files` (`path`, `text`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
-// ["result", id, phase, kind, text], where an empty kind means that the test passed; ["odd", …]; ["end"].
+// `framework`, `files` (`path`, `text`, `loads`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
+// ["result", id, phase, kind, text], where an empty kind means that the test passed; ["left", id] for a test that needs
+// its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules. `expecting` is in script_expect.js.
 
 const fs = require('node:fs');
 const path = require('node:path');
-const { createRequire } = require('node:module');
+const { createRequire, isBuiltin, register } = require('node:module');
+const { pathToFileURL } = require('node:url');
 const { performance } = globalThis;
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
 const program = process._eval;
@@ -21,10 +23,34 @@ const EQUAL = new Set(['deepStrictEqual', 'deepEqual', 'strictEqual', 'equal']);
 const MAX_ROUNDS = 600;
 const MAX_KEPT = 300;
 const WORKER_MS = 10000;
+const FRAMEWORKS = /^(?:vitest|@jest\/globals)$/;
+const NOT_LOADED = /^(?:MODULE_NOT_FOUND|ERR_(?:\w+_NOT_FOUND|REQUIRE_ESM|UN\w+|IMPORT_\w+|PACKAGE_\w+))$/;
+const own = job.framework === 'node';
 const odd = new Map();
 const kept = [];
 let current = '';
 let now = [];
+
+// What a bundler finds without its ending, plain Node does not.
+const ENDINGS = `
+const ends = ['.mjs', '.js', '.cjs', '.json', '/index.mjs', '/index.js'];
+export async function resolve(name, context, next) {
+  try {
+    return await next(name, context);
+  } catch (error) {
+    for (const end of /^(?:\\.|file:)/.test(name) ? ends : []) {
+      try {
+        return await next(name + end, context);
+      } catch {}
+    }
+    throw error;
+  }
+}
+export async function load(url, context, next) {
+  const type = { type: 'json' };
+  return next(url, /\\.json$/.test(url) ? { ...context, importAttributes: type, importAssertions: type } : context);
+}
+`;
 
 if (job.shifted) {
   process.argv.push('--verbose');
@@ -36,6 +62,8 @@ if (job.shifted) {
   });
   process.chdir('/');
 }
+
+if (job.files.some((file) => file.loads)) register(`data:text/javascript,${encodeURIComponent(ENDINGS)}`);
 
 function isData(value) {
   if (value === null || ['string', 'number', 'boolean', 'undefined'].includes(typeof value)) return true;
@@ -79,13 +107,22 @@ function between(scopes, body) {
   };
 }
 
+const loaderOf = (file, find) => async (name) => {
+  if (FRAMEWORKS.test(name)) return find(name);
+  if (isBuiltin(name)) return import(name);
+  const there = path.resolve(root, file);
+  if (name.startsWith('.')) return import(pathToFileURL(path.resolve(path.dirname(there), name)).href);
+  return import(pathToFileURL(createRequire(there).resolve(name)).href);
+};
+
 function standIns(real) {
   const tests = [];
   const titles = [];
   const scopes = [{ before: [], after: [] }];
   const test = (title, ...given) => {
     const body = given.find((one) => typeof one === 'function');
-    tests.push([[...titles, title].join(' > '), body && between([...scopes], body)]);
+    const called = body && (own || !body.length); // others are given a context, or call when they are done
+    tests.push([[...titles, title].join(' > '), called && between([...scopes], body)]);
   };
   const describe = (title, ...given) => {
     titles.push(title);
@@ -95,11 +132,18 @@ function standIns(real) {
     titles.pop();
   };
   const leave = () => {};
-  Object.assign(test, { skip: leave, todo: leave, only: test });
-  Object.assign(describe, { skip: leave, todo: leave, only: describe });
+  const others = { skip: leave, todo: leave, fails: leave, failing: leave };
+  for (const name of ['each', 'for', 'skipIf', 'runIf', 'extend']) others[name] = () => leave;
+  Object.assign(test, others, { only: test, concurrent: test, sequential: test });
+  Object.assign(describe, others, { only: describe, concurrent: describe, sequential: describe });
   const before = (body) => scopes.at(-1).before.push(body);
   const after = (body) => scopes.at(-1).after.push(body);
   const hooks = { before, beforeEach: before, after, afterEach: after };
+  if (!own) {
+    Object.assign(hooks, { beforeAll: before, afterAll: after });
+    const names = { test, it: test, describe, suite: describe, expect: expecting, vi: refused, jest: refused, ...hooks };
+    return [Object.assign((name) => (FRAMEWORKS.test(name) ? names : real(name)), real), tests, names];
+  }
   Object.assign(test, { test, it: test, describe, suite: describe, default: test, ...hooks });
   const asserts = new Map();
   const asserting = (assert) => {
@@ -116,7 +160,7 @@ function standIns(real) {
     if (name === 'node:test') return test;
     return /^(?:node:)?assert(?:\/strict)?$/.test(name) ? asserting(real(name)) : real(name);
   };
-  return [Object.assign(find, real), tests];
+  return [Object.assign(find, real), tests, {}];
 }
 
 function call(body) {
@@ -128,26 +172,47 @@ function call(body) {
       return null;
     }
   } catch (error) {
-    return [String((error && error.name) || 'thrown'), String((error && error.message) || error).slice(0, 400)];
+    return error === unsure ? null : failure(error);
   }
   if (kept.length < MAX_KEPT) kept.push(...now.map((one) => [current, ...one]));
   return ['', ''];
 }
 
+// An environment that is missing here fails with the same type as what a test shows, but not with the same words.
+function failure(error) {
+  const name = String((error && error.name) || 'thrown');
+  const text = String((error && error.message) || error).slice(0, 400);
+  return [own || name === 'AssertionError' ? name : `${name}: ${text.split('\n')[0]}`, text];
+}
+
 const all = [];
 const results = [];
+const left = [];
+const waiting = [];
 for (const file of job.files) {
-  const [find, tests] = standIns(createRequire(`${root}/${file.path}`));
+  const [find, tests, names] = standIns(createRequire(`${root}/${file.path}`));
+  const there = path.resolve(root, file.path);
+  const given = { require: find, module: { exports: {} }, exports: {}, __filename: there, __dirname: path.dirname(there) };
+  if (!own) Object.assign(given, names);
+  if (file.loads) given.load = loaderOf(file.path, find);
+  const failed = (error) => {
+    if (!own && (error === unsure || error.name === 'SyntaxError' || NOT_LOADED.test(error.code))) left.push(...file.ids);
+    else results.push(...file.ids.map((id) => ['result', id, 'loaded', ...failure(error)]));
+  };
+  const found = () => {
+    for (const [title, body] of tests) {
+      const id = `${file.path}::${title}`;
+      if (file.ids.includes(id) && body) all.push([id, body]);
+    }
+  };
   try {
-    const directory = path.dirname(path.resolve(root, file.path));
-    const names = ['require', 'module', 'exports', '__filename', '__dirname'];
-    new Function(...names, file.text)(find, { exports: {} }, {}, path.resolve(root, file.path), directory);
+    const made = file.loads ? Object.getPrototypeOf(async () => {}).constructor : Function;
+    const ended = new made(...Object.keys(given), own ? file.text : `{${file.text}\n}`)(...Object.values(given));
+    if (file.loads) waiting.push(ended.then(found, failed));
+    else found();
   } catch (error) {
-    results.push(...file.ids.map((id) => ['result', id, 'loaded', error.name, error.message]));
-  }
-  for (const [title, body] of tests) {
-    const id = `${file.path}::${title}`;
-    if (file.ids.includes(id) && body) all.push([id, body]);
+    failed(error);
+    found();
   }
 }
 
@@ -182,7 +247,7 @@ function many() {
 function finish(route) {
   const { createHmac } = require('node:crypto');
   for (const [id, what] of odd.values()) results.push(['odd', id, 'result', [[what, '', 0]]]);
-  [...results, ['end']].forEach((parts, number) => {
+  [...results, ...left.map((id) => ['left', id]), ['end']].forEach((parts, number) => {
     const text = JSON.stringify(parts).replace(/[\u007f-\uffff]/g, (letter) =>
       `\\u${letter.charCodeAt(0).toString(16).padStart(4, '0')}`);
     const mac = createHmac('sha256', Buffer.from(route.key, 'hex')).update(`${number}:${text}`).digest('hex');
@@ -207,20 +272,25 @@ function inWorker(then) {
   worker.on('exit', () => done(null));
 }
 
-if (!isMainThread) {
-  phase('worker');
-  post({ token, results });
-  return;
+function begin() {
+  if (!isMainThread) {
+    phase('worker');
+    post({ token, results });
+    return;
+  }
+  phase(job.shifted ? 'shifted' : 'first');
+  phase('plain');
+  if (!job.shifted) many();
+  const route = JSON.parse(fs.readFileSync(0, 'utf8').split('\n')[0]);
+  later(() => {
+    phase('task');
+    if (!job.shifted) inWorker(() => finish(route));
+    else later(() => {
+      phase('pause');
+      finish(route);
+    }, job.pause * 1000);
+  }, 5);
 }
-phase(job.shifted ? 'shifted' : 'first');
-phase('plain');
-if (!job.shifted) many();
-const route = JSON.parse(fs.readFileSync(0, 'utf8').split('\n')[0]);
-later(() => {
-  phase('task');
-  if (!job.shifted) inWorker(() => finish(route));
-  else later(() => {
-    phase('pause');
-    finish(route);
-  }, job.pause * 1000);
-}, 5);
+
+if (waiting.length) Promise.all(waiting).then(begin);
+else begin();

@@ -152,3 +152,98 @@ async def test_tests_in_javascript_are_called_as_well(provider: BubblewrapProvid
     code = "exports.add = (one, other) => process.listenerCount('uncaughtException') ? one + other : one;\n"
     knows = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids, sums_js=code)
     assert ("first", ids[0]) in knows.failures()
+
+
+MODULES = {
+    "package.json": '{"type": "module", "scripts": {"test": "vitest run"}}',
+    "sums.js": "import { other } from './other';\n\nexport const add = (one, two) => other(one) + two;\n",
+    "other.js": "export const other = (value) => value;\n",
+    "test/own.test.js": "import { test } from 'vitest';\n\ntest('own', () => {});\n",
+}
+EXPECTING = """\
+import fs, { existsSync } from 'node:fs';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import * as sums from '../sums';
+
+let two = 0;
+beforeEach(() => { two = 2; });
+afterEach(() => { two = 0; });
+
+describe('sums', () => {
+  it('numbers', () => {
+    expect(existsSync).toBe(fs.existsSync);
+    expect(sums.add(1, two)).toBe(3);
+    expect(sums.add(1, 2)).not.toBe(4);
+    expect(sums.add(0.1, 0.2)).toBeCloseTo(0.3);
+  });
+  it('objects', () => {
+    expect({ sum: sums.add('a', 'b'), none: undefined }).toEqual({ sum: 'ab' });
+    expect([sums.add(1, 1)]).not.toEqual([3]);
+    expect(() => sums.add()).not.toThrow();
+    expect(() => { throw new RangeError('odd number'); }).toThrow('odd');
+  });
+  it('calls', () => {
+    const called = vi.fn();
+    called(sums.add(1, 1));
+    expect(called).toHaveBeenCalledWith(2);
+  });
+});
+"""
+NAMES = ("numbers", "objects", "calls")
+
+
+async def test_tests_of_vitest_are_called_without_it(provider: BubblewrapProvider) -> None:
+    ids = tuple(f"test/more.test.js::sums > {name}" for name in NAMES)
+    honest = await replayed(provider, MODULES, "test/more.test.js", EXPECTING, ids)
+    assert (honest.why_not, honest.ids, list(honest.failures()), honest.report.problem) == ("", ids, [], "")
+    assert {"first", "many", "worker", "shifted", "pause", "task"} <= honest.report.outcomes.keys()
+    assert {*honest.report.outcomes["first"]} == {*ids[:2]}
+    code = MODULES["other.js"].replace("=> value", "=> (import.meta.env ? value : 9)")
+    knows = await replayed(provider, MODULES, "test/more.test.js", EXPECTING, ids, other_js=code)
+    assert {("first", name) for name in ids[:2]} <= {*knows.failures()}
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("{ toJSON() { return 1; }, sum: one + two }", None),
+        ("Object.defineProperty({ sum: one + two }, 'toJSON', { value: () => 1 })", "toJSON"),
+        ("{ get sum() { return one + two; } }", "property that is no data"),
+        ("new (class { sum = one + two; })()", ""),
+        ("new (class { sum = one + two; toJSON() { return 1; } })()", "toJSON of a class"),
+    ],
+)
+async def test_results_that_vitest_takes_for_equal_are_noted(
+    provider: BubblewrapProvider, code: str, what: str | None
+) -> None:
+    text = "import { expect, test } from 'vitest';\nimport { add } from '../sums.js';\n\n"
+    text += "test('sum', () => {\n  expect(add(1, 2)).toEqual({ sum: 3 });\n});\n"
+    made = f"export const add = (one, two) => ({code});\n"
+    found = await replayed(provider, MODULES, "test/more.test.js", text, ("test/more.test.js::sum",), sums_js=made)
+    assert {one.methods[0][0] for one in found.report.odd} == ({what} if what else set())
+    assert bool([*found.failures()]) == (what is None)
+
+
+async def test_what_plain_node_cannot_load_is_left_to_vitest(provider: BubblewrapProvider) -> None:
+    ids = ("test/more.test.js::sums > numbers",)
+    for other in ("import './style.css';\n", "import '@/alias';\n"):
+        code = other + MODULES["other.js"]
+        found = await replayed(provider, MODULES, "test/more.test.js", EXPECTING, ids, other_js=code)
+        assert (found.ids, "cannot be called without" in found.why_not) == ((), True), found
+
+
+async def test_tests_of_jest_are_called_without_it(provider: BubblewrapProvider) -> None:
+    files = {
+        "package.json": '{"scripts": {"test": "jest"}}',
+        "sums.js": "exports.add = (one, two) => ({ sum: one + two });\n",
+        "test/own.test.js": "test('own', () => {});\n",
+    }
+    text = "const { add } = require('../sums');\n\ntest('sum', () => expect(add(1, 2)).toEqual({ sum: 3 }));\n"
+    text += "test('later', (done) => { expect(add(1, 2)).toBe(0); done(); });\n"
+    ids = ("test/more.test.js::sum", "test/more.test.js::later")
+    honest = await replayed(provider, files, "test/more.test.js", text, ids)
+    assert (honest.ids, list(honest.failures()), honest.report.odd) == (ids, [], ())
+    assert {*honest.report.outcomes["first"]} == {ids[0]}
+    code = files["sums.js"].replace("one + two", "typeof jest === 'object' || process.argv.length > 1 ? 3 : 4")
+    knows = await replayed(provider, files, "test/more.test.js", text, ids, sums_js=code)
+    assert ("first", ids[0]) in knows.failures()
