@@ -20,11 +20,7 @@ HOSTILE = {
 
 
 def test_usual_files_are_read() -> None:
-    package = '[[package]]
-name = "p"
-version = "1.2.0"
-url = "https://a.b.c/d.e"
-'
+    package = '[[package]]\nname = "p"\nversion = "1.2.0"\nurl = "https://a.b.c/d.e"\n'
     assert len(toml_table(package * 5_000)["package"]) == 5_000
 
 
