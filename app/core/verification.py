@@ -23,6 +23,7 @@ ControlName = Literal[
     "results_are_plain",
     "arguments_stay",
     "altered_conditions_fail",
+    "base_rules_suffice",
 ]
 
 

@@ -21,6 +21,7 @@ from app.core.verification import (
     TestSelection,
 )
 from app.repo.grammars import language_of
+from app.verify.base_rules import JudgedPatch
 from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
@@ -212,6 +213,12 @@ class ComparisonTrees:
         return self.variants.changed_executable_lines(self.reference, self.patch)
 
     @cached_property
+    def ruled(self) -> Patch | None:
+        """The patch under the base's rules; None if that is the patch itself, or nothing of it."""
+        judged = JudgedPatch.of(self.reference, self.patch)
+        return judged.ruled if judged.overridden_changes and not judged.changes_only_tests else None
+
+    @cached_property
     def conditions(self) -> Mapping[str, Sequence[NewCondition]]:
         return self.variants.new_conditions(self.reference, self.patch)
 
@@ -259,10 +266,11 @@ class ControlRunner:
         lines = await asyncio.to_thread(lambda: self.trees.lines)
         first = await self.runs.once(f"{self.name}-head", self.selection, self.trees.head, watch=lines)
         green = not first.untrusted and all(result == "passed" for _, result in first.results)
-        # The head that is printed again has to end like the others, so it is one of the repeated runs.
-        reprinted = green and await asyncio.to_thread(self.trees.variant, self.trees.variants.reprint_head) is not None
-        again = self.runs.again(f"{self.name}-head", self.selection, self.trees.head, first, besides=int(reprinted))
-        head, variants = await gather_pair(again, self._variants(first) if green else gather_all())
+        # The head that is printed again, or under the base's rules, has to end like the others: they are repeated runs.
+        ruled = green and await asyncio.to_thread(self._needs_base_rules)
+        besides = int(ruled) + int(green and await asyncio.to_thread(self._can_be_reprinted))
+        again = self.runs.again(f"{self.name}-head", self.selection, self.trees.head, first, besides=besides)
+        head, variants = await gather_pair(again, self._variants(first, ruled=ruled) if green else gather_all())
         controls = [
             self._conditions(),
             self._sources(),
@@ -270,12 +278,19 @@ class ControlRunner:
             self._executed(first, lines),
             self._copies(first, head),
             self._codes(head),
-            self._repeats(head, besides=int(reprinted)),
+            self._repeats(head, besides=besides),
         ]
         results = {name: head.outcome(name) for name in self.selection.ids}
         return ControlResults(results, dict(first.texts), first.execution, tuple(controls))
 
-    async def _variants(self, first: TestRun) -> list[Control]:
+    def _needs_base_rules(self) -> bool:
+        """True if the patch changes these, except where the tests are its own, which may need that."""
+        return self.existing is not None and self.trees.ruled is not None
+
+    def _can_be_reprinted(self) -> bool:
+        return self.trees.variant(self.trees.variants.reprint_head) is not None
+
+    async def _variants(self, first: TestRun, *, ruled: bool) -> list[Control]:
         variants = self.trees.variants
         replay, found = await gather_pair(
             self._replay(first),
@@ -283,6 +298,7 @@ class ControlRunner:
                 self._variant("noise_stays_red", "noise", variants.base_with_comments, red=True),
                 self._variant("reprint_stays_green", "reprint", variants.reprint_head, red=False, copies=False),
                 self._additions(),
+                *([self._base_rules()] if ruled else []),
                 *([self._altered(first, self.existing)] if self.existing else []),
             ),
         )
@@ -308,6 +324,12 @@ class ControlRunner:
         random = Random(randbits(64))  # noqa: S311 - nobody can see it before
         ids = self.selection.ids
         return await Alterations(altered, ids, run, lambda: existing_tests().ids, random).control(first)
+
+    async def _base_rules(self) -> Control:
+        """The head with the base's own tests, fixtures and test settings, and none of the patch's."""
+        return await self._variant(
+            "base_rules_suffice", "rules", lambda _tree, _patch, _seed: self.trees.ruled, red=False, copies=False
+        )
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""

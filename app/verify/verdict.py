@@ -275,6 +275,7 @@ CONTROLS = {
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
     "results_are_plain": "“results that are compared with plain values have plain types”",
     "arguments_stay": "“calls do not modify arguments that they left alone on the base”",
+    "base_rules_suffice": "“the tests pass without the patch's own fixtures and test settings”",
     "altered_conditions_fail": "“the tests execute all added statements and depend on each new condition”",
 }
 """What each control asserts, in words."""

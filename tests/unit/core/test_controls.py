@@ -183,6 +183,24 @@ async def test_deviating_twin_fails_only_its_own_control(name: ControlName, ends
     assert "t.py::" in control(found, name).detail
 
 
+async def test_the_patch_s_own_fixtures_must_not_be_needed() -> None:
+    def changed(*paths: str) -> Patch:
+        return PATCH.model_copy(
+            update={"changes": (*PATCH.changes, *(patch_of(b"", path).changes[0] for path in paths))}
+        )
+
+    run = runs()
+    found = await examine(run, patch=changed("tests/conftest.py", "pytest.ini", "tests/test_b.py"))
+    assert control(found, "base_rules_suffice").outcome == "held"
+    assert [patch for name, patch in run.patches if name == "s-rules"] == [PATCH]
+    assert run.names.count("s-head") == 3, "it is one of the five runs"
+    found = await examine(runs(ends=otherwise("rules", shows="failed")), patch=changed("tests/conftest.py"))
+    assert {each.name for each in found.controls if each.outcome == "failed"} == {"base_rules_suffice"}
+    for patch in (PATCH, patch_of(b"", "tests/helpers.py")):  # what looks like a test may be all that is changed
+        found = await examine(runs(), patch=patch)
+        assert "base_rules_suffice" not in {each.name for each in found.controls}
+
+
 async def test_untrusted_twin_fails_its_control() -> None:
     found = await examine(runs(untrusted={"s-noise": "A copy that must fail passed."}))
     assert control(found, "noise_stays_red").detail == "A copy that must fail passed."
