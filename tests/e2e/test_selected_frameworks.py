@@ -1,23 +1,16 @@
 """Chosen tests of the frameworks that have to be installed: vitest, jest, mocha, each really run."""
 
-import os
-import sys
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.setup.package_hosts import asked_once
-from app.sandbox.setup.plan import plan_setup
-from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_projects import npm_setup
 from tests.support.selecting import Project, provider
 
 __all__ = ["provider"]
 
-PYTHON = Path(sys.base_prefix).resolve() / "bin" / "python3"
-CLIENTS = asked_once(dict(os.environ), PYTHON)
 PACKAGE = """{
   "name": "money", "version": "1.0.0",
   "devDependencies": {"vitest": "^4", "jest": "^30", "mocha": "^11", "chai": "^6"}
@@ -107,9 +100,7 @@ LIES = {
 @pytest.mark.parametrize("framework", CASES)
 async def test_each_id_is_reported_on_base_and_head(provider: BubblewrapProvider, framework: str) -> None:
     command, files = CASES[framework]
-    setup = await plan_setup(
-        MemoryTree({"package.json": PACKAGE.encode()}), commands=None, extra_hosts=(), clients=CLIENTS, python=PYTHON
-    )
+    setup = await npm_setup(PACKAGE)
     project = Project(provider, {"package.json": PACKAGE, **files}, test=command, setup=setup)
     assert project.suite.framework == framework
     test = next(path for path in files if path.startswith("test/"))

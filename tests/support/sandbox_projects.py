@@ -1,8 +1,12 @@
 """Small real projects in memory, opened in a real sandbox: what the proof engine is tried on."""
 
 import asyncio
+import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,8 @@ import pytest
 from app.core.patch import FileChange, Mode, Patch
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.command import SandboxCommand
+from app.sandbox.setup.package_hosts import asked_once
+from app.sandbox.setup.plan import plan_setup
 from app.sandbox.workspaces import normalize_mtimes
 from app.verify.overlay import Overlay
 from tests.support.memory_tree import MemoryTree
@@ -31,6 +37,24 @@ WITH_PYTEST = SetupPlan(
 _GO_PACKAGES = "fmt os path/filepath runtime strings syscall testing testing/internal/testdeps"
 WITH_GO = SetupPlan(commands=(f"GOCACHE=/env/go/cache go build {_GO_PACKAGES}",), key=f"go {_GO_PACKAGES}")
 """The compiled packages of Go that small projects need."""
+
+_PYTHON = Path(sys.base_prefix).resolve() / "bin" / "python3"
+_CLIENTS = asked_once(dict(os.environ), _PYTHON)
+
+
+async def npm_setup(package: str) -> SetupPlan:
+    """What installs the dependencies of this `package.json`."""
+    tree = MemoryTree({"package.json": package.encode()})
+    return await plan_setup(tree, commands=None, extra_hosts=(), clients=_CLIENTS, python=_PYTHON)
+
+
+@cache
+def missing_npm_package(name: str) -> str:
+    """Why npm cannot install a package here; empty if it can."""
+    if shutil.which("npm") is None:
+        return "npm is not installed"
+    asked = subprocess.run(["npm", "view", "--fetch-retries=0", name, "version"], capture_output=True, check=False)
+    return "" if asked.returncode == 0 else f"npm's registry does not answer for {name}"
 
 
 def patch_of(changes: Mapping[str, str | bytes | None], modes: Mapping[str, Mode] | None = None) -> Patch:

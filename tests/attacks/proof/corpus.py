@@ -16,7 +16,7 @@ from app.core.verification import SourceText, Verdict
 
 HERE = Path(__file__).parent
 COMMIT = "0" * 40
-Framework = Literal["unittest", "pytest", "node", "go", "cargo"]
+Framework = Literal["unittest", "pytest", "node", "vitest", "jest", "go", "cargo"]
 
 
 class Edited(Record):
@@ -124,6 +124,18 @@ class _Node(_Form):
         return f"{path}::{says}"
 
 
+class _Jest(_Node):
+    equal = "expect({}).toEqual({});"
+    before = ""
+
+    def file(self, imports: str, tests: Iterable[tuple[str, str]]) -> str:
+        return _Form.file(self, self.before + imports, tests)
+
+
+class _Vitest(_Jest):
+    before = "import { expect, test } from 'vitest';\n"
+
+
 class _Go(_Form):
     """Beside the sources of the package `tariff`."""
 
@@ -160,6 +172,8 @@ _FORMS: Mapping[Framework, _Form] = {
     "unittest": _Unittest(),
     "pytest": _Form(),
     "node": _Node(),
+    "vitest": _Vitest(),
+    "jest": _Jest(),
     "go": _Go(),
     "cargo": _Cargo(),
 }

@@ -12,10 +12,11 @@ from _pytest.mark import ParameterSet
 from app.core.verification import Verdict
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.attacks.proof.corpus import Case, attacks, fixes, misread, mutants
-from tests.attacks.proof.trial import Trials
+from tests.attacks.proof.trial import FROM_NPM, Trials
 from tests.support.console import Console
 from tests.support.recorded_answers import RecordedAnswers, write
 from tests.support.repositories import make_repository
+from tests.support.sandbox_projects import missing_npm_package
 
 RANK: Sequence[Verdict] = ("broken", "unproved", "tested", "proved")
 SUBMISSIONS = 7
@@ -40,7 +41,8 @@ def cases(chosen: Sequence[Case], *, quick: bool) -> list[ParameterSet]:
         program = case.project.framework
         if program in missing:
             return [pytest.mark.skip(f"NOT TESTED: {program} is not installed")]
-        return [pytest.mark.timeout(1200)] if program in ("go", "cargo") else []  # each run is compiled anew
+        slow = program in ("go", "cargo", *FROM_NPM)  # each run is compiled anew, or starts slowly
+        return [pytest.mark.timeout(1200)] if slow else []
 
     return [
         pytest.param(case, id=f"{case.family}: {case.name}", marks=[*marks(case), *skipped(case)])
@@ -49,7 +51,14 @@ def cases(chosen: Sequence[Case], *, quick: bool) -> list[ParameterSet]:
     ]
 
 
+def skip_if_missing(case: Case) -> None:
+    framework = case.project.framework
+    if framework in FROM_NPM and (missing := missing_npm_package(framework)):
+        pytest.skip(f"NOT TESTED: {missing}")
+
+
 async def held(trials: Trials, case: Case, record: Callable[[str, object], None]) -> None:
+    skip_if_missing(case)
     record("family", case.family)
     assert await trials.prints(case) != (case.expected or case.bug.expected), "this is no attack: it does what is right"
     found = await trials.verdict(case)
@@ -60,6 +69,7 @@ async def held(trials: Trials, case: Case, record: Callable[[str, object], None]
 
 
 async def honoured(trials: Trials, case: Case, record: Callable[[str, object], None]) -> None:
+    skip_if_missing(case)
     record("family", case.family)
     assert await trials.prints(case) == (case.expected or case.bug.expected)
     found = await trials.verdict(case)

@@ -1,6 +1,6 @@
 """Executes one scripted job with the real verifier in real sandboxes, and the hidden check of what it did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,16 +14,19 @@ from app.verify.verifier import Verifier
 from tests.attacks.proof.corpus import COMMIT, Case, Framework
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
-from tests.support.sandbox_projects import WITH_GO, WITH_PYTEST
+from tests.support.sandbox_projects import WITH_GO, WITH_PYTEST, npm_setup
 
 _Key = tuple[str, ...]
 _GO = 'mkdir -p zz && printf %s "$1" >zz/main.go && export GOCACHE=/env/go/cache GODEBUG=goindex=0 && exec go run ./zz'
 _CARGO = 'mkdir -p examples && printf %s "$1" >examples/zz.rs && exec cargo run -q --example zz'
 _CHECKS: Mapping[Framework, Sequence[str]] = {
     "node": ("node", "-e"),
+    "vitest": ("node", "--input-type=module", "-e"),
+    "jest": ("node", "-e"),
     "go": ("sh", "-c", _GO, "sh"),
     "cargo": ("sh", "-c", _CARGO, "sh"),
 }
+FROM_NPM: Collection[Framework] = ("vitest", "jest")
 _SETUPS: Mapping[Framework, SetupPlan] = {"pytest": WITH_PYTEST, "go": WITH_GO}
 
 
@@ -68,6 +71,8 @@ class Trials:
         tree = _tree(_key(case))
 
         async def setup() -> SetupPlan:
+            if case.project.framework in FROM_NPM:
+                return await npm_setup(case.project.files["package.json"])
             return _SETUPS.get(case.project.framework, SetupPlan())
 
         def fill(directory: Path, patch: Patch | None) -> None:
