@@ -224,7 +224,7 @@ async def test_results_that_vitest_takes_for_equal_are_noted(
     assert bool([*found.failures()]) == (what is None)
 
 
-async def test_what_plain_node_cannot_load_is_left_to_vitest(provider: BubblewrapProvider) -> None:
+async def test_modules_that_plain_node_cannot_load_are_left_to_vitest(provider: BubblewrapProvider) -> None:
     ids = ("test/more.test.js::sums > numbers",)
     for other in ("import './style.css';\n", "import '@/alias';\n"):
         code = other + MODULES["other.js"]
