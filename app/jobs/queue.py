@@ -26,7 +26,7 @@ from app.jobs.daily_budget import DailyBudget, DayCaps
 from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, WAITS_FOR_PULL_REQUESTS, WORKED_ON
 from app.jobs.process_owner import is_gone
 from app.jobs.store import WaitingFor
-from app.jobs.tables import job_contexts, jobs, verdict_of, writing
+from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
@@ -436,6 +436,8 @@ class JobQueue:
         db.execute(jobs.update().where(jobs.c.id == row["id"]).values(values))
         mine = job_contexts.update().where(job_contexts.c.job == row["id"])
         db.execute(mine.values(lease_until=until.timestamp(), crashes=crashes))
+        if row["waiting_for"] == "rest":  # what publishing it requested is still to be carried out
+            adopt_effects(db, row["id"], epoch, branches=False)
         return JobClaim(row["id"], epoch, owner, resumed=epoch > 1)
 
     def _end_after_crashes(self, db: Connection, job_id: str, now: datetime) -> None:

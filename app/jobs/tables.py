@@ -336,6 +336,21 @@ effects = sa.Table(
 )
 """`due`, in seconds since 1970: when a wanted effect may be claimed, or when the lease of a claimed one ends."""
 
+OPEN_EFFECTS = ("wanted", "claimed")
+_BRANCHES = ("open_draft_pr", "push_commits")
+"""Effects that only the job's current owner may request."""
+
+
+def adopt_effects(db: Connection, job: str, epoch: int, *, branches: bool) -> int:
+    """Move a job's open effects to its new owner; returns how many there are.
+
+    Without `branches`, only effects about the job's status, which stay valid under the next owner.
+    """
+    mine = effects.update().where(effects.c.job == job, effects.c.state.in_(OPEN_EFFECTS))
+    for kind in () if branches else _BRANCHES:
+        mine = mine.where(effects.c.key.not_like(f"{job}/{kind}/%"))
+    return db.execute(mine.values(epoch=epoch)).rowcount
+
 
 receipts = sa.Table(
     "receipts",

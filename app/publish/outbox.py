@@ -21,7 +21,7 @@ from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
-from app.jobs.tables import effects, outbox_tables, receipts
+from app.jobs.tables import OPEN_EFFECTS, adopt_effects, effects, outbox_tables, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,
     LEASE,
@@ -40,9 +40,6 @@ from app.publish.effects import (
 _jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integer))
 """The jobs table; only its epoch is known here."""
 
-_OPEN = ("wanted", "claimed")
-_BRANCHES = ("open_draft_pr", "push_commits")
-"""Effects that only the job's current owner may request."""
 NO_JOB = "d-"
 """The prefix of names for effects that belong to no job (`name_without_job`)."""
 MAX_EFFECTS = 60
@@ -132,17 +129,11 @@ class Outbox:
         return key
 
     def adopt(self, job: str, epoch: int, *, branches: bool = True) -> int:
-        """Move a job's open effects to its new owner; returns how many there are.
-
-        Without `branches`, only effects about the job's status, which stay valid under the next owner.
-        """
+        """`adopt_effects`, in a transaction of its own. Raises StaleEpoch if the job has another owner."""
         with self._engine.begin() as db:
             if not _holds(db, job, epoch):
                 raise StaleEpoch(job)
-            mine = effects.update().where(effects.c.job == job, effects.c.state.in_(_OPEN))
-            for kind in () if branches else _BRANCHES:
-                mine = mine.where(effects.c.key.not_like(f"{job}/{kind}/%"))
-            return db.execute(mine.values(epoch=epoch)).rowcount
+            return adopt_effects(db, job, epoch, branches=branches)
 
     def claim(self, owner: str, busy: Collection[int] = ()) -> EffectClaim | None:
         """Claim the next due effect with a valid epoch for this publisher; None if there is none.
@@ -156,7 +147,7 @@ class Outbox:
                 if not _holds(db, job, epoch):
                     continue
                 row = _row(db, key, lock=True)
-                if row is None or row["state"] not in _OPEN or row["due"] > self._now().timestamp():
+                if row is None or row["state"] not in OPEN_EFFECTS or row["due"] > self._now().timestamp():
                     continue
                 if row["state"] == "claimed" and row["attempts"] >= MAX_ATTEMPTS:
                     reason = f"It was started {row['attempts']} times and never finished."
@@ -178,7 +169,7 @@ class Outbox:
             if db.execute(known).first() is None:
                 values = {"key": claim.key, "revision": claim.revision, "job": claim.job, "at": now.timestamp()}
                 db.execute(receipts.insert().values(receipt=receipt.model_dump(mode="json"), **values))
-            if row is not None and row["state"] in _OPEN:
+            if row is not None and row["state"] in OPEN_EFFECTS:
                 self._leave(db, row, after_success(claim.revision, row["revision"], now), "")
 
     def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
@@ -221,7 +212,7 @@ class Outbox:
     def next_due(self) -> datetime | None:
         """When the next effect may be claimed; None if none is open."""
         with self._engine.connect() as db:
-            soonest = sa.select(sa.func.min(effects.c.due)).where(effects.c.state.in_(_OPEN))
+            soonest = sa.select(sa.func.min(effects.c.due)).where(effects.c.state.in_(OPEN_EFFECTS))
             found = db.execute(soonest).scalar()
         return None if found is None else moment(found)
 
@@ -236,10 +227,13 @@ class Outbox:
                 db.execute(of_the_dead.values(due=self._now().timestamp()))
 
     def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
-        due = (effects.c.state.in_(_OPEN), effects.c.due <= self._now().timestamp())
-        query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).where(
-            *due, effects.c.installation.not_in(list(busy))
+        """The next due effects, without those of former owners: these may be many, and would hide all others."""
+        due = (effects.c.state.in_(OPEN_EFFECTS), effects.c.due <= self._now().timestamp())
+        valid = sa.or_(effects.c.epoch == _jobs.c.epoch, effects.c.job.like(f"{NO_JOB}%"))
+        query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).select_from(
+            effects.outerjoin(_jobs, _jobs.c.id == effects.c.job)
         )
+        query = query.where(*due, valid, effects.c.installation.not_in(list(busy)))
         with self._engine.connect() as db:
             found = db.execute(query.order_by(effects.c.due, effects.c.seq).limit(50)).all()
         return [(row.key, row.job, row.epoch) for row in found]

@@ -7,61 +7,18 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
 
 from app.config.repository import RepoConfig
 from app.core.job import Budget, JobState
 from app.jobs.daily_budget import DailyBudget
-from app.jobs.job_queries import AHEAD, POSTED_STATES, JobQueries
-from app.jobs.messages import JobMessages
-from app.jobs.queue import LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, JobQueue, QueueLimits, QueuePlace
-from app.jobs.store import JobRow, JobStore
-from app.jobs.triggers import TriggerLog
+from app.jobs.job_queries import AHEAD, POSTED_STATES
+from app.jobs.queue import LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, QueueLimits, QueuePlace
+from app.jobs.store import JobStore
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
-from app.llm.sql_ledger import metadata as ledger_tables
-from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
-from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
-
-MANY = QueueLimits(jobs=10, per_repository=10)
-
-
-class Server:
-    """Everything that is kept of jobs, at one clock."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.clock = SettableClock(START)
-        self.engine = engine
-        self.store = JobStore(engine, self.clock)
-        self.store.create_tables()
-        ledger_tables.create_all(engine)
-        self.queue = JobQueue(engine, self.clock)
-        self.job_queries = JobQueries(engine, self.clock)
-        self.triggers = TriggerLog(engine, self.clock)
-        self.messages = JobMessages(engine, self.clock)
-
-    def admit(self, name: str, number: int = 3, repository: int = 2, *, priority: int = 1, **changes: object) -> str:
-        where = issue_ref(number, repository)
-        asked = trigger(f"r{repository}/{name}", where)
-        return self.queue.admit(job(name, where), job_context(where, **changes), asked, priority=priority, ready=True)
-
-    def claim(self, owner: str = "w1", limits: QueueLimits = MANY) -> str:
-        claim = self.queue.claim(owner, limits)
-        return claim.job if claim else ""
-
-    def take(self, owner: str = "w1") -> JobClaim:
-        claim = self.queue.claim(owner, MANY)
-        assert claim is not None
-        return claim
-
-    def row(self, name: str) -> JobRow:
-        row = self.store.get(name)
-        assert row is not None
-        return row
-
-    def state(self, name: str) -> JobState:
-        return self.row(name).state
+from tests.support.job_queue import Server
+from tests.support.server_jobs import START, job, job_context, trigger
 
 
 @pytest.fixture(params=DIALECTS)
@@ -413,124 +370,3 @@ def test_old_unposted_changes_are_found_by_a_full_scan(server: Server) -> None:
     asked.clear()
     assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"]
     assert "jobs.updated_at >=" not in "".join(asked)
-
-
-def published(server: Server, name: str = "a", number: int = 3) -> str:
-    """A job whose pull request is open, and of whose suite a rest is to be run."""
-    server.admit(name, number=number)
-    server.queue.hand_over(server.take(), {"exit_status": "pr_opened"})
-    server.queue.release(JobClaim(name, server.row(name).epoch, "w1", resumed=False))
-    server.store.finish(name, "pr_opened", "", {"exit_status": "pr_opened"}, waiting_for="rest")
-    return name
-
-
-def rest(server: Server, name: str = "a") -> str:
-    found = server.job_queries.get(name)
-    assert found is not None
-    return found.waiting_for
-
-
-def test_the_rest_of_a_suite_is_run_where_no_other_job_waits(server: Server) -> None:
-    published(server)
-    server.admit("b", number=4)
-    assert server.claim() == "b"
-    assert server.claim() == "a", "now that nothing else waits"
-    assert server.claim() == ""
-    assert server.state("a") == "pr_opened", "it stays what it is"
-    assert server.job_queries.active(2, 3) is None, "and another job of the issue may begin"
-
-
-def test_the_rest_of_a_suite_counts_as_a_job_in_progress(server: Server) -> None:
-    one = QueueLimits(jobs=1, per_repository=1)
-    published(server)
-    claim = server.take()
-    assert not server.queue.others_wait(claim, one)
-    server.admit("b", number=4)
-    assert server.claim(limits=one) == ""
-    assert server.queue.others_wait(claim, one), "so the rest gives way"
-    server.queue.release(claim)
-    assert server.claim(limits=one) == "b"
-    assert rest(server) == "rest", "it goes on later"
-
-
-def test_a_job_of_a_repository_that_is_full_anyway_is_given_no_way(server: Server) -> None:
-    limits = QueueLimits(jobs=10, per_repository=1)
-    published(server)
-    claim = server.take()
-    server.admit("b", repository=9)
-    assert server.claim(limits=limits) == "b"
-    server.admit("c", repository=9, number=4)
-    assert not server.queue.others_wait(claim, limits)
-
-
-def test_a_rest_waits_while_its_repository_is_at_its_limit(server: Server) -> None:
-    limits = QueueLimits(jobs=9, per_repository=1)
-    published(server, "a")
-    published(server, "b", number=4)
-    server.admit("c", number=5)
-    assert [each.job for each in server.queue.claim_several("w1", limits, 9)] == ["c"]
-    assert server.claim(limits=limits) == "", "the repository has a job in progress"
-    server.store.finish("c", "stopped", "why", {})
-    server.queue.release(JobClaim("c", server.row("c").epoch, "w1", resumed=False))
-    assert [each.job for each in server.queue.claim_several("w1", limits, 9)] == ["a"], "and one rest at once"
-
-
-def test_a_rest_whose_process_dies_is_taken_over_and_given_up_after_some_deaths(server: Server) -> None:
-    published(server)
-    for _ in range(MAX_CRASHES):
-        assert server.claim() == "a"
-        server.clock.passes(LEASE + timedelta(seconds=1))
-    assert server.claim() == ""
-    assert (rest(server), server.state("a")) == ("rest_ended", "pr_opened")
-    assert [each.job.id for each in server.job_queries.ended_rests()] == ["a"]
-
-
-def test_a_rest_whose_process_fails_is_given_up_after_some_failures(server: Server) -> None:
-    published(server)
-    for _ in range(MAX_CRASHES):
-        server.queue.release(server.take(), crashed=True)
-    assert (rest(server), server.state("a")) == ("rest_ended", "pr_opened")
-
-
-def test_a_rest_is_stopped_at_once_where_nobody_works_on_it(server: Server) -> None:
-    published(server)
-    assert server.queue.stop("a", "Stopped by ada.")
-    assert (rest(server), server.state("a")) == ("rest_ended", "pr_opened")
-    assert server.queue.stop_reason("a") == "Stopped by ada."
-
-
-def test_a_rest_that_is_worked_on_is_stopped_when_its_process_has_ended(server: Server) -> None:
-    published(server)
-    claim = server.take()
-    assert not server.queue.stop("a", "Stopped by ada.")
-    assert server.queue.to_stop() == {"a"}
-    server.queue.release(claim)
-    assert server.claim() == ""
-    assert rest(server) == "rest_ended"
-
-
-def test_only_who_holds_a_rest_stores_its_result(server: Server) -> None:
-    published(server)
-    former = server.take()
-    server.clock.passes(LEASE + timedelta(seconds=1))
-    claim = server.take("w2")
-    broken = {"exit_status": "pr_opened", "reason": "why", "verification": {"verdict": "broken"}}
-    assert not server.queue.end_rest(former, broken)
-    assert rest(server) == "rest"
-    assert server.queue.end_rest(claim, broken)
-    assert (rest(server), server.row("a").owner) == ("rest_ended", None)
-    server.job_queries.published_rest("a", broken)
-    assert (rest(server), server.row("a").result, server.row("a").reason) == ("", broken, "why")
-    assert [each.job.id for each in server.job_queries.not_posted(POSTED_STATES)] == ["a"], "people are told again"
-
-
-def test_the_rest_of_a_suite_is_found_by_issue_and_by_pull_request(server: Server) -> None:
-    published(server)
-    result = {"exit_status": "pr_opened", "url": "https://github.example/ada/sample/pull/17"}
-    server.store.store_result("a", result)
-    for number in (3, 17):
-        found = server.job_queries.with_rest(2, number)
-        assert found is not None
-        assert found.job.id == "a"
-    assert server.job_queries.with_rest(2, 7) is None
-    assert server.job_queries.with_rest(9, 3) is None

@@ -1,0 +1,55 @@
+"""A server's queue and everything that is kept of its jobs, at one clock."""
+
+from sqlalchemy.engine import Engine
+
+from app.core.job import JobState
+from app.jobs.job_queries import JobQueries
+from app.jobs.messages import JobMessages
+from app.jobs.queue import JobClaim, JobQueue, QueueLimits
+from app.jobs.store import JobRow, JobStore
+from app.jobs.triggers import TriggerLog
+from app.llm.sql_ledger import metadata as ledger_tables
+from app.publish.outbox import Outbox
+from tests.support.clock import SettableClock
+from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
+
+MANY = QueueLimits(jobs=10, per_repository=10)
+
+
+class Server:
+    """Everything that is kept of jobs, at one clock."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock = SettableClock(START)
+        self.engine = engine
+        self.store = JobStore(engine, self.clock)
+        self.store.create_tables()
+        ledger_tables.create_all(engine)
+        self.outbox = Outbox(engine, self.clock)
+        self.outbox.create_tables()
+        self.queue = JobQueue(engine, self.clock)
+        self.job_queries = JobQueries(engine, self.clock)
+        self.triggers = TriggerLog(engine, self.clock)
+        self.messages = JobMessages(engine, self.clock)
+
+    def admit(self, name: str, number: int = 3, repository: int = 2, *, priority: int = 1, **changes: object) -> str:
+        where = issue_ref(number, repository)
+        asked = trigger(f"r{repository}/{name}", where)
+        return self.queue.admit(job(name, where), job_context(where, **changes), asked, priority=priority, ready=True)
+
+    def claim(self, owner: str = "w1", limits: QueueLimits = MANY) -> str:
+        claim = self.queue.claim(owner, limits)
+        return claim.job if claim else ""
+
+    def take(self, owner: str = "w1") -> JobClaim:
+        claim = self.queue.claim(owner, MANY)
+        assert claim is not None
+        return claim
+
+    def row(self, name: str) -> JobRow:
+        row = self.store.get(name)
+        assert row is not None
+        return row
+
+    def state(self, name: str) -> JobState:
+        return self.row(name).state
