@@ -191,14 +191,17 @@ class JobQueue:
                 self._end_after_crashes(db, claim.job, self._clock())
 
     def postpone(self, claim: JobClaim, reason: str, pause: timedelta) -> None:
-        """Give the job back to be retried later by any worker, because the obstacle may be gone by then."""
+        """Give the job back to be retried later by any worker, because the obstacle may be gone by then.
+
+        A published job, of which only the remaining tests are retried, keeps its state and its reason.
+        """
         now = self._clock()
         with writing(self.engine) as db:
-            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, jobs.c.state.not_in(FINAL))
+            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
             values = {"state": "queued", "reason": reason, "updated_at": now}
-            if db.execute(jobs.update().where(*mine).values(values)).rowcount == 1:
-                waits = job_contexts.update().where(job_contexts.c.job == claim.job)
-                db.execute(waits.values(due=(now + pause).timestamp()))
+            db.execute(jobs.update().where(*mine, jobs.c.state.not_in(FINAL)).values(values))
+            waits = job_contexts.update().where(job_contexts.c.job == claim.job, sa.exists().where(*mine))
+            db.execute(waits.values(due=(now + pause).timestamp()))
 
     def hand_over(self, claim: JobClaim, result: dict[str, Any]) -> bool:
         """Pass the finished job to the publisher, with all its effects requested. False if the claim was lost."""

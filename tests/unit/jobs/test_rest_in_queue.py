@@ -163,3 +163,24 @@ def test_effects_of_a_former_owner_do_not_hold_up_those_of_other_jobs(server: Se
     claim = server.outbox.claim("p1")
     assert claim is not None
     assert claim.key == key
+
+
+def test_a_rest_that_cannot_be_started_is_tried_again_later(server: Server) -> None:
+    published(server)
+    claim = server.take()
+    server.queue.postpone(claim, "The cluster does not answer.", timedelta(seconds=30))
+    server.queue.release(claim)
+    assert server.claim() == ""
+    assert (server.state("a"), server.row("a").epoch, rest(server)) == ("pr_opened", claim.epoch, "rest")
+    server.clock.passes(timedelta(seconds=31))
+    assert server.claim() == "a"
+
+
+def test_only_who_holds_a_rest_postpones_it(server: Server) -> None:
+    published(server)
+    former = server.take()
+    server.clock.passes(LEASE + timedelta(seconds=1))
+    claim = server.take("w2")
+    server.queue.postpone(former, "", timedelta(days=1))
+    server.queue.release(claim)
+    assert server.claim() == "a"
