@@ -355,11 +355,11 @@ class LocalRun:
             end.cancel()
         if rest.done() and (error := rest.exception()) is not None:
             reason = error.message if isinstance(error, AgentFixError) else type(error).__name__
-            ended = self._so_far.with_rest_ended("given_up", reason)
+            ended = self._so_far.with_rest_state("given_up", reason)
         elif rest.done():
             ended = rest.result()
         else:
-            ended = self._so_far.with_rest_ended("stopped", "They were interrupted.")
+            ended = self._so_far.with_rest_state("stopped", "They were interrupted.")
         self.interruption.instead = None
         store.finish(job.id, ended.exit_status, ended.reason, ended.model_dump(mode="json"))
         return ended

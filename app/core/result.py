@@ -6,7 +6,7 @@ from app.core.money import MicroUSD, Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.record import Record
-from app.core.verification import RestState, Verdict, Verification
+from app.core.verification import RestOfSuite, RestState, Verdict, Verification
 
 
 class AttemptSummary(Record):
@@ -58,16 +58,20 @@ class JobResult(Record):
     warnings: tuple[str, ...] = ()
 
     @property
+    def rest(self) -> RestOfSuite | None:
+        """The rest of a long suite, as far as it was run after publication."""
+        return self.verification.rest if self.verification else None
+
+    @property
     def rest_pending(self) -> bool:
         """True while the rest of a long suite is still to be run."""
-        rest = self.verification.rest if self.verification else None
-        return rest is not None and rest.state == "pending"
+        return self.rest is not None and self.rest.state == "pending"
 
-    def with_rest_ended(self, state: RestState, reason: str) -> "JobResult":
-        """The result with the rest of the suite ended before its end, if it had not ended."""
-        if not self.rest_pending or self.verification is None or self.verification.rest is None:
+    def with_rest_state(self, state: RestState, reason: str) -> "JobResult":
+        """The result with the rest of the suite in this state, if it had not ended."""
+        if not self.rest_pending or self.verification is None or self.rest is None:
             return self
-        rest = self.verification.rest.model_copy(update={"state": state, "reason": reason})
+        rest = self.rest.model_copy(update={"state": state, "reason": reason})
         return self.model_copy(update={"verification": self.verification.model_copy(update={"rest": rest})})
 
     @property

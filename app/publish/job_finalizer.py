@@ -83,9 +83,11 @@ class JobFinalizer:
     def _publish_rest(self, each: JobWithContext) -> bool:
         """Request what people are told of the rest of a suite, or of why it was not finished."""
         result = JobResult.model_validate(each.row.result)
-        stopped = each.row.stop_requested
-        reason = self._stop_reason(each.job.id) if stopped else GIVEN_UP_REST
-        result = result.with_rest_ended("stopped" if stopped else "given_up", reason)
+        if each.row.stop_requested:
+            result = result.with_rest_state("stopped", self._stop_reason(each.job.id))
+        else:
+            failed = result.rest.reason if result.rest else ""
+            result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
         try:
             for effect in self._with_rest(each, result):
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)

@@ -28,6 +28,8 @@ from app.jobs.process_owner import this_process
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
+from app.publish.evidence import clip
+from app.publish.markdown import inline
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
@@ -45,6 +47,8 @@ BASE_SECONDS = 60.0
 RETRY_AFTER_EMPTY_BUDGET = timedelta(minutes=10)
 """The same, where a day's money has to come back."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
+MAX_REASON = 300
+"""Characters of an error that ended the remaining tests."""
 _PR_SET_PDEATHSIG = 1
 
 logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
@@ -129,9 +133,6 @@ class JobWorker:
         except (WorkerDraining, PreemptedError):
             return ExitCode.INTERRUPTED
         except AgentFixError as error:
-            if await asyncio.to_thread(self._is_rest):
-                logger.warning("the remaining tests of job %s: %s", self.claim.job, error.message)
-                return ExitCode.INTERNAL  # counted: after some such ends it is given up
             await asyncio.to_thread(self.release, error)
             return error.code
         finally:
@@ -171,7 +172,9 @@ class JobWorker:
     def release(self, error: AgentFixError) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed."""
         job, store = self.claim.job, self.job_process.store
-        if isinstance(error, WaitingForUser):
+        if self._is_rest():
+            self._release_rest(error)
+        elif isinstance(error, WaitingForUser):
             store.enter(job, error.state, error.message)
         elif isinstance(error, DayBudgetError):
             self.job_process.server_context.queue.postpone(
@@ -192,6 +195,19 @@ class JobWorker:
                 self.claim, f"{error.message} It is tried again.", RETRY_AFTER_FAULT
             )
         logger.warning("job %s released: %s", job, error.message)
+
+    def _release_rest(self, error: AgentFixError) -> None:
+        """End the remaining tests, or postpone them; after some failures at the same step they are given up."""
+        queue, row = self.job_process.server_context.queue, self.job_process.store.get(self.claim.job)
+        result = JobResult.model_validate(row.result if row else None)
+        reason = inline(clip(error.message, MAX_REASON))  # for the pull request's text
+        told = result.with_rest_state("given_up" if error.final else "pending", reason).model_dump(mode="json")
+        if error.final:
+            queue.end_rest(self.claim, told)
+            return
+        self.job_process.store.store_result(self.claim.job, told)
+        queue.postpone(self.claim, "", RETRY_AFTER_FAULT)
+        queue.release(self.claim, crashed=True)
 
     def _drain(self) -> None:
         """Start no new step. Without a worker that would kill it, the process ends after a while, whatever it does."""

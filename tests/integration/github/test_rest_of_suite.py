@@ -152,6 +152,15 @@ async def test_a_rest_that_nobody_finishes_is_said_to_be_unfinished(
     assert RUNNING not in str(check.title)
 
 
+async def test_a_rest_that_fails_says_why(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+    made = await published(harness)
+    result = harness.ended(made.id)[1].with_rest_state("pending", "The container engine does not answer.")
+    harness.store.store_result(made.id, result.model_dump(mode="json"))
+    harness.queue.give_up_rest(made.id)
+    await settle(harness)
+    assert "They did not finish. The container engine does not answer." in pull_and_check(fake_github)[0].body
+
+
 async def test_a_rest_that_is_stopped_says_by_whom(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
     made = await published(harness)
     assert harness.queue.stop(made.id, "Stopped by grace.")
