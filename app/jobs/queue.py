@@ -215,12 +215,15 @@ class JobQueue:
         failpoint("job.handed_over")
         return True
 
-    def end_rest(self, claim: JobClaim, result: dict[str, Any]) -> bool:
-        """Store the result with the rest of the suite, for the publisher. False if the claim was lost."""
+    def store_rest(self, claim: JobClaim, result: dict[str, Any]) -> bool:
+        """Store the result with the rest of the suite so far. False if the claim was lost, or if the rest has ended."""
         with writing(self.engine) as db:
-            mine = (jobs.c.id == claim.job, jobs.c.epoch == claim.epoch)
-            values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
-            if db.execute(jobs.update().where(*mine).values(values)).rowcount != 1:
+            return self._store_rest(db, claim, result)
+
+    def end_rest(self, claim: JobClaim, result: dict[str, Any]) -> bool:
+        """Store the result with the rest of the suite, for the publisher. False as with `store_rest`."""
+        with writing(self.engine) as db:
+            if not self._store_rest(db, claim, result):
                 return False
             self._end_rest(db, claim.job)
         failpoint("rest.ended")
@@ -424,6 +427,12 @@ class JobQueue:
         resting = (job_contexts.c.waiting_for == "rest", jobs.c.stop_requested.is_(True), free)
         rests = db.execute(sa.select(jobs.c.id).select_from(BOTH).where(*resting)).scalars().all()
         return [*ended, *(job_id for job_id in rests if self._end_rest(db, job_id))]
+
+    def _store_rest(self, db: Connection, claim: JobClaim, result: dict[str, Any]) -> bool:
+        resting = sa.exists().where(job_contexts.c.job == claim.job, job_contexts.c.waiting_for == "rest")
+        mine = jobs.update().where(jobs.c.id == claim.job, jobs.c.epoch == claim.epoch, resting)
+        values = {"result": result, "verdict": verdict_of(result), "updated_at": self._clock()}
+        return db.execute(mine.values(values)).rowcount == 1
 
     def _end_rest(self, db: Connection, job_id: str) -> bool:
         """False if the job has no rest to run."""

@@ -30,6 +30,7 @@ from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.publish.evidence import clip
 from app.publish.markdown import inline
+from app.publish.outbox import StaleEpoch
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
@@ -132,6 +133,8 @@ class JobWorker:
             result = await self._work(runner, rest=rest)
         except (WorkerDraining, PreemptedError):
             return ExitCode.INTERRUPTED
+        except StaleEpoch as error:
+            return error.code
         except AgentFixError as error:
             await asyncio.to_thread(self.release, error)
             return error.code
@@ -167,7 +170,10 @@ class JobWorker:
         engine = await asyncio.to_thread(self.job_process.engine, work)
         await asyncio.to_thread(engine.launch)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
-        return await engine.carry_out(name, resumed=self.claim.resumed)
+        result = await engine.carry_out(name, resumed=self.claim.resumed)
+        if rest:  # after the workflow, which may have succeeded in a process that died or lost its claim here
+            await asyncio.to_thread(self.job_process.end_rest, result)
+        return result
 
     def release(self, error: AgentFixError) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed."""
@@ -205,7 +211,7 @@ class JobWorker:
         if error.final:
             queue.end_rest(self.claim, told)
             return
-        self.job_process.store.store_result(self.claim.job, told)
+        queue.store_rest(self.claim, told)
         queue.postpone(self.claim, "", RETRY_AFTER_FAULT)
         queue.release(self.claim, crashed=True)
 

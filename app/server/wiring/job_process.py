@@ -27,6 +27,7 @@ from app.pipeline.wiring.job_runner import JobRunner
 from app.pipeline.wiring.models import make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
+from app.publish.outbox import StaleEpoch
 from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
 from app.repo.git_store import GitStore
 from app.server.wiring.context import ServerContext
@@ -75,6 +76,7 @@ class ServerJobRunner(JobRunner):
         )
         super().__init__(inputs, progress, job_models)
         self.user_messages = MessageFeed(job_process.server_context, inputs.job.id)
+        self._job_process = job_process
         self._server_context = job_process.server_context
         self._job_context = job_context
         self._claim = job_process.claim
@@ -145,20 +147,11 @@ class ServerJobRunner(JobRunner):
         self._server_context.queue.hand_over(self._claim, result.model_dump(mode="json"))
 
     async def run_rest(self, journal: Journal) -> JobResult:
-        """Run the rest of a published job's suite, between jobs that wait, and hand its result to the publisher."""
+        """Run the rest of a published job's suite, between jobs that wait."""
         row = await asyncio.to_thread(self.inputs.store.get, self.inputs.job.id)
         if row is None or row.result is None:
             raise AgentFixError(f"There is no result of job {self.inputs.job.id}.", code=ExitCode.INTERNAL)
-        result = await self.finish_rest(JobResult.model_validate(row.result), journal, self._save_and_yield)
-        failpoint("rest.done")
-        await asyncio.to_thread(self._server_context.queue.end_rest, self._claim, result.model_dump(mode="json"))
-        return result
-
-    def _save_and_yield(self, result: JobResult) -> None:
-        """Save the partial result. Raises PreemptedError if another job waits for a place. Blocking, briefly."""
-        self.show(result)
-        if self._server_context.queue.others_wait(self._claim, self._server_context.limits):
-            raise PreemptedError("Another job waits; the remaining tests continue after it.")
+        return await self.finish_rest(JobResult.model_validate(row.result), journal, self._job_process.save_rest)
 
     def _effect(self, result: JobResult, verification: Verification) -> Effect:
         job, job_context = self.inputs.job, self._job_context
@@ -223,6 +216,26 @@ class JobProcess:
             lessons=self._lessons(job_context),
         )
         return ServerJobRunner(self, job_context, inputs, progress)
+
+    def save_rest(self, result: JobResult) -> None:
+        """Store what the remaining tests showed so far.
+
+        A resumed process begins with nothing and repeats the parts that are known: these are stored already. Raises
+        StaleEpoch if the claim was lost, and PreemptedError if another job waits for a place. Blocking.
+        """
+        row, queue = self.store.get(self.claim.job), self.server_context.queue
+        known = JobResult.model_validate(row.result).rest if row and row.result else None
+        is_news = known is None or result.rest is None or result.rest.parts >= known.parts
+        if is_news and not queue.store_rest(self.claim, result.model_dump(mode="json")):
+            raise StaleEpoch(self.claim.job)
+        if queue.others_wait(self.claim, self.server_context.limits):
+            raise PreemptedError("Another job waits; the remaining tests continue after it.")
+
+    def end_rest(self, result: JobResult) -> None:
+        """Hand the result with the remaining tests to the publisher. Raises StaleEpoch if the claim was lost."""
+        failpoint("rest.done")
+        if not self.server_context.queue.end_rest(self.claim, result.model_dump(mode="json")):
+            raise StaleEpoch(self.claim.job)
 
     def _lessons(self, job_context: JobContext) -> SqlLessonStore | None:
         if self.server_context.settings.lessons == "off":

@@ -2,23 +2,65 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from app.config.settings import settings_from
-from app.core.errors import AgentFixError, SetupError
+from app.core.errors import AgentFixError, ExitCode, SetupError
+from app.core.job import Progress
 from app.core.result import JobResult
 from app.core.verification import RestOfSuite
 from app.jobs.queue import MAX_CRASHES, JobClaim, QueueLimits
 from app.jobs.tables import job_contexts, writing
+from app.publish.outbox import StaleEpoch
 from app.server.job_process import RETRY_AFTER_FAULT, JobWorker
 from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import JobProcess, LostBaseError
+from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
+from app.verify.verdict import with_verdict
 from tests.support.pull_requests import verification
-from tests.support.server_jobs import job, job_context, trigger
+from tests.support.server_jobs import issue_ref, job, job_context, trigger
+
+if TYPE_CHECKING:
+    from app.jobs.engine import DurableEngine
 
 REST = RestOfSuite(files=40, minutes=30, command="pytest")
 ONE = QueueLimits(1, 1)
+
+
+class FinishedEngine:
+    """Stands in for an engine whose workflow an earlier process has finished."""
+
+    def __init__(self, result: JobResult) -> None:
+        self._result = result
+
+    def launch(self) -> None:
+        """Nothing to open."""
+
+    async def carry_out(self, _name: str, *, resumed: bool) -> JobResult:
+        assert resumed
+        return self._result
+
+
+class ReadyRunner:
+    """Stands in for a runner whose sandbox can be opened."""
+
+    async def prove_sandbox(self) -> None:
+        """It can."""
+
+
+class FinishedProcess(JobProcess):
+    """A process that finds the workflow finished."""
+
+    def __init__(self, server_context: ServerContext, claim: JobClaim, result: JobResult) -> None:
+        super().__init__(server_context, claim)
+        self._result = result
+
+    def runner(self, watcher: Progress) -> ServerJobRunner:  # the signature is the base class's
+        return cast("ServerJobRunner", ReadyRunner())
+
+    def engine(self, work: object) -> "DurableEngine[JobResult]":
+        return cast("DurableEngine[JobResult]", FinishedEngine(self._result))
 
 
 @pytest.fixture
@@ -44,6 +86,13 @@ def take(server_context: ServerContext) -> JobClaim:
     claim = server_context.queue.claim("w1", ONE)
     assert claim is not None
     return claim
+
+
+def retake(server_context: ServerContext) -> JobClaim:
+    """The claim of the next process, after the lease of the one before."""
+    with writing(server_context.engine) as db:
+        db.execute(job_contexts.update().values(lease_until=0.0))
+    return take(server_context)
 
 
 def stored(server_context: ServerContext) -> tuple[str, RestOfSuite]:
@@ -84,3 +133,65 @@ def test_a_fault_that_stays_ends_the_remaining_tests_at_once(server_context: Ser
     waiting_for, rest = stored(server_context)
     assert (waiting_for, rest.state) == ("rest_ended", "given_up")
     assert rest.reason == "`make deps` failed: # \\*\\*Proved\\*\\* by `@grace`", "nothing in it acts on GitHub"
+
+
+def with_rest(result: JobResult, **changes: Any) -> JobResult:
+    assert result.verification is not None
+    facts = result.verification.model_copy(update={"rest": REST.model_copy(update=changes)})
+    return result.model_copy(update={"verification": with_verdict(facts)})
+
+
+def test_a_resumed_process_never_takes_back_what_is_known(server_context: ServerContext) -> None:
+    result = published(server_context)
+    found = with_rest(result, parts=2, looked_at=40, compared=40, newly_failing=("tests/test_far.py::test_total",))
+    JobProcess(server_context, take(server_context)).save_rest(found)
+    process = JobProcess(server_context, retake(server_context))
+    for repeated in (result, with_rest(result, parts=1, looked_at=20)):
+        process.save_rest(repeated)
+        assert stored(server_context)[1] == found.rest
+    more = with_rest(result, parts=3, looked_at=60)
+    process.save_rest(more)
+    assert stored(server_context)[1] == more.rest
+
+
+def test_what_is_known_is_stored_before_another_job_gets_the_place(server_context: ServerContext) -> None:
+    result = published(server_context)
+    process = JobProcess(server_context, take(server_context))
+    server_context.queue.admit(job("b", issue_ref(9)), job_context(issue_ref(9)), trigger("u"), ready=True)
+    found = with_rest(result, parts=1, looked_at=20, newly_failing=("tests/test_far.py::test_total",))
+    with pytest.raises(PreemptedError):
+        process.save_rest(found)
+    assert stored(server_context)[1] == found.rest
+
+
+def test_the_end_of_a_rest_is_stored_by_its_owner_only(server_context: ServerContext) -> None:
+    result = published(server_context)
+    former = JobProcess(server_context, take(server_context))
+    owner = JobProcess(server_context, retake(server_context))
+    ended = with_rest(result, state="finished", parts=1)
+    with pytest.raises(StaleEpoch):
+        former.end_rest(ended)
+    assert stored(server_context)[0] == "rest"
+    owner.end_rest(ended)
+    assert stored(server_context)[0] == "rest_ended"
+
+
+async def test_a_rest_whose_workflow_has_ended_already_is_ended_by_the_next_process(
+    server_context: ServerContext,
+) -> None:
+    ended = with_rest(published(server_context), state="finished", parts=1)
+    worker = JobWorker(FinishedProcess(server_context, retake(server_context), ended))
+    assert await worker.run() == ExitCode.OK
+    assert stored(server_context) == ("rest_ended", ended.rest)
+
+
+async def test_a_rest_that_was_ended_meanwhile_stays_as_it_was_told(server_context: ServerContext) -> None:
+    """Its lease had expired, and somebody stopped it."""
+    result = published(server_context)
+    process = JobProcess(server_context, take(server_context))
+    with writing(server_context.engine) as db:
+        db.execute(job_contexts.update().values(lease_until=0.0))
+    assert server_context.queue.stop("a", "Stopped by ada.")
+    with pytest.raises(StaleEpoch):
+        process.end_rest(with_rest(result, state="finished", parts=1))
+    assert stored(server_context) == ("rest_ended", REST)
