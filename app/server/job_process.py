@@ -207,11 +207,11 @@ class JobWorker:
         queue, row = self.job_process.server_context.queue, self.job_process.store.get(self.claim.job)
         result = JobResult.model_validate(row.result if row else None)
         reason = inline(clip(error.message, MAX_REASON))  # for the pull request's text
-        told = result.with_rest_state("given_up" if error.final else "pending", reason).model_dump(mode="json")
+        stored = result.with_rest_state("given_up" if error.final else "pending", reason).model_dump(mode="json")
         if error.final:
-            queue.end_rest(self.claim, told)
+            queue.end_rest(self.claim, stored)
             return
-        queue.store_rest(self.claim, told)
+        queue.store_rest(self.claim, stored)
         queue.postpone(self.claim, "", RETRY_AFTER_FAULT)
         queue.release(self.claim, crashed=True)
 
