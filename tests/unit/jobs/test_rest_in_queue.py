@@ -141,7 +141,7 @@ def test_the_rest_of_a_suite_is_found_by_issue_and_by_pull_request(server: Serve
     assert server.job_queries.with_rest(9, 3) is None
 
 
-def test_what_publishing_requested_is_carried_out_while_the_rest_runs(server: Server) -> None:
+def test_effects_of_publishing_are_carried_out_while_the_rest_runs(server: Server) -> None:
     published(server)
     effect = LabelAndRequestReview(branch="agent-fix/issue-3", labels=("bot",))
     key = server.outbox.add("a", server.row("a").epoch, issue_ref(), effect)

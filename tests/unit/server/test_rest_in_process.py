@@ -154,7 +154,7 @@ def test_a_resumed_process_never_takes_back_what_is_known(server_context: Server
     assert stored(server_context)[1] == more.rest
 
 
-def test_what_is_known_is_stored_before_another_job_gets_the_place(server_context: ServerContext) -> None:
+def test_known_parts_are_stored_before_another_job_gets_the_place(server_context: ServerContext) -> None:
     result = published(server_context)
     process = JobProcess(server_context, take(server_context))
     server_context.queue.admit(job("b", issue_ref(9)), job_context(issue_ref(9)), trigger("u"), ready=True)
