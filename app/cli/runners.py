@@ -14,7 +14,7 @@ from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode
 from app.core.record import Record
 from app.pipeline.wiring.external_agent import find_python, python_downloads, selftest_runner
-from app.sandbox.setup.clients.base import ask
+from app.sandbox.setup.package_clients import ask
 from app.sandbox.setup.plan import find_tool_for_sandbox
 
 TIMEOUT = 60.0

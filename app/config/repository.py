@@ -14,7 +14,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from app.config import value_rules as rules
-from app.config.messages import unknown_key, wrong_value
+from app.config.value_rules import unknown_key, wrong_value
 from app.core.errors import ConfigError
 from app.core.job import Budget
 from app.core.model_names import ModelNames

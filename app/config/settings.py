@@ -1,16 +1,15 @@
-"""Reads the environment; the only module that uses `os.environ`."""
+"""Reads the environment, as the only module that uses `os.environ`, and `app.env` in the state directory."""
 
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import unquote, urlsplit
 
 from app.config import value_rules
-from app.config.app_file import read_app_file
 from app.config.environment_values import (
     SettingProblem,
     SettingsError,
@@ -39,9 +38,50 @@ from app.config.roles import (
     Role,
     environment_for,
 )
-from app.core.errors import AgentFixError
+from app.core.errors import AgentFixError, OutputError
 from app.core.model_names import ModelNames
 from app.core.redaction import looks_random
+
+NAME = "app.env"
+_MAX_BYTES = 64 * 1024
+
+
+def read_app_file(state: Path, names: Collection[str]) -> dict[str, str]:
+    """The values of these names, empty if there is no such file. Raises OutputError if it cannot be read."""
+    try:
+        with (state / NAME).open("r", encoding="utf-8") as file:
+            lines = file.read(_MAX_BYTES).splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise OutputError(f"{state / NAME} cannot be read: {reason}.") from error
+    pairs = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip() in names}
+
+
+def write_app_file(state: Path, values: Mapping[str, str]) -> Path:
+    """Write the file atomically, readable by this user only; returns its path. Raises OutputError if that fails."""
+    path = state / NAME
+    draft = path.with_suffix(".new")
+    text = "# The GitHub App's credentials. Keep this file secret, like a password.\n"
+    text += "".join(f"{name}={value.strip()}\n".replace("\r", "") for name, value in _on_one_line(values).items())
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from error
+    return path
+
+
+def _on_one_line(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value.strip().replace("\n", "\\n") for name, value in values.items()}
+
 
 __all__ = ["API_TOKEN", "ROLES", "Role", "Settings", "SettingsError", "python_interpreter", "read_server_settings"]
 __all__ += ["process_environment", "read_settings", "settings_from", "state_directory", "webhook_secrets"]

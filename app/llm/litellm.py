@@ -19,8 +19,7 @@ from app.core.tracing import Value, span
 from app.llm.background import background
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
 from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, only_json, request_body, usage_of
-from app.llm.error_classification import classify, read
-from app.llm.errors import ModelError
+from app.llm.errors import ModelError, classify, read
 from app.llm.ledger import Ledger
 from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info, price_list
 from app.llm.providers import PROVIDERS, Route, check_environment, check_name, route, unknown_provider

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.llm.base import EXTRAS, FIELDS, Body, ModelInfo, StreamEvent, WireProtocol
-from app.llm.error_classification import classify, read
-from app.llm.errors import ModelError
+from app.llm.errors import ModelError, classify, read
 from app.llm.litellm import NO_KEY, UNUSUAL_BODIES, LiteLLMModules, ModelTimeouts, load
 from app.llm.prices import Price, model_info, price_list
 from app.llm.providers import route

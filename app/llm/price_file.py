@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.config.messages import unknown_key, wrong_value
+from app.config.value_rules import unknown_key, wrong_value
 from app.core.errors import AgentFixError, ExitCode
 from app.core.strict_yaml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml
 from app.core.text import one_line

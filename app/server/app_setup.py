@@ -7,8 +7,7 @@ import sys
 from functools import partial
 from urllib.parse import urlsplit
 
-from app.config.app_file import write_app_file
-from app.config.settings import Settings
+from app.config.settings import Settings, write_app_file
 from app.core.errors import AgentFixError, ExitCode
 from app.github.app_manifest import NewAppResponse, exchange
 from app.github.connection import GitHubHost

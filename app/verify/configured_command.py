@@ -1,16 +1,95 @@
-"""Parses a configured test command far enough to get per-test results from it."""
+"""Parses a configured test command, or a Node project's script, far enough to get per-test results from it."""
 
+import json
 import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from app.core.tree import Tree
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
-from app.verify import detect_node
 from app.verify.frameworks import FrameworkName, SuiteCommand
-from app.verify.project_directories import project_directories
+from app.verify.project_directories import ProjectDirectory, prefix, project_directories
+
+_PLACEHOLDER = re.compile(r"no test specified")
+_SCRIPT_OPERATORS = re.compile(r"&&|\|\||[;|<>`]|\$\(")
+_VALUE_FLAGS = frozenset({"--import", "--require", "-r", "--loader", "--experimental-loader", "--env-file"})
+# The names that `node --test` itself looks for.
+_NODE_TEST = re.compile(r"(?:^|/)(?:[^/]+[.\-_]test|test-[^/]+|test)\.[cm]?js$|(?:^|/)test/.+\.[cm]?js$")
+
+
+def node_suite(place: ProjectDirectory) -> SuiteCommand | None:
+    package = _package(place)
+    scripts = package.get("scripts")
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    if isinstance(script, str) and script.strip() and not _PLACEHOLDER.search(script):
+        return _from_script(place, script.strip())
+    if not any(_NODE_TEST.search(path) for path in place.files):
+        return None
+    if "package.json" not in place.files and not any(
+        b"node:test" in place.read(path) for path in place.files if _NODE_TEST.search(path)
+    ):
+        return None  # test files that are not known to be for Node
+    command = f"{prefix(place.directory)}node --test"
+    return SuiteCommand(command=command, framework="node", narrowed=command, directory=place.directory)
+
+
+def _package(place: ProjectDirectory) -> dict[str, Any]:
+    try:
+        document = json.loads(place.read("package.json") or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
+    command = f"{prefix(place.directory)}{_client(place)} test"
+    framework = framework_of(script)
+    narrowed = ""
+    if framework == "node":
+        flags = node_flags(script)
+        narrowed = f"{prefix(place.directory)}{flags}" if flags else ""
+        if "--test-reporter" in script:  # node would refuse a second reporter
+            framework = "other"
+    elif framework != "other" and not _SCRIPT_OPERATORS.search(script):
+        narrowed = f"{command} --"
+    return SuiteCommand(command=command, framework=framework, narrowed=narrowed, directory=place.directory)
+
+
+def _client(place: ProjectDirectory) -> str:
+    """npm runs the script of any project, except if packages are not on disk at all (Yarn's Plug'n'Play)."""
+    return "yarn" if ".pnp.cjs" in place.files else "npm"
+
+
+def framework_of(script: str) -> FrameworkName:
+    """The framework that a script's text names."""
+    words = {PurePosixPath(word).name for word in re.split(r"[\s;&|]+", script)}
+    names: tuple[FrameworkName, ...] = ("vitest", "jest", "mocha")
+    for name in names:
+        if name in words:
+            return name
+    return "node" if re.search(r"\bnode\b.*\s--test\b", script) or "node" in words else "other"
+
+
+def node_flags(script: str) -> str:
+    """`node --test` with the script's own flags and without its paths; empty if the script does more."""
+    if _SCRIPT_OPERATORS.search(script):
+        return ""
+    try:
+        first, *words = shlex.split(script)
+    except ValueError:
+        return ""
+    if first != "node" or "--test" not in words:
+        return ""
+    flags, previous = ["node"], ""
+    for word in words:
+        if word.startswith("-") or previous in _VALUE_FLAGS:
+            flags.append(word)
+        previous = word
+    return shlex.join(flags)
+
 
 _OPERATORS = re.compile(r"&&|\|\||[;|<>`\n]|\$\(")
 _LAUNCHER_RE = re.compile(
@@ -111,7 +190,7 @@ def _tap(command: _ConfiguredCommand) -> SuiteCommand:
 def _node(command: _ConfiguredCommand) -> SuiteCommand:
     if "--test-reporter" in command.rest:  # node would refuse a second reporter
         return command.suite
-    flags = detect_node.node_flags(command.rest)
+    flags = node_flags(command.rest)
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
 
 
@@ -146,5 +225,5 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
 
 def _node_script(tree: Tree, suite: SuiteCommand) -> SuiteCommand:
     top = next(place for place in project_directories(tree) if not place.directory)
-    found = detect_node.suite(top)
+    found = node_suite(top)
     return replace(suite, framework=found.framework, narrowed=found.narrowed) if found else suite

@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 
 from app.core.toml_text import toml_table
 from app.core.tree import Tree
-from app.verify import detect_node
-from app.verify.configured_command import recognise
+from app.verify.configured_command import node_suite, recognise
 from app.verify.frameworks import SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
 from app.verify.test_paths import is_test_file, is_test_path
@@ -140,7 +139,7 @@ def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:
 
 
 def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
-    found = [_python(place), detect_node.suite(place), _go(place), _cargo(place), _maven(place)]
+    found = [_python(place), node_suite(place), _go(place), _cargo(place), _maven(place)]
     suites = [suite for suite in found if suite is not None]
     if not suites and (other := _by_exit_code(place) or _make(place)):
         suites.append(other)

@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import MAX_REFUSALS, MAX_STORED, MAX_TEXT, Exchange, ExchangeRecorder
+from app.agent.external.gateway.exchange import (
+    MAX_REFUSALS,
+    MAX_STORED,
+    MAX_TEXT,
+    CallBudget,
+    Exchange,
+    ExchangeRecorder,
+)
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits
 from app.agent.external.gateway.server import MAX_CONNECTIONS, serving
 from app.core.money import Totals

@@ -24,8 +24,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import lessons as rows
 from app.jobs.tables import sqlite_engine
-from app.pipeline.lessons.experience import JobExperience
-from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import Lesson, LessonRanking
-from app.pipeline.lessons.citations import topics
+from app.pipeline.lessons.recall import topics
 from app.repo.index.terms import identifiers
 
 MAX_WORDS = 400

@@ -34,7 +34,7 @@ from app.jobs.store import JobBlobs
 from app.llm.budgeted_model import JobModels
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
-from app.pipeline.lessons.experience import JobExperience, commands_in
+from app.pipeline.lessons.learning import JobExperience, commands_in
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
 from app.pipeline.setup_proposal import propose_setup

@@ -15,8 +15,7 @@ from app.jobs.store import JobStore
 from app.llm.ledger import Ledger
 from app.llm.litellm import Embedding
 from app.llm.sql_ledger import SqlLedger
-from app.pipeline.lessons.experience import JobExperience
-from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking, check_installed
 from app.pipeline.lessons.recall import learned_lessons_note, lessons_for_model, recall, used_lessons_note
 

@@ -12,18 +12,18 @@ from typing import Any
 from xml.etree import ElementTree
 
 from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
-from app.sandbox.setup.clients.base import (
+from app.sandbox.setup.ecosystems.compiled import MIRROR
+from app.sandbox.setup.package_clients import (
     ClientProblem,
     IndexLocation,
     PackageClients,
     ask,
+    ask_cargo,
+    ask_pip,
     credentials_problem,
     locate,
     merge,
 )
-from app.sandbox.setup.clients.cargo import ask_cargo
-from app.sandbox.setup.clients.pip import ask_pip
-from app.sandbox.setup.ecosystems.compiled import MIRROR
 
 _PASSED_ON = {
     "strict-ssl": "npm_config_strict_ssl",

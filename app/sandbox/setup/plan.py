@@ -15,7 +15,6 @@ from app.core.errors import ConfigError, SetupError
 from app.core.tree import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
-from app.sandbox.setup.clients.base import PackageClients, ask, merge
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice
 from app.sandbox.setup.ecosystems.compiled import (
     GO_ENVIRONMENT,
@@ -38,6 +37,7 @@ from app.sandbox.setup.ecosystems.python import (
     python_install_steps,
 )
 from app.sandbox.setup.ecosystems.submodules import submodule_install_steps
+from app.sandbox.setup.package_clients import PackageClients, ask, merge
 from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 
 FORMAT = "1"

@@ -36,8 +36,7 @@ from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem
 from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
-from app.server.web.operators import OperatorPages
-from app.server.web.pages import HERE, DashboardPages
+from app.server.web.pages import HERE, DashboardPages, OperatorPages
 from app.server.web.password import DashboardPassword, FailureLimit, is_api
 from app.server.web.problems import invalid, problem, problem_of_exception
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages

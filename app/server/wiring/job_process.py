@@ -18,8 +18,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.plan_versions import AGENT, PlanVersions
 from app.jobs.queue import JobClaim, paid_by
 from app.jobs.store import JobStore, StoredProgress
-from app.llm.circuit_breaker import process_breakers
-from app.llm.shared_breaker import SharedBreakers
+from app.llm.circuit_breaker import SharedBreakers, process_breakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait

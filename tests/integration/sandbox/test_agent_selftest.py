@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.external.gateway.call_budget import CallBudget
+from app.agent.external.gateway.exchange import CallBudget
 from app.agent.external.gateway.gateway import Gateway
 from app.agent.external.recipe import AgentRecipe, recipes
 from app.agent.external.selftest import ScriptedModel, SelftestResult

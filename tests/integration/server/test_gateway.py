@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import Exchange, RequestRefused
+from app.agent.external.gateway.exchange import CallBudget, Exchange, RequestRefused
 from app.agent.external.gateway.gateway import Gateway, GatewayLimits, RequestSlots
 from app.agent.external.gateway.server import serving
 from app.llm.base import WireProtocol

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import RequestRefused
+from app.agent.external.gateway.exchange import CallBudget, RequestRefused
 from app.agent.external.gateway.gateway import CHARGED, Gateway
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError, ModelErrorKind

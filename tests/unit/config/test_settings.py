@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from app.config.app_file import read_app_file, write_app_file
 from app.config.roles import ALLOWED_VARIABLES
 from app.config.settings import (
     ROLES,
     Role,
     Settings,
     SettingsError,
+    read_app_file,
     read_server_settings,
     read_settings,
     settings_from,
     webhook_secrets,
+    write_app_file,
 )
 from app.core.errors import AgentFixError
 from app.core.redaction import Redactor

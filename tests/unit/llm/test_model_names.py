@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec
 from app.llm.chat_format import clean, only_json, strict
-from app.llm.error_classification import FailureDetails, excerpt, retry_after
-from app.llm.errors import ModelError
+from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
 from app.llm.litellm import preflight
 from app.llm.prices import Price, dollars, listed_model, model_info, price_list
 from app.llm.providers import PROVIDERS, check_environment, check_name, route

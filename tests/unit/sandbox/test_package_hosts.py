@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.setup.clients.base import PackageClients, ask, locate, merge
-from app.sandbox.setup.clients.cargo import ask_cargo, read_cargo, replacement
-from app.sandbox.setup.clients.pip import ask_pip, read_pip
+from app.sandbox.setup.package_clients import (
+    PackageClients,
+    ask,
+    ask_cargo,
+    ask_pip,
+    locate,
+    merge,
+    read_cargo,
+    read_pip,
+    replacement,
+)
 from app.sandbox.setup.package_hosts import (
     ask_clients,
     ask_maven,

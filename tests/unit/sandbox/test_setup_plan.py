@@ -13,8 +13,8 @@ import pytest
 
 from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import SetupPlan
-from app.sandbox.setup.clients.base import ClientProblem
 from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.package_clients import ClientProblem
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import DETECTED, WORK_ENVIRONMENT, plan_setup
 from tests.support.memory_tree import MemoryTree

@@ -11,7 +11,7 @@ import pytest
 from app.jobs.api_keys import ApiKeys
 from app.jobs.audit import AuditLog, prune_audit_log
 from app.jobs.triggers import insert_trigger
-from app.server.web.operators import AUDIT_SHOWN
+from app.server.web.pages import AUDIT_SHOWN
 from tests.support.server_jobs import trigger
 from tests.support.web_client import WebClient, web_client
 

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.config.app_file import read_app_file
-from app.config.settings import settings_from
+from app.config.settings import read_app_file, settings_from
 from app.core.errors import AgentFixError
 from app.github.app_manifest import EVENTS, PERMISSIONS, NewAppResponse, exchange, page_to_make_it
 from app.github.connection import GitHubHost

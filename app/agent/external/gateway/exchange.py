@@ -1,14 +1,190 @@
-"""One call as stored in the trajectory: the new part of the request, and the result."""
+"""One call of another agent: what it answered, what is stored in the trajectory, and what it cost."""
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import Any
 
-from app.agent.external.gateway.response_reader import ResponseReader
+from app.core.money import MicroUSD
 from app.core.record import Record
-from app.llm.base import StreamEvent, ToolCall, Usage, WireProtocol
+from app.llm.background import run_or_undo
+from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
+from app.llm.errors import BudgetError
+from app.llm.ledger import NOTHING, Ledger
+from app.llm.prices import affordable, cost_of, worst_case
+from app.llm.tokens import count_text
+
+
+@dataclass(slots=True)
+class ResponseReader:
+    """Takes events one by one, or a whole document."""
+
+    protocol: WireProtocol
+    finished: bool = False
+    characters: int = 0
+    """Characters so far."""
+    _text: list[str] = field(default_factory=list)
+    _calls: dict[Any, list[str]] = field(default_factory=dict)
+    _usage: dict[str, int] = field(default_factory=dict)
+
+    def add(self, event: StreamEvent) -> None:
+        match self.protocol:
+            case "chat":
+                self._chat(event.data)
+            case "responses":
+                self._responses(event.data)
+            case "messages":
+                self._messages(event.data)
+
+    def whole(self, document: Mapping[str, Any]) -> None:
+        """A whole document is read as the events it would have been."""
+        for event in _as_events(self.protocol, document):
+            self.add(event)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(id=call, name=name, arguments="".join(arguments))
+            for call, name, *arguments in self._calls.values()
+        )
+
+    @property
+    def all_text(self) -> str:
+        """All text of the model, for counting its tokens."""
+        return self.text + "".join(call.name + call.arguments for call in self.calls)
+
+    @property
+    def cache_written(self) -> int:
+        """Prompt tokens that the provider wrote to its cache, which have a price of their own."""
+        return self._usage.get("written", 0)
+
+    @property
+    def usage(self) -> Usage | None:
+        """As reported by the provider, without a price; None if it was not."""
+        if not self._usage.get("prompt") and not self._usage.get("completion"):
+            return None
+        prompt = self._usage.get("prompt", 0)
+        return Usage(
+            prompt_tokens=prompt,
+            cached_tokens=min(prompt, self._usage.get("cached", 0)),
+            completion_tokens=self._usage.get("completion", 0),
+        )
+
+    def _chat(self, data: Mapping[str, Any]) -> None:
+        if isinstance(usage := data.get("usage"), dict):
+            details = usage.get("prompt_tokens_details")
+            self._count(usage, "prompt_tokens", "completion_tokens", cached=_number(details, "cached_tokens"))
+            self._usage["written"] = _number(usage, "cache_creation_input_tokens")
+        for choice in _objects(data.get("choices"))[:1]:
+            self.finished = self.finished or bool(choice.get("finish_reason"))
+            delta = choice.get("delta")
+            if not isinstance(delta, dict):
+                continue
+            self._say(delta.get("content"))
+            for call in _objects(delta.get("tool_calls")):
+                named = call.get("function")
+                function = named if isinstance(named, dict) else {}
+                self._call(call.get("index", 0), call.get("id"), function.get("name"), function.get("arguments"))
+
+    def _responses(self, data: Mapping[str, Any]) -> None:
+        match data.get("type"):
+            case "response.output_text.delta":
+                self._say(data.get("delta"))
+            case "response.output_item.done" if isinstance(item := data.get("item"), dict):
+                if item.get("type") in {"function_call", "custom_tool_call"}:
+                    self._call(
+                        item.get("call_id"),
+                        item.get("call_id"),
+                        item.get("name"),
+                        item.get("arguments", item.get("input")),
+                    )
+            case "response.completed" | "response.incomplete" if isinstance(response := data.get("response"), dict):
+                self.finished = True
+                if isinstance(usage := response.get("usage"), dict):
+                    details = usage.get("input_tokens_details")
+                    self._count(usage, "input_tokens", "output_tokens", cached=_number(details, "cached_tokens"))
+
+    def _messages(self, data: Mapping[str, Any]) -> None:
+        match data.get("type"):
+            case "message_start" if isinstance(message := data.get("message"), dict):
+                self._anthropic(message.get("usage"))
+            case "content_block_start" if isinstance(block := data.get("content_block"), dict):
+                if block.get("type") == "tool_use":
+                    self._call(data.get("index"), block.get("id"), block.get("name"), "")
+            case "content_block_delta" if isinstance(delta := data.get("delta"), dict):
+                self._say(delta.get("text"))
+                if delta.get("partial_json"):
+                    self._call(data.get("index"), None, None, delta["partial_json"])
+            case "message_delta":
+                self._anthropic(data.get("usage"))
+            case "message_stop":
+                self.finished = True
+
+    def _anthropic(self, usage: Any) -> None:
+        """Anthropic's prompt tokens exclude those of caches, which are counted separately."""
+        if not isinstance(usage, dict):
+            return
+        cached, written = _number(usage, "cache_read_input_tokens"), _number(usage, "cache_creation_input_tokens")
+        fresh = _number(usage, "input_tokens")
+        if fresh or cached or written:
+            self._usage |= {"prompt": fresh + cached + written, "cached": cached, "written": written}
+        if output := _number(usage, "output_tokens"):
+            self._usage["completion"] = output
+
+    def _count(self, usage: Mapping[str, Any], prompt: str, completion: str, *, cached: int) -> None:
+        self._usage = {"prompt": _number(usage, prompt), "completion": _number(usage, completion), "cached": cached}
+
+    def _say(self, piece: Any) -> None:
+        if isinstance(piece, str) and piece:
+            self._text.append(piece)
+            self.characters += len(piece)
+
+    def _call(self, place: Any, call: Any, name: Any, arguments: Any) -> None:
+        known = self._calls.setdefault(place, ["", ""])
+        known[0] = known[0] or str(call or "")
+        known[1] = known[1] or str(name or "")
+        if isinstance(arguments, str) and arguments:
+            known.append(arguments)
+            self.characters += len(arguments)
+
+
+def _as_events(protocol: WireProtocol, document: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    match protocol:
+        case "chat":
+            choices = [{**choice, "delta": choice.get("message")} for choice in _objects(document.get("choices"))]
+            yield StreamEvent("", {**document, "choices": choices})
+        case "responses":
+            for item in _objects(document.get("output")):
+                yield StreamEvent("", {"type": "response.output_item.done", "item": item})
+                for part in _objects(item.get("content")):
+                    yield StreamEvent("", {"type": "response.output_text.delta", "delta": part.get("text")})
+            yield StreamEvent("", {"type": "response.completed", "response": document})
+        case "messages":
+            yield StreamEvent("", {"type": "message_start", "message": document})
+            for index, block in enumerate(_objects(document.get("content"))):
+                yield StreamEvent("", {"type": "content_block_start", "index": index, "content_block": block})
+                written = json.dumps(block["input"]) if block.get("type") == "tool_use" and "input" in block else None
+                delta = {"text": block.get("text"), "partial_json": written}
+                yield StreamEvent("", {"type": "content_block_delta", "index": index, "delta": delta})
+            yield StreamEvent("", {"type": "message_stop"})
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _number(holder: Any, name: str) -> int:
+    value = holder.get(name) if isinstance(holder, dict) else None
+    return max(0, value) if isinstance(value, int) and not isinstance(value, bool) else 0
+
 
 PATHS: Mapping[str, WireProtocol] = {
     "/v1/chat/completions": "chat",
@@ -157,3 +333,98 @@ def _digest(text: str) -> bytes:
 
 def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value] if value else []
+
+
+MIN_ANSWER = 256
+"""Output tokens below which an answer is useless; agents have small questions too."""
+SHARE_USED_UP = "This attempt's share of the money is used."
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """Tokens of a request: its prompt, a useful answer, and the longest possible answer."""
+
+    prompt: int
+    enough: int
+    space: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A call that may be made; its answer may have `limit` tokens."""
+
+    call: str
+    prompt: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallBudget:
+    """One job's ledger, for the calls `name.1`, `name.2` and so on of one agent start.
+
+    `until` is the job's spending at which an attempt has used its share; 0 if only the job's limit counts.
+    """
+
+    ledger: Ledger
+    info: ModelInfo
+    name: str = "agent"
+    until: MicroUSD = 0
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))
+
+    async def begin(self) -> None:
+        """An earlier process may have made the same start: its open calls count as lost."""
+        await asyncio.to_thread(self.ledger.mark_lost, f"{self.name}.")
+
+    async def measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
+        """Raises RequestRefused if the request exceeds the context window."""
+        return await asyncio.to_thread(self._measure, protocol, body)
+
+    def _measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
+        info, wanted = self.info, limit_of(protocol, body)
+        prompt = count_text(info.name, json.dumps(body, ensure_ascii=False))
+        enough = min(MIN_ANSWER, wanted or MIN_ANSWER)
+        space = min(wanted or info.max_output, info.max_output, info.context_window - prompt)
+        if space < enough:
+            message = f"{prompt:,} tokens do not fit into the context window of {info.context_window:,} tokens."
+            raise RequestRefused(400, "context_length_exceeded", message)
+        return CallRequest(prompt, enough, space)
+
+    async def reserve(self, wanted: CallRequest, *, alone: bool = True) -> Reservation:
+        """Raises BudgetError if there is not enough money. While other calls hold money, an answer is never
+        shortened: the call is refused and may be repeated."""
+        reserve = partial(self._reserve, wanted, alone=alone)
+        return await run_or_undo(reserve, lambda made: self.ledger.book(made.call, NOTHING))
+
+    def _reserve(self, wanted: CallRequest, *, alone: bool) -> Reservation:
+        info, prompt, call = self.info, wanted.prompt, f"{self.name}.{next(self._numbers)}"
+        enough = wanted.enough if alone else wanted.space
+        left = self.ledger.remaining(call)
+        share = max(0, self.until - self.ledger.spent()) if self.until else left
+        space = affordable(info, prompt, min(left, share), wanted.space)
+        if space < enough:
+            worst = worst_case(info, prompt, enough)
+            raise BudgetError(SHARE_USED_UP) if worst <= left else self.ledger.refusal(call, worst)
+        lost = Usage(prompt_tokens=prompt, estimated=True)
+        lost = lost.model_copy(update={"cost": cost_of(info, lost)})
+        self.ledger.reserve(call, worst_case(info, prompt, space), if_lost=lost)
+        return Reservation(call, prompt, space)
+
+    def book(self, reserved: Reservation, reading: ResponseReader | None) -> Usage:
+        """Book the reported usage, or an estimate; nothing if the provider was never called."""
+        usage = Usage() if reading is None else self._used(reserved, reading)
+        written = 0 if reading is None else reading.cache_written
+        usage = usage.model_copy(update={"cost": cost_of(self.info, usage, written)})
+        self.ledger.book(reserved.call, usage)
+        return usage
+
+    def _used(self, reserved: Reservation, reading: ResponseReader) -> Usage:
+        """Until its end, a provider has reported the prompt at most."""
+        reported = reading.usage
+        if reported is not None and reading.finished:
+            return reported
+        completion = count_text(self.info.name, reading.all_text)
+        if reported is None:
+            return Usage(prompt_tokens=reserved.prompt, completion_tokens=completion, estimated=True)
+        completion = max(completion, reported.completion_tokens)
+        prompt = reported.prompt_tokens or reserved.prompt
+        return reported.model_copy(update={"prompt_tokens": prompt, "completion_tokens": completion, "estimated": True})

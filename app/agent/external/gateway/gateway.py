@@ -11,17 +11,19 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app.agent.external.gateway.call_budget import CallBudget, CallRequest, Reservation
 from app.agent.external.gateway.exchange import (
     DONE,
+    CallBudget,
+    CallRequest,
     Exchange,
     ExchangeRecorder,
     RequestRefused,
+    Reservation,
+    ResponseReader,
     frame,
     refusal_event,
     wants_usage,
 )
-from app.agent.external.gateway.response_reader import ResponseReader
 from app.core.errors import AgentFixError
 from app.llm.base import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.errors import BudgetError, ModelError

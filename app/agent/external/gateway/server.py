@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.agent.external.gateway.call_budget import CallBudget
-from app.agent.external.gateway.exchange import PATHS, Exchange, RequestRefused, refusal_body
+from app.agent.external.gateway.exchange import PATHS, CallBudget, Exchange, RequestRefused, refusal_body
 from app.agent.external.gateway.gateway import Gateway
 from app.agent.external.recipe import AgentRecipe
 from app.core.money import MicroUSD

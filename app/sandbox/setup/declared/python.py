@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from app.sandbox.setup.declared.ci_files import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands, without_assignments
 from app.sandbox.setup.declared.environments import (
+    ci_jobs,
     hatch_commands,
     make_commands,
     nox_commands,

@@ -9,8 +9,8 @@ import pytest
 
 from app.jobs.inbox import Delivery
 from app.jobs.queue import QueueLimits
-from app.triggers.delivery_worker import DeliveryWorker
 from app.triggers.events import Event
+from app.triggers.triggers import DeliveryWorker
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.faults import Fault
 from tests.support.github.views import pull_view

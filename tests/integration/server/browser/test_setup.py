@@ -13,8 +13,7 @@ import jwt
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from app.config.app_file import read_app_file
-from app.config.settings import settings_from
+from app.config.settings import read_app_file, settings_from
 from app.core.errors import ExitCode
 from tests.integration.server.browser.dashboard import OtherSite
 from tests.support.github.running import RunningGitHub, running_github

@@ -4,7 +4,7 @@ import pytest
 
 from app.core.lessons import MAX_TEXT
 from app.pipeline.lessons.admission import LessonRefusedError, check_learned, check_remembered
-from app.pipeline.lessons.citations import find_citation, holds, topics
+from app.pipeline.lessons.recall import find_citation, holds, topics
 from tests.support.memory_tree import MemoryTree
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -22,8 +22,7 @@ from app.core.verification import (
     Verification,
     VerifiedPatch,
 )
-from app.pipeline.lessons.experience import ExecutedCommand, JobExperience, commands_in
-from app.pipeline.lessons.learning import lessons_of
+from app.pipeline.lessons.learning import ExecutedCommand, JobExperience, commands_in, lessons_of
 from tests.support.memory_tree import MemoryTree
 
 BASE = "b" * 40

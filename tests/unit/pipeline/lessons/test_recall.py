@@ -12,12 +12,12 @@ from app.core.task import Issue, Task, TaskOrigin
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
-from app.pipeline.lessons.citations import find_citation
 from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,
     MAX_TOKENS,
     choose,
+    find_citation,
     in_order,
     learned_lessons_note,
     lessons_for_model,
