@@ -2,17 +2,17 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, cast, get_args
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError
 
+from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
-from app.jobs.tables import api_keys, writing
+from app.jobs.tables import TableStore, api_keys, writing
 
 Scope = Literal["read", "write", "admin"]
 """`read` sees jobs; `write` starts, approves, answers, continues, retries and cancels them.
@@ -36,12 +36,8 @@ class ApiKey:
     created_at: datetime
 
 
-class ApiKeys:
+class ApiKeys(TableStore):
     """The keys, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def create(self, name: str, scopes: Collection[Scope]) -> str:
         """A new key. Raises AgentFixError if the name is taken."""
@@ -66,10 +62,7 @@ class ApiKeys:
     def all(self) -> tuple[ApiKey, ...]:
         with self._engine.connect() as db:
             rows = db.execute(api_keys.select().order_by(api_keys.c.name)).mappings()
-            return tuple(
-                ApiKey(row["name"], _scopes(row["scopes"]), datetime.fromtimestamp(row["created_at"], UTC))
-                for row in rows
-            )
+            return tuple(ApiKey(row["name"], _scopes(row["scopes"]), moment(row["created_at"])) for row in rows)
 
     def delete(self, name: str) -> bool:
         """Delete a key, which is refused from now on; False if there is none of this name."""

@@ -1,14 +1,14 @@
 """The audit log: who did what, when, from where and to which job."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.jobs.tables import audit_log, writing
+from app.core.clock import moment
+from app.jobs.tables import TableStore, audit_log, writing
 
 AuditWay = Literal["dashboard", "api", "github", "terminal"]
 MAX_DETAIL: Final = 300
@@ -31,12 +31,8 @@ class AuditEntry:
     """The entry's number, once it is stored."""
 
 
-class AuditLog:
+class AuditLog(TableStore):
     """The log, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def record(
         self, who: str, way: AuditWay, action: str, job: str = "", *, detail: str = "", address: str = ""
@@ -68,4 +64,4 @@ def insert_audit(db: Connection, entry: AuditEntry) -> None:
 
 def _entry(row: sa.RowMapping) -> AuditEntry:
     values = {name: row[name] for name in ("who", "action", "job", "detail", "address", "seq")}
-    return AuditEntry(at=datetime.fromtimestamp(row["at"], UTC), way=cast("AuditWay", row["way"]), **values)
+    return AuditEntry(at=moment(row["at"]), way=cast("AuditWay", row["way"]), **values)

@@ -11,17 +11,17 @@ commit's row refers to them. Chunks left behind by a killed publisher are never 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.tables import commit_transfer_tables, transfer_chunks, transfers, writing
+from app.jobs.tables import commit_transfer_tables, insert_into, transfer_chunks, transfers, writing
 from app.repo.git_store import GitError, GitStore
 
 CHUNK: Final = 1 << 20
@@ -79,10 +79,7 @@ class CommitTransfer:
         query = transfers.select().where(transfers.c.state == "wanted").order_by(transfers.c.requested_at).limit(limit)
         with self.engine.connect() as db:
             rows = db.execute(query).mappings().all()
-        return [
-            WantedCommit(row["repository"], row["commit_id"], datetime.fromtimestamp(row["requested_at"], UTC))
-            for row in rows
-        ]
+        return [WantedCommit(row["repository"], row["commit_id"], moment(row["requested_at"])) for row in rows]
 
     def fill(self, repository: int, commit: str, chunks: Iterable[bytes], *, log: bytes = b"") -> None:
         """Store the output of `GitStore.pack` completely or not at all.
@@ -211,8 +208,7 @@ def _is(repository: int, commit: str) -> sa.ColumnElement[bool]:
 def _insert(db: Connection, repository: int, commit: str, now: float) -> None:
     """Insert a request unless there is a row."""
     row = {"repository": repository, "commit_id": commit, "state": "wanted", "requested_at": now, "used_at": now}
-    insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-    db.execute(insert(transfers).values(row).on_conflict_do_nothing())
+    db.execute(insert_into(db, transfers).values(row).on_conflict_do_nothing())
 
 
 def _cut(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.jobs.process_owner import is_gone
+from app.jobs.tables import insert_into
 
 metadata = sa.MetaData()
 
@@ -183,7 +184,7 @@ class Inbox:
     def health(self) -> InboxHealth:
         """The inbox's figures, from a transaction that also writes, so that a full or read-only disk is noticed."""
         with self._transaction() as db:
-            beat = _insert(db, write_checks).values(id=1, at=self._clock())
+            beat = insert_into(db, write_checks).values(id=1, at=self._clock())
             db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
             undone = deliveries.c.state.in_(_UNDONE)
             query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
@@ -253,10 +254,6 @@ def insert_delivery(db: Connection, delivery: Delivery, now: datetime) -> bool:
     row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
     times = {"received_at": now, "due_at": now}
     return db.execute(_NEW[db.dialect.name], {**row, **times, "state": "waiting"}).first() is not None
-
-
-def _insert(db: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    return sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def _claimed(row: sa.RowMapping) -> ClaimedDelivery:

@@ -1,15 +1,15 @@
 """The lessons of one repository in the database; every statement is restricted to that repository."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import moment
 from app.core.lessons import MAX_LEARNED, MAX_REMEMBERED, Citation, Lesson, LessonDraft, with_age
-from app.jobs.tables import jobs, lesson_numbers, lessons, recalled_lessons, writing
+from app.jobs.tables import insert_into, jobs, lesson_numbers, lessons, recalled_lessons, writing
 
 FORGOTTEN_LIVES = 90 * 24 * 3600.0
 """Seconds for which what was forgotten is not learned again."""
@@ -97,7 +97,7 @@ class SqlLessonStore:
         with writing(self._engine) as db:
             values = {"job": job, "repository": self.repository, "at": self._now()}
             dumped = [each.model_dump(mode="json") for each in shown]
-            first = _insert(db)(recalled_lessons).values(**values, lessons=dumped).on_conflict_do_nothing()
+            first = insert_into(db, recalled_lessons).values(**values, lessons=dumped).on_conflict_do_nothing()
             if db.execute(first.returning(recalled_lessons.c.job)).first() is None:
                 return self._lessons_shown_to(db, job) or ()
             numbers = [each.number for each in shown]
@@ -124,7 +124,7 @@ class SqlLessonStore:
 
     def _begin(self, db: Connection) -> None:
         """Lock the repository's lessons against other writers and delete expired ones."""
-        db.execute(_insert(db)(lesson_numbers).values(repository=self.repository, last=0).on_conflict_do_nothing())
+        db.execute(insert_into(db, lesson_numbers).values(repository=self.repository, last=0).on_conflict_do_nothing())
         db.execute(lesson_numbers.select().where(lesson_numbers.c.repository == self.repository).with_for_update())
         db.execute(lessons.delete().where(self._own, lessons.c.expires_at <= self._now()))
 
@@ -197,11 +197,6 @@ class SqlLessonStore:
                 db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers)))
 
 
-def _insert(db: Connection) -> Any:
-    """The dialect's own INSERT, which supports conflict handling."""
-    return sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-
-
 def prune_lessons(engine: Engine, now: datetime) -> int:
     """Delete expired lessons and old records of what was shown, in all repositories; return the number of rows."""
     with writing(engine) as db:
@@ -219,7 +214,7 @@ def _lesson(row: sa.Row[Any]) -> Lesson:
         citation=Citation.model_validate(row.citation) if row.citation else None,
         job=row.job,
         author=row.author,
-        created=datetime.fromtimestamp(row.created_at, UTC),
-        expires=datetime.fromtimestamp(row.expires_at, UTC),
+        created=moment(row.created_at),
+        expires=moment(row.expires_at),
         uses=row.uses,
     )

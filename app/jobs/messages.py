@@ -1,16 +1,14 @@
 """Messages from people to a running job, kept in order: approvals, answers, higher limits, guidance for the agent."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal, cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Engine
 
+from app.core.clock import moment
 from app.core.failpoints import failpoint
-from app.jobs.tables import messages, writing
+from app.jobs.tables import TableStore, insert_into, messages, writing
 
 MessageKind = Literal["approve", "answer", "continue", "steer"]
 
@@ -26,19 +24,14 @@ class StoredMessage:
     at: datetime
 
 
-class JobMessages:
+class JobMessages(TableStore):
     """The messages table, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def add(self, job: str, kind: MessageKind, *, key: str, who: str, text: str = "") -> bool:
         """Add a message once; `key` is its trigger's key. False if the message was added before."""
         values = {"key": key, "job": job, "kind": kind, "who": who, "text": text, "at": self._clock().timestamp()}
         with writing(self._engine) as db:
-            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-            statement = insert(messages).values(values).on_conflict_do_nothing().returning(messages.c.seq)
+            statement = insert_into(db, messages).values(values).on_conflict_do_nothing().returning(messages.c.seq)
             added = db.execute(statement).first() is not None
         failpoint("message.added")
         return added
@@ -53,5 +46,5 @@ class JobMessages:
 
 
 def _stored_message(row: sa.RowMapping) -> StoredMessage:
-    at = datetime.fromtimestamp(row["at"], UTC)
+    at = moment(row["at"])
     return StoredMessage(row["seq"], cast("MessageKind", row["kind"]), row["who"], row["text"], at)

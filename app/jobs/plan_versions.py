@@ -1,15 +1,15 @@
 """The versions of a job's plan, with who wrote each and when. The newest one is edited until it is approved."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
+from app.core.clock import moment
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
-from app.jobs.tables import job_contexts, jobs, plan_versions, writing
+from app.jobs.tables import TableStore, job_contexts, jobs, plan_versions, writing
 
 AGENT = "agent-fix"
 """The author of the plans that a model made."""
@@ -27,12 +27,8 @@ class PlanConflict(Exception):  # noqa: N818  # an answer, not a fault
     """The plan cannot be edited, or another version is the newest by now."""
 
 
-class PlanVersions:
+class PlanVersions(TableStore):
     """The versions of plans, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def of(self, job_id: str) -> tuple[PlanVersion, ...]:
         """All versions, oldest first."""
@@ -84,8 +80,6 @@ def may_be_approved(state: str, aim: str) -> bool:
 def _versions(db: Connection, job_id: str) -> tuple[PlanVersion, ...]:
     query = plan_versions.select().where(plan_versions.c.job == job_id).order_by(plan_versions.c.version)
     return tuple(
-        PlanVersion(
-            row["version"], Plan.model_validate(row["plan"]), row["who"], datetime.fromtimestamp(row["at"], UTC)
-        )
+        PlanVersion(row["version"], Plan.model_validate(row["plan"]), row["who"], moment(row["at"]))
         for row in db.execute(query).mappings()
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import moment
 from app.core.job import STREAMED, JobState, ProgressKind
 from app.core.money import MicroUSD
 from app.jobs.store import ProgressRow, WaitingFor
@@ -203,7 +204,7 @@ def _effect_summaries(db: Connection, job_id: str) -> list[EffectSummary]:
                 reason=row["reason"],
                 attempts=row["attempts"],
                 url=str(receipt["receipt"].get("url", "")) if receipt else "",
-                at=datetime.fromtimestamp(receipt["at"], UTC) if receipt else None,
+                at=moment(receipt["at"]) if receipt else None,
             )
         )
     return found

@@ -10,7 +10,7 @@ from app.core.job import FINAL, Job, JobState
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import active_key, paid_by
-from app.jobs.tables import job_contexts, jobs, writing
+from app.jobs.tables import TableStore, job_contexts, jobs, writing
 
 
 class RecoveredJobQueries(JobQueries):
@@ -27,12 +27,8 @@ class RecoveredJobQueries(JobQueries):
         return True
 
 
-class RecoveredJobs:
+class RecoveredJobs(TableStore):
     """Writes the rows of recovered jobs."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def write(
         self,

@@ -6,13 +6,12 @@ The receiver cannot ask GitHub anything, so the publisher finds out whether the 
 """
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, Budget, Job, JobState, new_job_id
@@ -21,7 +20,7 @@ from app.core.record import Record
 from app.core.task import Issue, Task, TaskKind
 from app.core.text import one_line, visible
 from app.jobs.inbox import Delivery, deliveries, insert_delivery
-from app.jobs.tables import idempotency_keys, job_contexts, job_requests, jobs, writing
+from app.jobs.tables import TableStore, idempotency_keys, job_contexts, job_requests, jobs, writing
 
 PROGRAM_EVENT: Final = "api:request"
 """The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""
@@ -60,12 +59,8 @@ class ProgramRequest(Record):
     at: datetime
 
 
-class JobRequests:
+class JobRequests(TableStore):
     """Requests of programs, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def add(self, *requests: ProgramRequest) -> None:
         """Store requests and their queued jobs in one transaction. One that is stored already is left as it is."""
@@ -164,12 +159,8 @@ class RememberedRequest:
     answer: dict[str, Any] | None = None
 
 
-class IdempotencyKeys:
+class IdempotencyKeys(TableStore):
     """The remembered requests, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def begin(self, caller: str, key: str, request: str) -> RememberedRequest:
         """Remember a request before it is carried out. Raises KeyReused or StillInProgress.

@@ -3,17 +3,16 @@
 import hashlib
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Engine
 
-from app.jobs.tables import login_holders, web_sessions, writing
+from app.core.clock import moment
+from app.jobs.tables import TableStore, insert_into, login_holders, web_sessions, writing
 
 SESSION_LASTS: Final = timedelta(hours=8)
 """The lifetime of GitHub's user tokens."""
@@ -30,12 +29,8 @@ class WebSession:
     rights_at: datetime
 
 
-class WebSessions:
+class WebSessions(TableStore):
     """The sessions, in short transactions. A cookie is a secret: the table has its digest only."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def create(self, user: int, login: str, token: str, rights: Mapping[int, str]) -> str:
         """A new session's cookie. Expired sessions are deleted; an unknown login is the account's from now on."""
@@ -52,8 +47,7 @@ class WebSessions:
         with writing(self._engine) as db:
             db.execute(sa.delete(web_sessions).where(web_sessions.c.expires_at <= now.timestamp()))
             db.execute(web_sessions.insert().values(values))
-            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-            db.execute(insert(login_holders).values(login=login.lower(), user=user).on_conflict_do_nothing())
+            db.execute(insert_into(db, login_holders).values(login=login.lower(), user=user).on_conflict_do_nothing())
         return cookie
 
     def holder(self, login: str) -> int | None:
@@ -75,7 +69,7 @@ class WebSessions:
             login=row["login"],
             token=_cipher(cookie).decrypt(row["token"]).decode(),
             rights={int(repository): right for repository, right in row["rights"].items()},
-            rights_at=datetime.fromtimestamp(row["rights_at"], UTC),
+            rights_at=moment(row["rights_at"]),
         )
 
     def update_rights(self, cookie: str, rights: Mapping[int, str]) -> None:

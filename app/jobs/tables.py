@@ -1,11 +1,13 @@
 """Our own tables (jobs, their logs and their blobs) through SQLAlchemy Core, and the SQLite or Postgres they are in."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -136,6 +138,19 @@ def verdict_of(result: Mapping[str, Any] | None) -> str:
     """The verdict in a stored result; empty if there is none."""
     verification = (result or {}).get("verification")
     return str(verification.get("verdict", "")) if isinstance(verification, Mapping) else ""
+
+
+class TableStore:
+    """Short transactions over some of the tables."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+
+def insert_into(db: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    """The dialect's own INSERT, which supports conflict handling."""
+    return sqlite.insert(table) if db.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 @contextmanager

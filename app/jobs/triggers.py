@@ -1,16 +1,16 @@
 """Remembers every trigger once, so that a repeat by webhook or poll is recognised as already decided."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import moment
 from app.core.failpoints import failpoint
 from app.jobs.audit import AuditEntry, insert_audit
-from app.jobs.tables import poll_cursors, triggers, writing
+from app.jobs.tables import TableStore, insert_into, poll_cursors, triggers, writing
 
 OWN_DELIVERIES = 0
 """In a repository's place: the App's own webhooks."""
@@ -26,12 +26,11 @@ class PollCursors:
         """The time up to which each repository was polled; repositories that were never polled are left out."""
         query = poll_cursors.select().where(poll_cursors.c.repository.in_(list(repositories)))
         with self._engine.connect() as db:
-            return {row.repository: datetime.fromtimestamp(row.at, UTC) for row in db.execute(query)}
+            return {row.repository: moment(row.at) for row in db.execute(query)}
 
     def mark_polled(self, repository: int, until: datetime) -> None:
         with writing(self._engine) as db:
-            insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-            row = insert(poll_cursors).values(repository=repository, at=until.timestamp())
+            row = insert_into(db, poll_cursors).values(repository=repository, at=until.timestamp())
             db.execute(row.on_conflict_do_update(index_elements=["repository"], set_={"at": until.timestamp()}))
 
 
@@ -63,12 +62,8 @@ class TriggerDecision:
     job: str
 
 
-class TriggerLog:
+class TriggerLog(TableStore):
     """The triggers table, in short transactions."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
 
     def decided(self, key: str) -> TriggerDecision | None:
         with self._engine.connect() as db:
@@ -105,7 +100,7 @@ class TriggerLog:
         accepted = sa.not_(sa.or_(*(triggers.c.outcome.like(f"{begin}%") for begin in IGNORED_OUTCOMES)))
         with self._engine.connect() as db:
             at = db.execute(sa.select(sa.func.max(triggers.c.at)).where(*place, accepted)).scalar()
-        return datetime.fromtimestamp(at, UTC) if at is not None else None
+        return moment(at) if at is not None else None
 
 
 def is_decided(db: Connection, key: str) -> bool:
@@ -116,8 +111,7 @@ def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) 
     """Insert a trigger in the caller's transaction, and what a person did into the audit log; False if it exists."""
     values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
     values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}
-    insert = sqlite.insert if db.dialect.name == "sqlite" else postgresql.insert
-    statement = insert(triggers).values(values).on_conflict_do_nothing().returning(triggers.c.key)
+    statement = insert_into(db, triggers).values(values).on_conflict_do_nothing().returning(triggers.c.key)
     inserted = db.execute(statement).first() is not None
     if inserted and trigger.login and not outcome.startswith(IGNORED_OUTCOMES):
         insert_audit(db, AuditEntry(trigger.at, trigger.login, "github", trigger.verb, job, outcome))
@@ -125,4 +119,4 @@ def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) 
 
 
 def _decided(row: sa.RowMapping) -> TriggerDecision:
-    return TriggerDecision(row["key"], row["verb"], datetime.fromtimestamp(row["at"], UTC), row["outcome"], row["job"])
+    return TriggerDecision(row["key"], row["verb"], moment(row["at"]), row["outcome"], row["job"])

@@ -1,4 +1,4 @@
-"""The loops of the process with the App's key: deliveries (repositories in parallel, each in order), polls, and what is due."""
+"""The loops of the process with the App's key: deliveries (repositories in parallel, each in order), and polls."""
 
 import asyncio
 import logging
