@@ -116,7 +116,7 @@ class Task(Record):
     allowed_paths: tuple[AllowedPath, ...] = ()
     """Protected paths that this job may change."""
     images: tuple[TaskImage, ...] = ()
-    """Images to describe, if the repository or the command enabled that (`app.pipeline.image_descriptions`)."""
+    """Images to describe, if the repository or the command enabled that (`app.pipeline.wiring.prompts`)."""
     images_left_out: tuple[str, ...] = ()
     """Notes for people about the images that were left out."""
     fixed_by: str = ""

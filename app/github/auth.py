@@ -1,15 +1,164 @@
-"""Answers which account we use and which repositories it can open, for an App or for a given token."""
+"""Which account we use and which repositories it can open: as an App with its registration, or with a given token."""
 
-from typing import Final, Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+import httpx
 
 from app.github import api_models
-from app.github.app_registration import AppRegistration
 from app.github.base import GIVEN
-from app.github.calls import GET_REPOSITORY, GET_SELF, VIEWER
+from app.github.calls import (
+    CREATE_TOKEN,
+    GET_APP,
+    GET_HOOK,
+    GET_INSTALLATION,
+    GET_REPOSITORY,
+    GET_SELF,
+    IN_WORKFLOWS,
+    LIST_DELIVERIES,
+    LIST_INSTALLATIONS,
+    LIST_REPOSITORIES,
+    REDELIVER,
+    REVOKE_TOKEN,
+    VIEWER,
+    Call,
+    grant,
+)
 from app.github.connection import AppConnection, Connection, Grant, TokenConnection
-from app.github.errors import NeedsHumanAction, NoAccess
+from app.github.errors import ForgeError, NeedsHumanAction, NoAccess
 from app.github.graphql import ViewerAnswer
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
+from app.github.models import Repository
+
+T = TypeVar("T")
+MAX_PAGES = 30
+INSTALL_IT = "Install it there, by the App's settings on GitHub."
+
+
+class AppRegistration:
+    """Requests that are signed with the App's key instead of a token."""
+
+    def __init__(self, app: AppConnection) -> None:
+        self._app = app
+        self._http = HttpClient(app, app.pace(0))
+
+    async def identity(self) -> api_models.AppResponse:
+        return await self._read(api_models.AppResponse, GET_APP)
+
+    async def hook(self) -> api_models.HookConfig | None:
+        """The App's webhook settings; None if it has no webhook."""
+        try:
+            return await self._read(api_models.HookConfig, GET_HOOK)
+        except NotFoundOnGitHub:
+            return None
+
+    async def login(self) -> str:
+        return f"{(await self.identity()).slug}[bot]"
+
+    async def serves(self, owner: str, name: str) -> int | None:
+        found = await self.installation_of(owner, name)
+        return found.id if found is not None and found.suspended_at is None else None
+
+    async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
+        """A new token for this repository only."""
+        body = {"repository_ids": [repository], "permissions": dict(permissions)}
+        http = HttpClient(self._app, self._app.pace(installation))
+        answer = await http.with_retries(
+            lambda: http.request(self._app.as_app(), CREATE_TOKEN, installation, body=body)
+        )
+        return parsed(api_models.TokenResponse, answer).token
+
+    async def workflow_token(self, owner: str, name: str) -> tuple[int, str]:
+        """The installation that this repository is in, and a new token of it for one step of a workflow.
+
+        The token may do what the Action's calls need, as far as the App was granted it.
+        """
+        found = await self.installation_of(owner, name)
+        if found is None or found.suspended_at is not None:
+            raise NoAccess(f"The App is not installed in {owner}/{name}, or suspended there.", hint=INSTALL_IT)
+        wanted = {name: access for name, access in grant(IN_WORKFLOWS).items() if found.grants(name, access)}
+        body = {"repositories": [name], "permissions": wanted}
+        client = self._app.as_app()
+        answer = await self._http.with_retries(lambda: self._http.request(client, CREATE_TOKEN, found.id, body=body))
+        return found.id, parsed(api_models.TokenResponse, answer).token
+
+    async def revoke(self, installation: int, token: str) -> None:
+        """Errors are ignored: the token expires within the hour anyway."""
+        http = HttpClient(self._app, self._app.pace(installation))
+        try:
+            await http.request(self._app.with_token(token), REVOKE_TOKEN)
+        except ForgeError:
+            return
+
+    async def installation_of(self, owner: str, name: str) -> api_models.InstallationResponse | None:
+        """The installation of this repository according to GitHub, never only according to a payload."""
+        try:
+            return await self._read(api_models.InstallationResponse, GET_INSTALLATION, owner, name)
+        except NotFoundOnGitHub:
+            return None
+
+    async def installations(self) -> tuple[api_models.InstallationResponse, ...]:
+        """All installations, including suspended ones."""
+        return tuple(await self._pages(api_models.InstallationResponse, LIST_INSTALLATIONS))
+
+    async def repositories(self, installation: int) -> tuple[Repository, ...]:
+        """The repositories of an installation, read with a token that can only list them."""
+        client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
+        http = HttpClient(self._app, self._app.pace(installation))
+        pages = http.pages(api_models.RepositoriesResponse, client, LIST_REPOSITORIES)
+        return tuple([repository_facts(item) async for page in pages for item in page.repositories])
+
+    async def deliveries(self, since: datetime) -> tuple[api_models.DeliveryResponse, ...]:
+        """The deliveries since a moment, newest first. GitHub keeps them for three days."""
+        found: list[api_models.DeliveryResponse] = []
+        address, params = "", dict[str, Any](per_page=100)
+        for _ in range(MAX_PAGES):
+            answer = await self._request(LIST_DELIVERIES, params=params, address=address)
+            page = parsed(list[api_models.DeliveryResponse], answer)
+            found += [item for item in page if item.delivered_at >= since]
+            address, params = answer.links.get("next", {}).get("url", ""), {}
+            if not address or not page or page[-1].delivered_at < since:
+                break
+        return tuple(found)
+
+    async def redeliver(self, delivery: int) -> None:
+        """Ask GitHub to send a delivery again, with the same guid."""
+        await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
+
+    async def _pages(self, kind: type[T], call: Call) -> list[T]:
+        pages = self._http.pages(list[kind], self._app.as_app(), call)  # type: ignore[valid-type]
+        return [item async for page in pages for item in page]
+
+    async def _read(self, kind: type[T], call: Call, *values: str) -> T:
+        return parsed(kind, await self._request(call, *values))
+
+    async def _request(
+        self, call: Call, *values: str, params: dict[str, Any] | None = None, address: str = ""
+    ) -> httpx.Response:
+        client = self._app.as_app()
+        answer = await self._http.with_retries(
+            lambda: self._http.request(client, call, *values, params=params or None, address=address)
+        )
+        return self._http.reject_redirect(answer)
+
+
+def repository_facts(found: api_models.RepositoryResponse) -> Repository:
+    return Repository(
+        id=found.id,
+        owner=found.owner.login,
+        name=found.name,
+        default_branch=found.default_branch,
+        private=found.private,
+        archived=found.archived,
+    )
+
+
+def missed(deliveries: tuple[api_models.DeliveryResponse, ...]) -> tuple[api_models.DeliveryResponse, ...]:
+    """Deliveries without a successful attempt, one for each guid: a redelivery has the guid of the first attempt."""
+    received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
+    open_ones = {item.guid: item for item in deliveries if item.guid not in received}
+    return tuple(open_ones.values())
+
 
 ACTIONS_BOT: Final = "github-actions[bot]"
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.core.task import Person
 from app.github import api_models
-from app.github.app_registration import repository_facts
+from app.github.auth import repository_facts
 from app.github.calls import (
     COMPARE_COMMITS,
     CREATE_ISSUE,

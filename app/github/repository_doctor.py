@@ -12,7 +12,7 @@ from app.core.checks import Check
 from app.core.errors import ConfigError
 from app.github import api_models, doctor_lines
 from app.github.app_manifest import EVENTS, PERMISSIONS
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.base import GIVEN
 from app.github.calls import (
     BRANCH_PROTECTIONS,

@@ -1,8 +1,9 @@
-"""Edits our pull request's body: a section for each follow-up, and the state of an early draft."""
+"""Edits our pull request's body: a section for each follow-up, the state of an early draft, the mark of a fork."""
 
 import re
-from typing import Literal
+from typing import Final, Literal
 
+from app.github.models import PullRequest
 from app.publish.effects import MAX_BODY
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
@@ -82,3 +83,18 @@ def _blocks(body: str) -> dict[str, str]:
 def _without_marks(section: str) -> str:
     """The section without anything that looks like one of our markers, such as in a shown output."""
     return section.replace("agent-fix:follow-up:", "agent-fix: follow-up:")
+
+
+FORK_MARK: Final = "<!-- agent-fix:commits-of-a-fork -->"
+"""A marker in our pull requests with commits from a fork, to recognise them later."""
+FORK_NOTE: Final = (
+    f"{FORK_MARK}\n> [!WARNING]\n"
+    "> **This branch holds commits from a fork.** GitHub gives no secrets to workflows of a fork's pull request, but "
+    "workflows of this branch would get them. So agent-fix starts none, whatever the configuration says, not even for "
+    "`/agent ci`. Review all commits first; a commit pushed by a person starts them."
+)
+
+
+def holds_commits_of_a_fork(pull: PullRequest, repository: int) -> bool:
+    """True if a branch based on this pull request holds commits of another repository."""
+    return pull.head_repository != repository or FORK_MARK in pull.body

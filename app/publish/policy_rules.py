@@ -17,7 +17,7 @@ from app.core.task import IssueRef
 from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.publish.effects import OpenDraftPullRequest, PushCommits
-from app.publish.forks import holds_commits_of_a_fork
+from app.publish.follow_up import holds_commits_of_a_fork
 from app.publish.pull_request_text import SKIP_CI
 from app.repo.merge import markers_left
 from app.verify.gates import CandidatePatch, publisher_gates

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from app.core.tree import Tree
 from app.jobs.job_queries import JobWithContext
 from app.publish.effects import MAX_BODY, OpenDraftPullRequest
-from app.publish.forks import FORK_NOTE
+from app.publish.follow_up import FORK_NOTE
 from app.publish.markdown import code_span
 
 _PLACES = ("", ".github/", "docs/")

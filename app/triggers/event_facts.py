@@ -10,7 +10,7 @@ from app.github.base import ReactionTarget
 from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import TriggerRow
-from app.publish.forks import FORK_MARK
+from app.publish.follow_up import FORK_MARK
 from app.triggers.decisions import IssueState, PullRequestState
 from app.triggers.events import (
     Assigned,

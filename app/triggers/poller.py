@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from app.core.errors import AgentFixError
 from app.github.api_models import DeliveryResponse
-from app.github.app_registration import AppRegistration, missed
+from app.github.auth import AppRegistration, missed
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import BotAccount, GitHubIssue, IssueComment, PullRequest, PullRequestReview, Repository

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.text import one_line
-from app.github.app_registration import INSTALL_IT, AppRegistration
+from app.github.auth import INSTALL_IT, AppRegistration
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import Account, GitHubIssue

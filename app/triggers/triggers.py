@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import RepoConfig
 from app.core.errors import AgentFixError
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, Connection, RepositoryId
 from app.github.errors import RateLimited, TemporaryFailure
 from app.jobs.context import JobContext

@@ -11,22 +11,26 @@ from pathlib import Path
 from app.core.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxSpec
 from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine
-from app.sandbox.container.image import (
+from app.sandbox.container.image_builder import (
+    CERTIFICATES,
     DEFAULT,
     KEY,
-    OPEN,
+    OPEN_SANDBOX,
     REOPEN,
     SCOPE,
     UNREADY,
     ContainerImage,
     ContainerSpec,
+    ImageBuilder,
     arguments,
     ask_image,
+    fill,
     find_image,
+    forget_unused,
     missing_image_hint,
     missing_tools,
+    uid_of,
 )
-from app.sandbox.container.image_builder import CERTIFICATES, ImageBuilder, fill, forget_unused, uid_of
 from app.sandbox.container.sandbox import ContainerMachine, ContainerSandbox
 from app.sandbox.host_directories import KEY as KEY_FORM
 from app.sandbox.machine.packing import packing_tree
@@ -237,7 +241,7 @@ class ContainerProvider:
         wanted = self._wanted(spec, image)
         async with packing_tree(spec.begin_work) as tree, builder.new_container(wanted) as machine:
             words = arguments(uid_of(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
-            left_out = await fill(machine, OPEN, words, tree)
+            left_out = await fill(machine, OPEN_SANDBOX, words, tree)
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return left_out

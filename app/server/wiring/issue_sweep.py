@@ -9,7 +9,7 @@ from app.config.repository import RepoConfig
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.money import DOLLAR
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.base import GIVEN
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId, TokenConnection
 from app.github.errors import NoAccess

@@ -12,7 +12,7 @@ from app.config.settings import Settings
 from app.core.job import Budget
 from app.core.redaction import Redactor
 from app.core.task import IssueRef
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.audit import prune_audit_log

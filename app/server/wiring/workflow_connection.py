@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from app.config.settings import Settings
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
 
 

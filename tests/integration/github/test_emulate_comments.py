@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.comments import CommentsApi
 from app.github.effects import PullRequestEditor
 from app.github.errors import NeedsHumanAction

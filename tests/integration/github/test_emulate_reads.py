@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.config.settings import settings_from
-from app.github.app_registration import AppRegistration, missed
+from app.github.auth import AppRegistration, missed
 from app.github.base import NewCheckRun, ReactionTarget
 from app.github.calls import GIT_FETCH
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId

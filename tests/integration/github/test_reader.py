@@ -7,7 +7,7 @@ import pytest
 
 from app.core.job import new_job_id
 from app.github.app_manifest import PERMISSIONS
-from app.github.app_registration import AppRegistration, missed
+from app.github.auth import AppRegistration, missed
 from app.github.base import GIVEN
 from app.github.checks import ChecksApi
 from app.github.comments import ReviewThreadsApi

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.github.app_registration import AppRegistration
+from app.github.auth import AppRegistration
 from app.github.reader import RepositoryReader
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.publishing import forge_at

@@ -19,8 +19,7 @@ from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel
 from app.llm.prices import Price, model_info, price_list
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
-from app.pipeline.image_descriptions import MAX_TOKENS, NO_VISION_MODEL
-from app.pipeline.wiring.prompts import ImageDescriber
+from app.pipeline.wiring.prompts import MAX_TOKENS, NO_VISION_MODEL, ImageDescriber
 from app.triggers.base_commit_fetcher import with_images
 from tests.support.image_bytes import gif, png
 from tests.support.memory_journal import Died, MemoryJournal
