@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})
 """Errors that concern only this call."""
-MAX_TOKENS: Final = 2_000
+IMAGE_TOKENS: Final = 2_000
 _CHARACTERS_PER_TOKEN: Final = 4
 NO_VISION_MODEL: Final = "The images of the issue were not described: none of the job's models is known to take images."
 
@@ -94,12 +94,12 @@ def _request(images: Sequence[TaskImage], contents: Mapping[str, bytes]) -> Mode
     )
     head = Message(role="system", content=render("images"))
     return ModelRequest(
-        messages=(head, Message(role="user", content=text, images=contents_of_images)), max_tokens=2 * MAX_TOKENS
+        messages=(head, Message(role="user", content=text, images=contents_of_images)), max_tokens=2 * IMAGE_TOKENS
     )
 
 
 def _bounded(text: str) -> str:
-    space = MAX_TOKENS * _CHARACTERS_PER_TOKEN
+    space = IMAGE_TOKENS * _CHARACTERS_PER_TOKEN
     more = len(text) - space
     return text if more <= 0 else f"{text[:space].rstrip()}\n(… {more:,} more characters are left out)"
 

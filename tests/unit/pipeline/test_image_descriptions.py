@@ -19,7 +19,7 @@ from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel
 from app.llm.prices import Price, model_info, price_list
 from app.llm.tokens import IMAGE, IMAGE_COSTS, count_tokens, estimate_tokens
-from app.pipeline.wiring.prompts import MAX_TOKENS, NO_VISION_MODEL, ImageDescriber
+from app.pipeline.wiring.prompts import IMAGE_TOKENS, NO_VISION_MODEL, ImageDescriber
 from app.triggers.base_commit_fetcher import with_images
 from tests.support.image_bytes import gif, png
 from tests.support.memory_journal import Died, MemoryJournal
@@ -109,7 +109,7 @@ async def test_instructions_in_an_image_cannot_close_their_data_mark() -> None:
 async def test_a_description_is_bounded() -> None:
     harness = ImageHarness(cheap=seeing(text("x" * 100_000)))
     await harness.look()
-    assert len(harness.image_describer.shown) < MAX_TOKENS * 4 + 100
+    assert len(harness.image_describer.shown) < IMAGE_TOKENS * 4 + 100
     assert harness.image_describer.shown.endswith("(… 92,000 more characters are left out)")
 
 

@@ -8,9 +8,8 @@ from app.config.prompt_overrides import MAX_BYTES
 from app.core import images
 from app.github import attachments
 from app.llm import tokens
-from app.pipeline import image_descriptions
 from app.pipeline.lessons.recall import MAX_TOKENS
-from app.pipeline.wiring.prompts import INSTRUCTION_TOKENS, MAP_TOKENS
+from app.pipeline.wiring.prompts import IMAGE_TOKENS, INSTRUCTION_TOKENS, MAP_TOKENS
 from app.repo.index.commit_history import LARGE_COMMIT
 from app.repo.index.survey import MAX_TESTS
 from app.triggers import prompt_context as sections
@@ -35,7 +34,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
         f"{MAX_IDS} test ids, or {BRIEF_LINES} lines",
         f"the past, below | {MAX_TESTS} paths",
         f"more than {LARGE_COMMIT} files are ignored",
-        f"{image_descriptions.MAX_TOKENS:,} tokens, {images.MAX_IMAGES} images",
+        f"{IMAGE_TOKENS:,} tokens, {images.MAX_IMAGES} images",
         f"at most {images.MAX_IMAGE_BYTES:,} bytes (5 MB in base64, which providers take)",
         f"and {images.MAX_IMAGE_SIDE:,} pixels on a side",
         f"{attachments.TOTAL_TIMEOUT:.0f} seconds are enough for each",
