@@ -179,12 +179,17 @@ def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _tap(command: _ConfiguredCommand) -> SuiteCommand:
-    """tape prints TAP by itself, AVA where it is asked to."""
+    """tape and QUnit print TAP by themselves, the others where they are asked to."""
     program = command.rest.split()[0]
-    command_line = (
-        f"{command.suite.command} --tap" if program == "ava" and "--tap" not in command.rest else command.suite.command
-    )
+    option = {"ava": "--tap", "tap": "--reporter=tap", "lab": "--reporter=tap"}.get(program, "")
+    command_line = command.suite.command
+    if option and option not in command.rest:
+        command_line = f"{command_line} {option}"
     return replace(command.suite, command=command_line, framework="tap")
+
+
+def _uvu(command: _ConfiguredCommand) -> SuiteCommand:
+    return replace(command.suite, framework="uvu")
 
 
 def _node(command: _ConfiguredCommand) -> SuiteCommand:
@@ -215,7 +220,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"unittest\b"), _unittest),
     (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _django),
     (re.compile(r"(?:jest|vitest|mocha)\b(?!-)"), _javascript),
-    (re.compile(r"(?:ava|tape)\b(?!-)"), _tap),
+    (re.compile(r"(?:ava|tape|tap|qunit|lab)\b(?!-)"), _tap),
+    (re.compile(r"uvu\b(?!-)"), _uvu),
     (re.compile(r"node .*--test\b"), _node),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),

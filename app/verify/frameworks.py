@@ -8,11 +8,13 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
-from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unittest
+from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unittest, read_uvu
 from app.verify.reports import Report, read_jest, read_junit, read_mocha
 from app.verify.test_paths import is_test_file
 
-FrameworkName = Literal["pytest", "unittest", "node", "jest", "vitest", "mocha", "tap", "go", "cargo", "maven", "other"]
+FrameworkName = Literal[
+    "pytest", "unittest", "node", "jest", "vitest", "mocha", "tap", "uvu", "go", "cargo", "maven", "other"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         targets=_files,
     ),
     "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),
+    "uvu": Framework(read=read_uvu, in_output=True, environment=_NPM_QUIET),
     "go": Framework(read=read_go, targets=_go_targets),
     "cargo": Framework(
         read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets

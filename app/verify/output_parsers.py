@@ -1,8 +1,10 @@
-"""Reads test results from frameworks' output: `go test -json`, cargo, unittest -v."""
+"""Reads test results from frameworks' output: `go test -json`, cargo, unittest -v, TAP, uvu."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from app.core.verification import Status
@@ -155,33 +157,112 @@ def _unittest_id(method: str, owner: str) -> str:
 
 
 _TAP_LINE = re.compile(
-    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>[^#\n]*)(?:# *(?P<directive>SKIP|TODO)\b.*)?",
+    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>[^#\n{]*)(?:# *(?P<directive>SKIP|TODO)\b)?.*?"
+    r"(?P<opens>\{)?$",
     re.IGNORECASE,
 )
+_TAP_INDENT = "    "
+_TAP_SUMMARY = re.compile(r"# (?:tests|pass|fail|ok|duration|skip|todo|time|Subtest:)")
+
+
+@dataclass(slots=True)
+class _TapPoint:
+    """A line of TAP with the lines of text below it, and its subtests."""
+
+    line: re.Match[str]
+    title: str = ""
+    text: str = ""
+    inside: list["_TapPoint"] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        own = self.line["name"].strip() or self.line["number"] or ""
+        return " > ".join(filter(None, (self.title, own)))
 
 
 def read_tap(data: bytes) -> Report | None:
-    """TAP as tape and AVA print it: the lines at the left edge, with tape's `# name` of the test in front."""
-    cases: list[tuple[str, CaseResult]] = []
+    """TAP as tape, AVA, QUnit and node-tap print it, with tape's `# name` of the test in front.
+
+    Of nested tests (node-tap, whose outermost are the files) the second level is reported.
+    """
     numbers: dict[str, int] = {}
-    title, texts = "", dict[str, str]()
-    last = ""
-    for line in data.decode(errors="replace").splitlines():
-        if line.startswith("# ") and not re.match(r"# (?:tests|pass|fail|ok|duration|skip|todo)\b", line):
-            title = line[2:].strip()
+    cases: list[tuple[str, CaseResult]] = []
+    points = list(_tap_points(data.decode(errors="replace").splitlines()))
+    for point in islice(_tap_leaves(points), MAX_TESTS):
+        numbers[point.name] = numbers.get(point.name, 0) + 1
+        name = point.name if numbers[point.name] == 1 else f"{point.name} ({numbers[point.name]})"
+        status: Status = "skipped" if point.line["directive"] else "failed" if point.line["failed"] else "passed"
+        cases.append((name, CaseResult(status, point.text if status == "failed" else "")))
+    return collect(cases) if cases else None
+
+
+def _tap_leaves(points: Iterable[_TapPoint]) -> Iterator[_TapPoint]:
+    """The second level where there is one; a file that fails although its tests pass is a failure of its own."""
+    for point in points:
+        for inner in point.inside:
+            inner.title = point.name
+            yield inner
+        if not point.inside or (point.line["failed"] and not any(inner.line["failed"] for inner in point.inside)):
+            yield point
+
+
+def _tap_points(lines: Iterable[str]) -> Iterator[_TapPoint]:
+    title, nested = "", False
+    inside: list[_TapPoint] = []
+    opened: _TapPoint | None = None  # its subtests follow in braces, instead of standing before it
+    last: _TapPoint | None = None
+    deeper = ""
+    for line in lines:
+        nested = nested or line.lstrip().startswith("# Subtest:")
+        if nested and line.startswith(_TAP_INDENT) and (found := _TAP_LINE.match(line.removeprefix(_TAP_INDENT))):
+            last = _TapPoint(found, text=deeper)
+            inside.append(last)
+            deeper = ""
+        elif nested and line.startswith(2 * _TAP_INDENT):
+            deeper += line + "\n" if len(deeper) < MAX_TEXT else ""
         elif found := _TAP_LINE.match(line):
-            plain_name = " > ".join(filter(None, (title, found["name"].strip() or found["number"] or "")))
-            numbers[plain_name] = numbers.get(plain_name, 0) + 1
-            last = plain_name if numbers[plain_name] == 1 else f"{plain_name} ({numbers[plain_name]})"
-            directive = bool(found["directive"])
-            status: Status = "skipped" if directive else "failed" if found["failed"] else "passed"
-            cases.append((last, CaseResult(status)))
-        elif last and line.startswith("  ") and len(texts.get(last, "")) < MAX_TEXT:
-            texts[last] = texts.get(last, "") + line + "\n"
-        if len(cases) >= MAX_TESTS:
-            break
-    if not cases:
-        return None
-    return collect(
-        (name, CaseResult(case.status, texts.get(name, "") if case.status == "failed" else "")) for name, case in cases
-    )
+            last = _TapPoint(found, title, inside=[] if found["opens"] else inside)
+            inside = []
+            opened = last if found["opens"] else None
+            if opened is None:
+                yield last
+        elif line == "}" and opened is not None:
+            opened.inside, inside = inside, []
+            yield opened
+            opened = None
+        elif line.startswith("# ") and not _TAP_SUMMARY.match(line):
+            title = line[2:].strip()
+        elif last is not None and line.startswith("  ") and len(last.text) < MAX_TEXT:
+            last.text += line + "\n"
+
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_UVU_SUITE = re.compile(r"^(?P<suite>.*?)(?P<dots>(?:[•✘] ?)+) *\(\d+ / \d+\)$")
+_UVU_FAILURE = re.compile(r"^ +FAIL +(?P<name>.+)$")
+_UVU_SKIPPED = re.compile(r"(?m)^ +Skipped: +(\d+)")
+
+
+def read_uvu(data: bytes) -> Report | None:
+    """uvu names the tests that fail, and counts the others of each file and suite."""
+    text = _COLOUR.sub("", data.decode(errors="replace"))
+    cases: list[tuple[str, CaseResult]] = []
+    file, failure = "", ""
+    texts: dict[str, str] = {}
+    for line in text.partition("\n  Total: ")[0].splitlines():
+        if found := _UVU_SUITE.match(line):
+            suite = " > ".join(filter(None, (file, found["suite"].strip())))
+            cases += [(f"{suite} > {at + 1}", CaseResult("passed")) for at in range(found["dots"].count("•"))]
+            failure = ""
+        elif found := _UVU_FAILURE.match(line):
+            failure = f"{file} > {found['name'].strip()}"
+            texts[failure] = ""
+        elif line and not line.startswith(" "):
+            file = line.strip()
+        elif failure and len(texts[failure]) < MAX_TEXT:
+            texts[failure] += line + "\n"
+    skipped = _UVU_SKIPPED.search(text)
+    cases += [(name, CaseResult("failed", reason)) for name, reason in texts.items()]
+    cases += [
+        (f"skipped {at + 1}", CaseResult("skipped")) for at in range(min(int(skipped[1]) if skipped else 0, MAX_TESTS))
+    ]
+    return collect(cases[:MAX_TESTS]) if cases and "\n  Total: " in text else None
