@@ -114,8 +114,6 @@ def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, 
         found = json.loads(output)
     except ValueError:
         return {"comparable": False, "written": written, "reasons": [error_output.decode(errors="replace")[-500:]]}
-    if found["comparable"] and not found["passed"]:
-        found |= {"comparable": False, "reasons": [f"Only its exit code is known. {found['reasons'][0]}"]}
     return checked({**found, "written": written})
 
 

@@ -40,9 +40,9 @@ def setup_command(arguments: argparse.Namespace) -> int:
         print(json.dumps(report.as_json(), indent=2))
     else:
         print("\n".join(report.lines(explain=arguments.explain)))
-    if arguments.write and report.comparable:
+    if arguments.write and report.works:
         print(_write(inspected.root, report), file=sys.stderr)
-    return ExitCode.OK if report.comparable else ExitCode.SETUP_FAILED
+    return ExitCode.OK if report.works else ExitCode.SETUP_FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,14 @@ class SetupReport:
         return self.chosen.trials[0] if self.chosen and self.chosen.trials else None
 
     @property
-    def comparable(self) -> bool:
+    def works(self) -> bool:
+        """Whether the suite passes as far as is known, if only by its exit code."""
         return self.best is not None and self.best.comparable
+
+    @property
+    def comparable(self) -> bool:
+        """Whether single tests can be compared too."""
+        return self.best is not None and self.works and self.best.count.passed > 0
 
     @property
     def commands(self) -> list[str]:
@@ -75,6 +81,8 @@ class SetupReport:
     def reasons(self) -> list[str]:
         trials = self.chosen.trials if self.chosen else ()
         tried_candidates = [f"{trial.candidate.name}: {trial.reason or trial.candidate.reason}" for trial in trials]
+        if self.works and not self.comparable:
+            tried_candidates[0] = f"Only its exit code is known. {tried_candidates[0]}"
         left_out = [one_line(text) for trial in trials[:1] for text in trial.left_out]
         return [*tried_candidates, *left_out, *(self.chosen.plan.notes if self.chosen else ()), *self.notes]
 
@@ -99,7 +107,9 @@ class SetupReport:
         else:
             count = best.count
             yield f"{best.candidate.name}: {best.candidate.reason}"
-            yield f"  {count.passed} tests pass, {count.failed} fail, {count.skipped} are not run; {best.seconds:.0f} s"
+            numbers = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
+            only_code = "its tests pass; only their exit code is known"
+            yield f"  {only_code if self.works and not self.comparable else numbers}; {best.seconds:.0f} s"
             if best.reason:
                 yield f"  {best.reason}"
         yield "setup:"
