@@ -18,6 +18,8 @@ COMPARABLE = 0.9
 """The passing share from which a suite says something about a change."""
 CLEAR = 0.97
 """With this share no further candidate is tried."""
+SKIPPED = 0.2
+"""With a larger share of skipped tests one more candidate is tried: what an extra brings may be missing."""
 MAX_TRIALS = 8
 
 
@@ -48,6 +50,10 @@ class Trial:
     @property
     def comparable(self) -> bool:
         return self.share >= COMPARABLE
+
+    @property
+    def skips_many(self) -> bool:
+        return self.count.skipped > SKIPPED * (self.count.passed + self.count.failed + self.count.skipped)
 
     @property
     def too_long(self) -> bool:
@@ -94,7 +100,10 @@ async def try_candidates(
         trials.append(trial)
         if trial.reason:
             progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
-        if trial.share >= CLEAR or (trial.comparable and monotonic() - begun > limits.total / 2):
+        clear = [one for one in trials if one.share >= CLEAR]
+        if len(clear) > 1 or (clear and not clear[0].skips_many):
+            break
+        if trial.comparable and monotonic() - begun > limits.total / 2:
             break
     if failures and len(failures) == len(trials):
         raise failures[0]

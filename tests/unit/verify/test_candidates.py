@@ -1,9 +1,11 @@
 """Which ways to set up and test a project are tried, in which order, and how the results are judged."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,12 @@ from app.core.verification import Execution, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
+from app.verify.frameworks import SuiteCommand
 from app.verify.output_parsers import read_tap
 from app.verify.reports import CaseResult, shared_cause
 from app.verify.suite_comparison import compare
 from app.verify.trials import Trial, TrialLimits, try_candidates
+from tests.support.local_sandbox import LocalSandbox
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 
@@ -121,6 +125,36 @@ async def test_a_set_up_that_fails_is_followed_by_the_next_and_its_reason_is_kep
     progress = ListProgress()
     with pytest.raises(SetupError, match=r"a cannot be had\."):
         await try_candidates(found, refuse, TrialLimits(), progress, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "tried", "best"),
+    [
+        (["ok"], 1, "a"),
+        (["skipped 'x'", "ok"], 2, "b"),
+        (["skipped 'x'", "skipped 'x'", "ok"], 2, "a"),
+        (["skipped 'x'", "FAIL", "skipped 'x'", "ok"], 3, "a"),
+    ],
+)
+async def test_where_many_tests_are_skipped_one_more_set_up_that_works_is_tried(
+    tmp_path: Path, outputs: Sequence[str], tried: int, best: str
+) -> None:
+    """Each suite has a test that passes, and one that ends as it is told."""
+    shown = {
+        name: f"test_a (t.C.test_a) ... ok\ntest_b (t.C.test_b) ... {output}\n-----\nRan 2 tests\n"
+        for name, output in zip("abcd", outputs, strict=False)
+    }
+    found = [
+        Candidate(name, name, 1, SetupChoice(), SuiteCommand(f"printf '%s' {shlex.quote(text)}", "unittest"))
+        for name, text in shown.items()
+    ]
+
+    @asynccontextmanager
+    async def local(candidate: Candidate) -> AsyncIterator[Sandbox]:
+        yield LocalSandbox(tmp_path / candidate.name)
+
+    trials = await try_candidates(found, local, TrialLimits(), ListProgress(), lambda: None)
+    assert (len(trials), trials[0].candidate.name) == (tried, best)
 
 
 def cases(number: int, text: str, passed: int = 0) -> dict[str, CaseResult]:
