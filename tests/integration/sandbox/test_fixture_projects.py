@@ -29,7 +29,6 @@ OWN = f"3.{sys.version_info.minor}"
 NOWHERE = (
     ("GIT_SSH_COMMAND", "/bin/false"),
     ("npm_config_fetch_retries", "0"),
-    ("npm_config_registry", "http://127.0.0.1:1/"),
 )
 """What would leave this machine fails at once."""
 OLD_LIBRARY = Release("library", "1.0", "2021-06-01", "def old():\n    return 1\n")
@@ -62,6 +61,7 @@ class Projects:
     def __init__(self, directory: Path, index: str) -> None:
         self.directory = directory
         self.progress = ListProgress()
+        self.output = bytearray()
         self._index = index
 
     async def set_up(
@@ -71,7 +71,9 @@ class Projects:
         pythons = {version: interpreter(self.directory, version) for version in versions}
 
         async def clients() -> PackageClients:
-            return PackageClients(environment=(("UV_DEFAULT_INDEX", self._index), *NOWHERE))
+            registry = self._index.removesuffix("simple")  # it has no package of npm's
+            indexes = (("UV_DEFAULT_INDEX", self._index), ("npm_config_registry", registry))
+            return PackageClients(environment=(*indexes, *NOWHERE))
 
         async def tools() -> SetupTools:
             return SetupTools(Path(pythons[versions[0]]), clients, find_tool_for_sandbox, pythons)
@@ -85,6 +87,7 @@ class Projects:
             "job",
             self.progress,
             memory=None,
+            on_output=self.output.extend,
             trials="always",
         )
         return await setup.chosen()
@@ -233,3 +236,22 @@ async def test_the_python_that_a_project_asks_for(projects: Projects) -> None:
 async def test_a_package_that_nobody_has_is_an_error_of_the_set_up(projects: Projects) -> None:
     with pytest.raises(SetupError, match="absent-package"):
         await projects.set_up({**OLD_PROJECT, "requirements.txt": "absent-package\n"})
+
+
+async def test_a_development_dependency_that_no_index_has_is_left_out(projects: Projects) -> None:
+    package = {
+        "name": "a",
+        "dependencies": {"near": "file:near"},
+        "devDependencies": {"@secret/tool": "^1.0.0", "other-tool": "1.x"},
+        "scripts": {"test": "node --test"},
+    }
+    files = {
+        "package.json": json.dumps(package),
+        "near/package.json": '{"name": "near", "version": "1.0.0"}',
+        "near/index.js": "module.exports = 1\n",
+        "test/a.test.js": "require('node:test')('a', () => require('node:assert').equal(require('near'), 1))\n",
+    }
+    chosen = await projects.set_up(files)
+    assert results(chosen) == [("manifests", 1, 0)]
+    for name in ("@secret/tool", "other-tool"):
+        assert f"{name} cannot be fetched, and is left out" in projects.output.decode()

@@ -35,6 +35,9 @@ jobs:
 """
 
 
+MAIN = 'import unittest\n\nif __name__ == "__main__":\n    unittest.main()\n'
+
+
 def files(**contents: str) -> ManifestFiles:
     return ManifestFiles(MemoryTree({path: text.encode() for path, text in contents.items()}))
 
@@ -45,7 +48,13 @@ def declared(contents: dict[str, str]) -> DeclaredSetup:
 
 def workflow(install: str, test: str) -> dict[str, str]:
     text = WORKFLOW.replace("INSTALL", install).replace("TEST", test)
-    return {".github/workflows/ci.yml": text, "pyproject.toml": PROJECT, "requirements/tests.txt": "", "dev.txt": ""}
+    return {
+        ".github/workflows/ci.yml": text,
+        "pyproject.toml": PROJECT,
+        "requirements/tests.txt": "",
+        "dev.txt": "",
+        "test.py": MAIN,
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,7 @@ def workflow(install: str, test: str) -> dict[str, str]:
             "python3 -m pytest",
         ),
         ("pip install dist/*.whl pytest", "cd tests && py.test", ("-e .", "pytest"), "python3 -m pytest"),
+        ("pip install .", "coverage run --source=a test.py", ("-e .",), "python3 -m unittest -v test.py"),
         ("pip install .", "python -m unittest discover -s tests", ("-e .",), "python3 -m unittest discover -s tests"),
     ],
 )
@@ -126,6 +136,15 @@ def test_tox_with_groups_and_factors() -> None:
     )
     found = declared({"tox.ini": tox, "pyproject.toml": groups})
     assert (found.requirements, found.test) == (("pytest", "six", "-e ."), "python3 -m pytest")
+
+
+def test_a_tox_environment_with_factors_stands_in_for_a_plain_one() -> None:
+    """Its factors may bring what half of the tests need."""
+    tox = (
+        "[tox]\nenvlist = lint, py{39,311}-{crypto,nocrypto}\n[testenv]\ndeps = pytest\n"
+        "    crypto: cryptography\ncommands = pytest\n"
+    )
+    assert declared({"tox.ini": tox, "pyproject.toml": PROJECT}).requirements == ("pytest", "cryptography", "-e .")
 
 
 def test_the_newest_plain_environment_comes_before_one_with_the_oldest_packages() -> None:

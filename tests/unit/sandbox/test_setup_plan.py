@@ -277,7 +277,9 @@ async def test_a_version_file_outside_the_tree_is_not_taken_along(path: str) -> 
 
 
 PACKAGE = json.dumps({"name": "a", "devDependencies": {"b": "1"}})
-PNPM_INSTALL = "pnpm install --frozen-lockfile || pnpm install --no-frozen-lockfile --ignore-scripts"
+PNPM_INSTALL = re.compile(
+    r"^pnpm install --frozen-lockfile \|\| pnpm install --no-frozen-lockfile --ignore-scripts \|\| node /tmp/leave-out"
+)
 PNPM = "npm install --global --prefix /env --no-audit --no-fund pnpm@"
 YARN = "npm install --global --prefix /env --no-audit --no-fund "
 
@@ -328,8 +330,9 @@ async def test_node_projects_are_installed_by_the_manager_of_their_lock_file(
     files: dict[str, str], tools: Sequence[str], commands: list[str | re.Pattern[str]]
 ) -> None:
     setup = await plan({"package.json": PACKAGE, **files}, tools={**TOOLS, **dict.fromkeys(tools, "/bin/true")})
-    assert len(setup.commands) == len(commands)
-    for found, expected in zip(setup.commands, commands, strict=True):
+    executed = [command for command in setup.commands if not command.startswith("printf")]
+    assert len(executed) == len(commands)
+    for found, expected in zip(executed, commands, strict=True):
         assert found == expected if isinstance(expected, str) else expected.search(found)
     assert setup.directories == ("node_modules",)
 
@@ -356,7 +359,7 @@ async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None
 
 async def test_a_project_below_the_top_is_found() -> None:
     setup = await plan({"web/package.json": PACKAGE, "web/package-lock.json": "{}", "README.md": ""})
-    assert setup.commands[0].startswith("cd web/ && npm ci --no-audit --no-fund || ")
+    assert setup.commands[-1].startswith("cd web/ && npm ci --no-audit --no-fund || ")
     assert setup.directories == ("web/node_modules",)
 
 
@@ -439,6 +442,7 @@ async def test_several_ecosystems_are_prepared_together() -> None:
         str(PYTHON),
         "/env/bin/python",
         UV.split(maxsplit=1)[0],
+        "printf",
         "npm",
     ]
     assert setup.directories == ("node_modules",)
@@ -637,7 +641,7 @@ async def test_packages_are_resolved_as_of_a_date() -> None:
     assert commands[0] == "/opt/python3.9 -I -m venv /env"
     assert "--exclude-newer 2022-01-15 " in install_of(commands)
     assert "--exclude-newer-package setuptools=2023-01-15" in install_of(commands)  # knows editable installs
-    assert commands[-1].count("--before 2022-01-15") == 2
+    assert commands[-1].count("--before 2022-01-15") == 3
 
 
 async def test_a_candidate_decides_what_is_installed() -> None:

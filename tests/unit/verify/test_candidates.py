@@ -136,7 +136,7 @@ async def test_a_set_up_that_fails_is_followed_by_the_next_and_its_reason_is_kep
         (["skipped 'x'", "FAIL", "skipped 'x'", "ok"], 3, "a"),
     ],
 )
-async def test_where_many_tests_are_skipped_one_more_set_up_that_works_is_tried(
+async def test_a_set_up_that_skips_many_tests_is_followed_by_one_more_that_works(
     tmp_path: Path, outputs: Sequence[str], tried: int, best: str
 ) -> None:
     """Each suite has a test that passes, and one that ends as it is told."""

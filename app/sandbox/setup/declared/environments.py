@@ -108,12 +108,14 @@ def _ranged(text: str) -> list[str]:
 
 
 def _main_environment(names: Iterable[str]) -> str:
-    """The environment that runs the tests by default: `py`, `tests`, or the newest plain `py3x`."""
+    """The environment that runs the tests by default: the newest plain `py3x`, `tests`, the first `py3x` with more
+    factors, or `py`."""
     listed = list(names)
     plain = [name for name in listed if re.fullmatch(r"py3\.?\d*|3\.\d+", name)]
     named = [name for name in listed if re.search(r"tests?\b|unit", name) and "pypy" not in name]
     newest = max(plain, key=lambda name: int(name.removeprefix("py").removeprefix("3").strip(".") or 0), default="")
-    return newest or (named or ["py"])[0]
+    with_factors = [name for name in listed if re.match(r"py3\d+-", name)]
+    return newest or (named or with_factors or ["py"])[0]
 
 
 def _own_section(sections: dict[str, dict[str, str]], name: str) -> dict[str, str]:

@@ -66,6 +66,7 @@ _PYTEST_DROPPED_PAIRS = frozenset(
 )
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _PIP = re.compile(r"(?:.*/)?pip[\d.]*")
+_UNITTEST_MAIN = re.compile(r"^\s*unittest\.main\(\)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +198,12 @@ def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | Non
     if rest[0] == "setup.py" and "test" in rest[1:]:
         reading.requirements.append("-e .")
         return [""]
-    own = rest[0].removeprefix("./") in reading.files and re.search(r"(?:^|/)(?:run_?tests?|tests?)\.py$", rest[0])
-    if own or (rest[0].endswith("manage.py") and rest[1:2] == ["test"]):
-        return [shlex.join(["python3", *(word for word in rest if "$" not in word)])]
+    path = rest[0].removeprefix("./")
+    own = path in reading.files and re.search(r"(?:^|/)(?:run_?tests?|tests?)\.py$", path)
+    if own or (path.endswith("manage.py") and rest[1:2] == ["test"]):
+        arguments = [word for word in rest if "$" not in word]
+        reported = own and len(rest) == 1 and _UNITTEST_MAIN.search(reading.files.text(path))
+        return [shlex.join(["python3", *(["-m", "unittest", "-v"] if reported else []), *arguments])]
     return None
 
 

@@ -54,6 +54,31 @@ for (const file of ['package.json', 'package-lock.json', 'npm-shrinkwrap.json'])
 }
 """
 """Takes dependencies out of package.json and npm's locks; the tree of a set-up is thrown away."""
+_LEAVE_OUT_PLACE = "/tmp/leave-out.js"  # noqa: S108  # inside, while the set-up lasts: no part of its result
+_LEAVE_OUT = """
+const fs = require('fs'), { spawnSync } = require('child_process');
+const groups = ['devDependencies', 'optionalDependencies'], absent = /404|notarget|no.matching.version|ls-remote/i;
+for (let left = 8; left; left--) {
+  const done = spawnSync('sh', ['-c', process.argv[2]], { encoding: 'utf8', maxBuffer: 1 << 27 });
+  const output = done.stdout + done.stderr;
+  process.stdout.write(output);
+  if (done.status === 0) process.exit(0);
+  const errors = output.split('\\n').filter((line) => absent.test(line)).join(' \\n').replace(/%2f/gi, '/');
+  const read = JSON.parse(fs.readFileSync('package.json', 'utf8'));
+  let changed = false;
+  for (const group of groups) for (const name of Object.keys(read[group] || {})) {
+    if ([`/${name}/-/`, `/${name} `, `/${name}:`, ` ${name}@`, `'${name}@`].some((text) => errors.includes(text))) {
+      delete read[group][name];
+      changed = true;
+      console.log(`${name} cannot be fetched, and is left out`);
+    }
+  }
+  if (!changed) process.exit(done.status || 1);
+  fs.writeFileSync('package.json', JSON.stringify(read, null, 2));
+}
+process.exit(1);
+"""
+"""Repeats an install command without the development dependencies that its errors name."""
 # Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
@@ -160,18 +185,20 @@ def _commands(
 ) -> tuple[str, ...]:
     """The install command, after one that brings its package manager where this machine has none.
 
-    Where it fails, it is tried without the packages' own scripts, which may want to download more, and then without
-    the lock file, with the packages of its time.
+    Where it fails, it is tried without the packages' own scripts, which may want to download more, then without
+    the lock file, with the packages of its time, and in the end without the development dependencies that no index has.
     """
     forget = (f"node -e {shlex.quote(_FORGET)} {shlex.join(absent)}",) if absent else ()
     dated = f"npm install --no-package-lock --ignore-scripts --legacy-peer-deps {_QUIET}"
     dated += f" --before {before}" if before else ""
     if any(f"{root}{lock}" in files for lock in _NPM_LOCKS):
-        return (*forget, f"npm ci {_QUIET} || npm ci --ignore-scripts --legacy-peer-deps {_QUIET} || {dated}")
+        install = f"npm ci {_QUIET} || npm ci --ignore-scripts --legacy-peer-deps {_QUIET} || {dated}"
+        return (*forget, *_leaving_out(install, dated))
     if f"{root}pnpm-lock.yaml" in files:
         frozen = "--no-frozen-lockfile" if absent else "--frozen-lockfile"
-        install = f"pnpm install {frozen} || pnpm install --no-frozen-lockfile --ignore-scripts"
-        return (*forget, *_bring(_pnpm(files, root), "pnpm", tools), install)
+        relaxed = "pnpm install --no-frozen-lockfile --ignore-scripts"
+        install = f"pnpm install {frozen} || {relaxed}"
+        return (*forget, *_bring(_pnpm(files, root), "pnpm", tools), *_leaving_out(install, relaxed))
     if f"{root}yarn.lock" in files:
         lock = files.text(f"{root}yarn.lock")
         modern = "__metadata:" in lock
@@ -179,9 +206,17 @@ def _commands(
         if not modern:
             install += " || yarn install --non-interactive --ignore-scripts --ignore-engines"
         install = f"{{ {install}; }} || {dated}"
-        return (*forget, *_bring(_yarn(files, root, modern=modern), "yarn", tools), install)
+        return (*forget, *_bring(_yarn(files, root, modern=modern), "yarn", tools), *_leaving_out(install, dated))
     dated_first = f"npm install --no-package-lock {_QUIET}" + (f" --before {before}" if before else "")
-    return (*forget, f"{dated_first} || {dated}")
+    return (*forget, *_leaving_out(f"{dated_first} || {dated}", dated))
+
+
+def _leaving_out(install: str, last: str) -> tuple[str, str]:
+    """`install`, and where it fails `last` again without what cannot be fetched."""
+    return (
+        f"printf %s {shlex.quote(_LEAVE_OUT)} > {_LEAVE_OUT_PLACE}",
+        f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)}",
+    )
 
 
 def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
