@@ -61,7 +61,13 @@ class JobPage:
 
     @property
     def may_be_stopped(self) -> bool:
-        return self.job_context is not None and not self.final and not self.listed.stop_requested
+        is_worked_on = not self.final or self.remaining_tests
+        return self.job_context is not None and is_worked_on and not self.listed.stop_requested
+
+    @property
+    def remaining_tests(self) -> bool:
+        """True while the remaining tests of a published job run or wait."""
+        return self.listed.waiting_for == "rest"
 
     @property
     def last_seq(self) -> int:

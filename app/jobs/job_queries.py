@@ -26,6 +26,8 @@ AHEAD = timedelta(minutes=30)
 comes before every newer one, whatever their priorities."""
 IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
 """The order in which waiting jobs are claimed."""
+AFTER_REST: Final = "rest_ended"
+"""The `posted_state` of a published job of which the remaining tests have ended: its status is posted again."""
 WAITS_FOR_PULL_REQUESTS: Final = sa.and_(
     job_contexts.c.waiting_for == "pull_requests", jobs.c.state.in_(WORKED_ON), jobs.c.stop_requested.is_(False)
 )
@@ -177,7 +179,7 @@ class JobQueries:
             values["reason"] = str(result.get("reason", ""))
             db.execute(jobs.update().where(jobs.c.id == job_id).values(values))
             mine = job_contexts.update().where(job_contexts.c.job == job_id)
-            db.execute(mine.values(waiting_for="", posted_state="rest_ended"))
+            db.execute(mine.values(waiting_for="", posted_state=AFTER_REST))
         failpoint("rest.published")
 
     def mark_posted(self, job_id: str, state: JobState) -> None:

@@ -87,10 +87,15 @@ class Outcomes:
         self._recorded_until: datetime | None = None
 
     def record_ended(self) -> int:
-        """Add a row for each job that ended since; returns how many. Idempotent."""
+        """Add a row for each job that ended since; returns how many. Idempotent.
+
+        A job of which the remaining tests run is added when they have ended: they may change its verdict.
+        """
         now = self._clock()
         missing = sa.select(jobs.c.id).outerjoin(outcomes, outcomes.c.job == jobs.c.id)
-        missing = missing.where(jobs.c.state.in_(FINAL), outcomes.c.job.is_(None))
+        missing = missing.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
+        rests = sa.func.coalesce(job_contexts.c.waiting_for, "").in_(("rest", "rest_ended"))
+        missing = missing.where(jobs.c.state.in_(FINAL), outcomes.c.job.is_(None), sa.not_(rests))
         if self._recorded_until is not None:  # so that its cost depends on what is new
             missing = missing.where(jobs.c.updated_at >= self._recorded_until - OVERLAP)
         with self._engine.connect() as db:

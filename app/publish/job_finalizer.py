@@ -94,6 +94,8 @@ class JobFinalizer:
         except StaleEpoch:
             return False
         failpoint("rest.publishing")
+        if result.verification is not None and result.verification.verdict == "broken":
+            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
         self._job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
         return True
 

@@ -17,7 +17,7 @@ from app.core.result import JobResult
 from app.core.text import one_line, plain
 from app.core.verification import Verdict
 from app.github.base import CHECK, Conclusion, Reaction
-from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.job_queries import AFTER_REST, JobQueries, JobWithContext
 from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import NEAR_CAP
 from app.publish.early_draft import early_draft_effects, early_key, status_key
@@ -121,7 +121,8 @@ class StatusUpdater:
         view = self.view(each)
         try:
             self._outbox.adopt(each.job.id, each.row.epoch, branches=False)
-            for effect in (*status_effects(view, each.posted_state), *self._of_its_draft(view)):
+            shown = status_effects(view, each.posted_state, newest=self._is_newest(each))
+            for effect in (*shown, *self._of_its_draft(view)):
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
             for effect in self._notifications(view, each.posted_state):
                 # Under no installation, so that GitHub and other receivers do not wait for each other.
@@ -137,6 +138,12 @@ class StatusUpdater:
         failpoint("status.queued")
         self._job_queries.mark_posted(each.job.id, each.row.state)
         return True
+
+    def _is_newest(self, each: JobWithContext) -> bool:
+        """False if another job of the issue began while the remaining tests ran: the labels are that one's."""
+        place = each.job_context.issue_ref
+        newest = self._job_queries.newest(place.repository, place.number) if each.posted_state == AFTER_REST else None
+        return newest is None or newest.job.id == each.job.id
 
     def _of_its_draft(self, view: StatusView) -> Iterator[Effect]:
         """Effects for the early draft. In a workflow nobody would see them before the end."""
@@ -193,8 +200,11 @@ class StatusUpdater:
         )
 
 
-def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
-    """The effects to show, given the state that was shown last; the final emoji comes last."""
+def status_effects(view: StatusView, body: str, *, newest: bool = True) -> Iterator[Effect]:
+    """The effects to show, given the state that was shown last; the final emoji comes last.
+
+    Labels are of the issue's `newest` job only.
+    """
     target = view.job_context.target
     if target is not None and not body:
         yield AddReaction(target=target, content="eyes")
@@ -202,8 +212,9 @@ def status_effects(view: StatusView, body: str) -> Iterator[Effect]:
     if body == view.state:
         return
     yield from _check(view)
-    if view.job.aim != "ask":
-        yield labels("awaiting_approval" if view.planned_only else _labelled_as(view), view.job.task.prompt)
+    if view.job.aim != "ask" and newest:
+        state = "awaiting_approval" if view.planned_only else _labelled_as(view)
+        yield labels(state, view.job.task.prompt, again=body == AFTER_REST)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)
 
@@ -228,8 +239,11 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
     )
 
 
-def labels(state: JobState, prompt: str = "") -> ChangeLabels:
-    """The labels for a state; all other labels stay. `prompt` is the job's, whose label is taken off too."""
+def labels(state: JobState, prompt: str = "", *, again: bool = False) -> ChangeLabels:
+    """The labels for a state; all other labels stay. `prompt` is the job's, whose label is taken off too.
+
+    With `again`, the label that requests a job stays: by now it may request the next one.
+    """
     if state in SUCCEEDED:
         there = "agent-done"
     elif state in {"stopped", "no_change"}:
@@ -238,11 +252,9 @@ def labels(state: JobState, prompt: str = "") -> ChangeLabels:
         there = "agent-needs-human"
     else:
         there = "agent-in-progress"
-    ours = ("agent-fix", "agent-in-progress", "agent-done", "agent-needs-human")
-    prompt_label = (f"agent-fix:{prompt}",) if prompt else ()
-    return ChangeLabels(
-        add=(there,) if there else (), remove=(*(name for name in ours if name != there), *prompt_label)
-    )
+    ours = ("agent-in-progress", "agent-done", "agent-needs-human")
+    requests = () if again else ("agent-fix", *((f"agent-fix:{prompt}",) if prompt else ()))
+    return ChangeLabels(add=(there,) if there else (), remove=(*requests, *(name for name in ours if name != there)))
 
 
 def _labelled_as(view: StatusView) -> JobState:

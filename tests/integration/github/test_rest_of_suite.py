@@ -102,6 +102,7 @@ async def test_a_test_that_newly_fails_makes_the_verdict_broken_everywhere(
     assert "agent-needs-human" in fake_github.issue.labels
     assert "agent-done" not in fake_github.issue.labels
     assert len(fake_github.repo.pulls) == 1
+    assert harness.unlearned == [(fake_github.repo.id, made.id)], "nothing is kept of what it taught"
 
 
 async def test_a_rest_without_findings_leaves_the_verdict_and_ends_the_check(
@@ -192,3 +193,26 @@ async def test_only_the_jobs_own_pull_request_is_changed(
     await settle(harness)
     assert harness.standing(key).state == "failed"
     assert harness.standing(key).reason == "This is not the branch of the job's pull request."
+
+
+async def test_a_rest_leaves_labels_to_a_newer_job(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+    made = await published(harness)
+    end_rest(harness, FOUND)
+    fake_github.world.tick(1)
+    again = await harness.admit()
+    await settle(harness)
+    assert harness.ended(made.id)[1].verification is not None
+    assert harness.commissioned(again.id).row.state == "queued"
+    assert "agent-in-progress" in fake_github.issue.labels
+    assert "agent-needs-human" not in fake_github.issue.labels
+    assert pull_and_check(fake_github)[1].conclusion == "failure"
+
+
+async def test_a_rest_leaves_the_label_that_requests_the_next_job(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
+    await published(harness)
+    fake_github.issue.labels.append("agent-fix")
+    end_rest(harness, FOUND)
+    await settle(harness)
+    assert {"agent-fix", "agent-needs-human"} <= set(fake_github.issue.labels)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.jobs.job_queries import POSTED_STATES
+from app.jobs.outcomes import Outcomes
+from app.jobs.outcomes import metadata as outcome_tables
 from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, QueueLimits
 from app.publish.effects import AnswerReviewThread, LabelAndRequestReview, UpdateStatusComment
 from tests.support.databases import DIALECTS, database
@@ -184,3 +186,18 @@ def test_only_who_holds_a_rest_postpones_it(server: Server) -> None:
     server.queue.postpone(former, "", timedelta(days=1))
     server.queue.release(claim)
     assert server.claim() == "a"
+
+
+def test_the_outcome_is_recorded_once_when_the_rest_has_ended(server: Server) -> None:
+    outcome_tables.create_all(server.engine)
+    outcomes = Outcomes(server.engine, server.clock)
+    published(server)
+    assert outcomes.record_ended() == 0
+    broken = {"exit_status": "pr_opened", "verification": {"verdict": "broken"}}
+    assert server.queue.end_rest(server.take(), broken)
+    assert outcomes.record_ended() == 0, "people are not told yet"
+    server.clock.passes(timedelta(hours=1))
+    server.job_queries.published_rest("a", broken)
+    assert (outcomes.record_ended(), outcomes.record_ended()) == (1, 0)
+    (found,) = outcomes.since(0.0, server.clock().timestamp())
+    assert found.verdict == "broken"
