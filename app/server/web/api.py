@@ -381,26 +381,16 @@ def listed(job: JobSummary) -> ListedJob:
 
 
 def _listed(job: JobSummary) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "state": job.state,
-        "reason": job.reason,
-        "repository": job.repository,
-        "number": job.number,
-        "title": job.title,
-        "is_pull_request": job.is_pull_request,
+    """The fields of a ListedJob: most have the same name."""
+    same = {name: value for name, value in asdict(job).items() if name in ListedJob.model_fields}
+    return same | {
         "aim": job.aim or "fix",
         "requested_by": job.login,
         "verdict": job.verdict or None,
         "pull_request": job.url or None,
-        "model": job.model,
-        "runner": job.runner,
         "cost": dollars(job.cost),
         "budget": dollars(job.budget),
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
         "at_work": job.owner is not None,
-        "stop_requested": job.stop_requested,
         "waiting_for": "rest" if job.waiting_for == "rest_ended" else job.waiting_for or None,
     }
 
