@@ -5,6 +5,26 @@
                └────────────────┘
 
 A claim raises the job's epoch; earlier holders can neither keep the job nor have anything published (`app.publish`).
+
+What a job is doing follows from its state and these columns; `-` is empty or false, `any` does not matter:
+
+    status               state              waiting_for    ready  due     owner  handed_over  active_key
+    waits for its base   worked on          -              -      any     -      -            set
+    waits for PRs        queued             pull_requests  any    any     -      -            set
+    waits for a worker   worked on          -              yes    past    -      -            set
+    postponed            worked on          -              yes    future  -      -            set
+    in progress          worked on          -              yes    any     set    -            set
+    being published      publishing         -              yes    any     any    yes          set
+    waits for people     awaiting_approval  -              yes    any     any    -            set
+    at a limit           paused             - or money     yes    any     any    -            set
+    asked a question     needs_input        -              yes    any     any    -            -
+    rest waits           published          rest           yes    any     -      yes          -
+    rest in progress     published          rest           yes    any     set    yes          -
+    rest ended           published          rest_ended     yes    any     -      yes          -
+    ended                final              -              any    any     any    any          -
+
+Worked on: queued to publishing; published: pr_opened, pr_updated. An owner holds a job while `lease_until` is in the
+future; after that it counts as none. One that is left over from a finished job is removed when its process has ended.
 """
 
 from collections import Counter

@@ -213,7 +213,7 @@ def status_effects(view: StatusView, body: str, *, newest: bool = True) -> Itera
         return
     yield from _check(view)
     if view.job.aim != "ask" and newest:
-        state = "awaiting_approval" if view.planned_only else _labelled_as(view)
+        state: JobState = "awaiting_approval" if view.planned_only else _labelled_as(view)
         yield labels(state, view.job.task.prompt, again=body == AFTER_REST)
     if target is not None and (reaction := end_reaction(view.state)):
         yield AddReaction(target=target, content=reaction)

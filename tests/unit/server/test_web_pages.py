@@ -16,7 +16,7 @@ from app.core.result import JobResult
 from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
-from app.jobs.tables import jobs
+from app.jobs.tables import job_contexts, jobs
 from app.jobs.triggers import TriggerRow
 from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
@@ -187,6 +187,14 @@ async def test_a_job_is_shown_with_plan_proof_log_cost_and_effects(here: WebClie
     for link in (f"{server}/web-shop-frontend/issues/113", f"{server}/invoices/pull/77"):
         assert link in page.links
     assert [form["action"] for form in page.all("form")] == ["/jobs/seed13/retry"]
+
+
+async def test_remaining_tests_can_be_stopped(here: WebClient) -> None:
+    with here.engine.begin() as db:
+        db.execute(job_contexts.update().where(job_contexts.c.job == "seed13").values(waiting_for="rest"))
+    page = await seen(here, "/jobs/seed13")
+    assert "Stop the remaining tests" in page.text
+    assert [form["action"] for form in page.all("form")] == ["/jobs/seed13/stop", "/jobs/seed13/retry"]
 
 
 async def test_a_job_that_waits_for_people_says_what_they_can_do(here: WebClient) -> None:
