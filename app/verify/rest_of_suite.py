@@ -24,7 +24,7 @@ MOST = 200
 PART_SECONDS = 60.0
 """About as long as a part takes on both sides: that much is lost with a process, and that long another job waits."""
 MIN_SECONDS = 1.0
-"""With less time left, no further part is begun."""
+"""With less time left, or less than any part took so far, no further part is begun."""
 MAX_NAMED = 200
 _SCRIPTS = (".js", ".jsx", ".ts", ".tsx", ".mjs", ".cjs", ".mts", ".cts")
 _SUFFIXES: Mapping[FrameworkName, tuple[str, ...]] = {
@@ -45,6 +45,8 @@ class RestStep(RestPart):
 
     divide: bool = False
     """Whether these files gave no results together and have to be tried in smaller parts."""
+    cut_off: bool = False
+    """Whether the head was stopped because the time for the remaining tests was over: that says nothing of it."""
 
 
 def rest_of(suite: SuiteCommand, tree: Tree, found: SuiteComparison, minutes: float) -> RestOfSuite | None:
@@ -86,10 +88,11 @@ class RestRunner:
         known = _by_file(self.runner.command, _names(self.known), {path for unit in left for path in unit})
         pending = sorted(left, key=lambda unit: not _all_known(unit, known))
         number, size = 0, FIRST
+        took: list[float] = []
         rest = RestOfSuite(files=rest.files, minutes=rest.minutes, command=rest.command)  # steps repeat what is known
         while pending:
             remaining = rest.minutes * 60 - rest.seconds
-            if remaining < MIN_SECONDS:
+            if remaining < max(MIN_SECONDS, min(took, default=0.0)):
                 return rest.model_copy(update={"state": "out_of_time"})
             units = _next(pending, size, known)
             files = tuple(path for unit in units for path in unit)
@@ -97,7 +100,7 @@ class RestRunner:
             self.begin(rest)
             range_text = f"test files {rest.looked_at + 1} to {rest.looked_at + len(files)} of {rest.files}"
             self.runner.progress.report("verification", f"remaining tests: {range_text}")
-            limit = min(self.runner.limit, remaining / 2)
+            limit = min(self.runner.limit, remaining if before else remaining / 2)
             work = partial(self._part, files, before, limit, alone=len(units) == 1)
             part = await journal.step(f"rest.{number}", RestStep, work)
             number += 1
@@ -106,8 +109,11 @@ class RestRunner:
                 rest = rest.model_copy(update={"seconds": rest.seconds + part.seconds})
                 continue
             del pending[: len(units)]
+            took.append(part.seconds)
             size = max(1, min(MOST, 4 * size, int(len(units) * PART_SECONDS / max(part.seconds, 0.1))))
             rest = _with(rest, part, len(files))
+            if part.cut_off:
+                return rest.model_copy(update={"state": "out_of_time"})
         return rest.model_copy(update={"state": "finished"})
 
     async def _part(self, files: tuple[str, ...], before: SuiteResult | None, limit: float, *, alone: bool) -> RestStep:
@@ -119,16 +125,18 @@ class RestRunner:
         if base is None or head is None or base.count is None:
             return RestStep(seconds=seconds, divide=not alone)
         cut_short = head.execution.timed_out or (before is None and base.execution.timed_out)
+        cut_off = head.execution.timed_out and limit < self.runner.limit
         return RestStep(
             compared=0 if cut_short else len(files),
             base=base.count,
             head=head.count or TestCount(),
             newly_failing=found.newly_failing,
             missing=found.missing,
-            worse="" if found.newly_failing else suite_regression(found),
+            worse="" if found.newly_failing or cut_off else suite_regression(found),
             recheck=found.recheck if found.newly_failing else None,
             notes=found.notes,
             seconds=seconds,
+            cut_off=cut_off,
         )
 
 

@@ -228,7 +228,9 @@ class SuiteRunner:
             return SuiteComparison(command=self.command.command, base=base)
         longer = limit if before else max(limit, 1.5 * base.execution.seconds + min(limit, SLACK))
         head = await runner._executed("suite-head", judged.ruled, longer, base, files)
-        return await runner._rechecked(base, head, runner._recheck(judged.ruled, longer, base, files))
+        # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
+        second = runner._recheck(judged.ruled, max(longer, self.limit), base, files)
+        return await runner._rechecked(base, head, second)
 
     async def _believed(self, found: SuiteComparison, judged: JudgedPatch, limit: float) -> SuiteComparison:
         """Without the head's results if copies of existing tests that have to fail pass there, and not on the base.

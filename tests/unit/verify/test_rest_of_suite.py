@@ -1,8 +1,9 @@
 """The rest of a long suite: which files it is, in which parts it runs, what is run once only, and where it ends."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from app.core.verification import Execution, RestOfSuite, SuiteComparison, Suite
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
-from app.verify.rest_of_suite import FIRST, RestRunner, left_out, rest_of
+from app.verify.rest_of_suite import FIRST, RestRunner, RestStep, left_out, rest_of
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
@@ -46,6 +47,8 @@ class ScriptedParts(SuiteRunner):
     """For each part: its files, whether the base was known, and its limit."""
     failing: frozenset[str] = frozenset()
     silent: frozenset[str] = frozenset()
+    hanging: bool = False
+    """Whether the head is stopped at its limit before it reports anything."""
 
     async def part(
         self, judged: JudgedPatch, files: tuple[str, ...], before: SuiteResult | None, limit: float
@@ -54,6 +57,9 @@ class ScriptedParts(SuiteRunner):
         names = [f"{path}::test_x" for path in files]
         if self.silent.intersection(files):
             return SuiteComparison(command="pytest", base=SuiteResult(execution=ran().execution))
+        if self.hanging:
+            stopped = SuiteResult(execution=Execution(command="pytest", exit_code=-9, seconds=limit, timed_out=True))
+            return SuiteComparison(command="pytest", base=before or ran(names), head=stopped)
         newly = tuple(name for name in names if name.partition("::")[0] in self.failing)
         head = ran([name for name in names if name not in newly], newly)
         return SuiteComparison(command="pytest", base=before or ran(names), head=head, newly_failing=newly)
@@ -157,6 +163,38 @@ async def test_a_part_has_half_of_what_is_left_and_no_more_than_a_whole_suite() 
     await run(runner, PATHS[:1], ran(), minutes=1.0)
     await run(runner, PATHS[:1], ran(), minutes=60.0)
     assert [limit for *_, limit in runner.asked] == [30.0, 60.0]
+
+
+@pytest.mark.parametrize("known", [ran(), ran([f"{PATHS[0]}::test_x"], cut=True)], ids=["base ran", "base is known"])
+async def test_a_head_that_had_less_than_the_suites_time_is_not_worse_but_out_of_time(known: SuiteResult) -> None:
+    runner = replace(scripted(), hanging=True)
+    rest = await run(runner, PATHS[:2], known, minutes=0.9)
+    assert (rest.state, rest.worse, rest.compared, len(runner.asked)) == ("out_of_time", "", 0, 1)
+
+
+async def test_a_head_that_hangs_for_the_suites_own_time_is_worse() -> None:
+    rest = await run(replace(scripted(), hanging=True), PATHS[:1], ran(), minutes=60.0)
+    assert (rest.state, rest.compared, rest.worse) == (
+        "finished",
+        0,
+        "The suite finishes on the base but not on the head.",
+    )
+
+
+async def test_a_head_alone_may_use_all_that_is_left() -> None:
+    runner = scripted()
+    await run(runner, PATHS[:1], ran([f"{PATHS[0]}::test_x"], cut=True), minutes=0.5)
+    assert [limit for *_, limit in runner.asked] == [30.0]
+
+
+@pytest.mark.parametrize(("minutes", "state", "parts"), [(1.5, "out_of_time", 0), (2.0, "finished", 1)])
+async def test_no_part_is_begun_in_less_time_than_any_took(minutes: float, state: str, parts: int) -> None:
+    step = RestStep(seconds=50.0, compared=FIRST).model_dump(mode="json")
+    runner = scripted()
+    paths = [f"tests/test_{number}.py" for number in range(FIRST + 1)]
+    journal = MemoryJournal(kept={"rest.0": json.dumps({"result": step})}).resumed()
+    rest = await run(runner, paths, ran(), minutes=minutes, journal=journal)
+    assert (rest.state, rest.compared, len(runner.asked)) == (state, FIRST + parts, parts)
 
 
 async def test_the_first_part_is_small() -> None:
