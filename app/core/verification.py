@@ -291,6 +291,8 @@ class RestPart(Record):
     """Tests that passed on base and are missing or skipped on head."""
     worse: str = ""
     """If not empty, a sentence that says how the head is worse where no single test is named."""
+    changed: tuple[str, ...] = ()
+    """Changes of existing tests without which tests would fail, although the test author did not call them wrong."""
     recheck: Execution | None = None
     """Newly failing tests, run once more alone on the head."""
     notes: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.nearest_tests import matching
-from app.verify.suite_comparison import suite_regression
+from app.verify.suite_comparison import changes_beyond, suite_regression, without_outdated
 from app.verify.suite_runner import SuiteRunner
 from app.verify.test_paths import is_test_file
 
@@ -82,6 +82,8 @@ class RestRunner:
     known: SuiteResult
     """The whole suite on the base, as far as it got: what was executed there is not executed again."""
     begin: Callable[[RestOfSuite], None]
+    outdated: tuple[str, ...] = ()
+    """Existing tests that the issue contradicts, by the test author."""
 
     async def run(self, left: Sequence[Unit], rest: RestOfSuite, journal: Journal) -> RestOfSuite:
         """Until all is compared or the time is over."""
@@ -124,6 +126,7 @@ class RestRunner:
         base, head = found.base, found.head
         if base is None or head is None or base.count is None:
             return RestStep(seconds=seconds, divide=not alone)
+        found = without_outdated(found, self.outdated)
         cut_short = head.execution.timed_out or (before is None and base.execution.timed_out)
         cut_off = head.execution.timed_out and limit < self.runner.limit
         return RestStep(
@@ -134,10 +137,17 @@ class RestRunner:
             missing=found.missing,
             worse="" if found.newly_failing or cut_off else suite_regression(found),
             recheck=found.recheck if found.newly_failing else None,
+            changed=changes_beyond(_needed(found), self.outdated),
             notes=found.notes,
             seconds=seconds,
             cut_off=cut_off,
         )
+
+
+def _needed(found: SuiteComparison) -> SuiteComparison:
+    """Without tests that the patch removes or renames: these were counted when it was verified."""
+    kept = (one.model_copy(update={"removed": ()}) for one in found.changed_tests if one.failing or not one.removed)
+    return found.model_copy(update={"changed_tests": tuple(kept)})
 
 
 def _with(rest: RestOfSuite, part: RestPart, files: int) -> RestOfSuite:
@@ -150,6 +160,7 @@ def _with(rest: RestOfSuite, part: RestPart, files: int) -> RestOfSuite:
         "newly_failing": (*rest.newly_failing, *part.newly_failing)[:MAX_NAMED],
         "missing": (*rest.missing, *part.missing)[:MAX_NAMED],
         "worse": rest.worse or part.worse,
+        "changed": (*rest.changed, *part.changed)[:MAX_NAMED],
         "recheck": rest.recheck or part.recheck,
         "notes": tuple(dict.fromkeys((*rest.notes, *part.notes)))[:MAX_NAMED],
         "seconds": round(rest.seconds + part.seconds, 3),

@@ -19,7 +19,7 @@ from app.verify.overlay import Overlay, apply_patch
 from app.verify.reproduction import BorrowSandbox
 from app.verify.selected_tests import contradiction
 from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
-from app.verify.suite_comparison import compare
+from app.verify.suite_comparison import compare, suite_regression
 from app.verify.test_paths import is_test_file
 
 MAX_ALONE = 200
@@ -221,7 +221,10 @@ class SuiteRunner:
     async def part(
         self, judged: JudgedPatch, files: tuple[str, ...], before: SuiteResult | None, limit: float
     ) -> SuiteComparison:
-        """These test files on base and head; `before` is what the base is known to give. No head without a base."""
+        """These test files on base and head; `before` is what the base is known to give. No head without a base.
+
+        The patch's own changes of tests are run only where the head is worse without them.
+        """
         runner = replace(self, limit=limit)
         base = before or await runner._on_base(files)
         if base.count in (None, TestCount()):
@@ -229,8 +232,15 @@ class SuiteRunner:
         longer = limit if before else max(limit, 1.5 * base.execution.seconds + min(limit, SLACK))
         head = await runner._executed("suite-head", judged.ruled, longer, base, files)
         # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
-        second = runner._recheck(judged.ruled, max(longer, self.limit), base, files)
-        return await runner._rechecked(base, head, second)
+        enough = max(longer, self.limit)
+        found = await runner._rechecked(base, head, runner._recheck(judged.ruled, enough, base, files))
+        gone = {change.path for change in judged.overridden_changes if change.deleted}
+        there = tuple(path for path in files if path not in gone)
+        if head.execution.timed_out or not (found.newly_failing or suite_regression(found)):
+            return found
+        if not there:
+            return found.model_copy(update={"changed_tests": await asyncio.to_thread(judged.removed)})
+        return await runner._with_own_tests(found, judged, enough, all_of_it=there)
 
     async def _believed(self, found: SuiteComparison, judged: JudgedPatch, limit: float) -> SuiteComparison:
         """Without the head's results if copies of existing tests that have to fail pass there, and not on the base.
@@ -305,13 +315,14 @@ class SuiteRunner:
     ) -> SuiteResult | None:
         """The patch's tests if they are independent; the whole suite if settings or shared test files change."""
         self.progress.report("verification", "the patch's own tests on the head")
-        only = all_of_it if judged.changes_settings or found.newly_failing else judged.test_files or None
+        worse = bool(found.newly_failing or suite_regression(found))
+        only = all_of_it if judged.changes_settings or worse else judged.test_files or None
         if only is not None:
             try:
                 narrow(self.command, only)
             except ValueError:
                 only = all_of_it
-        elif not judged.changes_settings and not found.newly_failing:
+        elif not judged.changes_settings and not worse:
             return None
         base = found.base or await self.base(only=only)
         with waiting_for(self.progress, "the patch's own tests"):

@@ -123,6 +123,9 @@ def _rest_worse(facts: Facts) -> Iterator[Refusal]:
         yield Refusal("suite_newly_failing", "broken", reason)
     elif rest.worse:
         yield Refusal("suite_worse", "broken", f"In the remaining tests: {rest.worse}")
+    if rest.changed:
+        reason = f"Among the remaining tests: {'; '.join(rest.changed[:MAX_NAMED])}"
+        yield Refusal("existing_tests_changed", "tested", _CAPS["existing_tests_changed"] + reason)
     if rest.missing:
         reason = f"Among the remaining tests, {_named(rest.missing, 'test')} passed on the base and did not run on the"
         yield Refusal("tests_vanished", "unproved", f"{reason} head.")

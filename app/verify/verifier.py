@@ -244,7 +244,8 @@ class Verifier:
         def with_rest(rest: RestOfSuite) -> Verification:
             return with_verdict(facts.model_copy(update={"rest": rest}))
 
-        runner = RestRunner(self._runner(suite), judging, order.known, lambda rest: begin(with_rest(rest)))
+        outdated = facts.specification.outdated if facts.specification else ()
+        runner = RestRunner(self._runner(suite), judging, order.known, lambda rest: begin(with_rest(rest)), outdated)
         return with_rest(await runner.run(left, facts.rest, journal))
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:

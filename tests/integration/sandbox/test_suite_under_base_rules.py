@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.core.verification import SuiteComparison
+from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
+from app.verify.base_rules import JudgedPatch
+from app.verify.rest_of_suite import RestRunner
 from app.verify.suite_runner import SuiteRunner
+from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import patch_of
 from tests.support.selecting import Project, provider
@@ -143,6 +146,43 @@ async def test_settings_that_disable_the_suite_are_seen(provider: BubblewrapProv
 async def test_a_patch_without_tests_is_run_once(provider: BubblewrapProvider) -> None:
     found = await compared(provider, BROKEN)
     assert (found.newly_failing, found.own_tests, found.changed_tests) == (NEWLY, None, ())
+
+
+async def rest_of(
+    provider: BubblewrapProvider, changes: Mapping[str, str | None], outdated: tuple[str, ...] = ()
+) -> RestOfSuite:
+    """The same tests, far from the change."""
+    project = Project(provider, MONEY)
+    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
+    judged = JudgedPatch.of(project.tree, patch_of(dict(changes)))
+    known = SuiteResult(execution=Execution(command="pytest", exit_code=124, seconds=200.0, timed_out=True))
+    rest = RestRunner(runner, judged, known, lambda _: None, outdated)
+    left = RestOfSuite(files=1, minutes=30, command="pytest")
+    return await rest.run([("tests/test_money.py",)], left, MemoryJournal())
+
+
+async def test_a_far_test_that_the_patch_had_to_change_is_named(provider: BubblewrapProvider) -> None:
+    changed = {"tests/test_money.py": TESTS.replace("half(two) == 1", "half(two) == 0")}
+    rest = await rest_of(provider, BROKEN | changed)
+    assert (rest.newly_failing, rest.worse) == ((), "")
+    assert rest.changed == (f"tests/test_money.py: without this change {NEWLY[0]} would fail",)
+
+
+async def test_far_tests_that_fail_with_the_patchs_own_fixtures_as_well_newly_fail(provider: BubblewrapProvider) -> None:
+    fixture = {"conftest.py": MONEY["conftest.py"].replace("return 2", "return 4 - 2")}
+    rest = await rest_of(provider, BROKEN | fixture)
+    assert (rest.newly_failing, rest.changed) == (NEWLY, ())
+
+
+async def test_far_tests_that_the_issue_contradicts_may_be_changed_or_removed(provider: BubblewrapProvider) -> None:
+    changed = BROKEN | {"tests/test_money.py": TESTS.replace("half(two) == 1", "half(two) == 0")}
+    rest = await rest_of(provider, changed, NEWLY)
+    assert (rest.newly_failing, rest.worse, rest.changed) == ((), "", ())
+    removed = BROKEN | {"tests/test_money.py": TESTS.partition("\n\n\ndef test_half")[0] + "\n"}
+    assert (await rest_of(provider, removed, NEWLY)).newly_failing == ()
+    assert (await rest_of(provider, removed)).newly_failing == NEWLY
+    gone = {**BROKEN, "tests/test_money.py": None}
+    assert (await rest_of(provider, gone, NEWLY)).newly_failing == ()
 
 
 FORGED = """

@@ -18,6 +18,7 @@ from app.core.verification import (
     GateResult,
     Outcome,
     Reproduction,
+    RestOfSuite,
     Settlement,
     SpecificationResult,
     SpecifiedTest,
@@ -197,6 +198,13 @@ def test_a_control_that_was_not_run_counts_only_where_all_else_rests_on_it(name:
     none = verdict(specified=specification(controls=()))
     assert none.rules[-2:] == ("same_conditions", "failing_copies_fail")
     assert none.verdict == "unproved"
+
+
+def test_far_tests_that_the_patch_had_to_change_limit_the_verdict() -> None:
+    rest = RestOfSuite(files=2, minutes=30, changed=("a.py: without this change a would fail",))
+    found = verdict(specified=specification(), rest=rest)
+    assert (found.verdict, found.rules) == ("tested", ("existing_tests_changed",))
+    assert found.reasons[-1].endswith("Among the remaining tests: a.py: without this change a would fail")
 
 
 def test_a_frozen_test_that_fails_on_the_head_breaks_it_and_says_what_does_not_hold() -> None:
