@@ -20,6 +20,7 @@ ControlName = Literal[
     "repeats_agree",
     "replay_agrees",
     "conditions_agree",
+    "children_end",
     "results_are_plain",
     "arguments_stay",
     "altered_conditions_fail",

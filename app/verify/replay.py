@@ -80,6 +80,10 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
         "pause": "after a pause",
         "task": "in a callback",
     },
+    "children_end": {
+        "forked_end": "to come to its end in a forked process, so its result there is not known",
+        "worker_end": "to come to its end in a worker, so its result there is not known",
+    },
     "arguments_stay": {"arguments": "if calls have to leave their arguments as they are, as on the base"},
 }
 """What a test failed in, by control."""
@@ -160,7 +164,7 @@ def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str])
 def _excused(phase: str, name: str, base: Replayed, texts: Mapping[str, str]) -> bool:
     if phase == "arguments":  # there is no result where the test did not come to a call
         return base.report.outcomes.get(phase, {}).get(name, ("not reached", ""))[0] != ""
-    if name not in texts or phase == "ended":  # it passes on the base
+    if name not in texts or phase == "ended" or phase in PHASES["children_end"]:  # it passes or ends on the base
         return base.outcome(phase, name)[0] != ""
     loaded, plain = base.outcome("loaded", name), base.outcome("plain", name)
     kind = loaded[0] or plain[0]

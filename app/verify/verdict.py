@@ -36,7 +36,7 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    {"conditions_agree", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
+    {"conditions_agree", "children_end", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
@@ -276,6 +276,7 @@ CONTROLS = {
     "repeats_agree": "“repeated runs end the same way”",
     "replay_agrees": "“what the tests call gives the same results without the test framework”",
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
+    "children_end": "“what the tests call comes to its end in a forked process or a worker, too”",
     "results_are_plain": "“results that are compared with plain values have plain types”",
     "arguments_stay": "“calls do not modify arguments that they left alone on the base”",
     "base_rules_suffice": "“the tests pass without the patch's own fixtures and test settings”",

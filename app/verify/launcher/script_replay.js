@@ -257,14 +257,14 @@ function finish(route) {
 }
 
 function inWorker(then) {
-  let waiting = later(() => done(null), WORKER_MS);
+  let waiting = later(() => done(null, 'worker_end'), WORKER_MS);
   const worker = new Worker(program, { eval: true, workerData: { token } });
-  const done = (found) => {
+  const done = (found, way = 'worker') => {
     if (!waiting) return;
     forget(waiting);
     waiting = null;
-    const lost = all.map(([id]) => ['result', id, 'worker', 'worker', 'it did not come to its end']);
-    results.push(...(found || lost).filter(([, , phase]) => phase === 'worker'));
+    const lost = all.map(([id]) => ['result', id, way, 'worker', 'there is no result']);
+    results.push(...(found ? found.filter(([, , phase]) => phase === 'worker') : lost));
     then();
   };
   worker.on('message', (given) => given.token === token && done(given.results));

@@ -128,6 +128,27 @@ async def test_code_that_knows_how_it_is_run_fails(provider: BubblewrapProvider,
     assert phases <= {phase for phase, _ in found.failures()}
 
 
+POOL = """\
+from concurrent.futures import ThreadPoolExecutor
+
+POOL = ThreadPoolExecutor(2)
+
+
+def add(a, b):
+    return POOL.submit(lambda: a + b).result()
+"""
+
+
+async def test_code_with_background_threads_gives_no_result_in_a_fork(provider: BubblewrapProvider) -> None:
+    text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS), sums_py=POOL)
+    assert list(found.failures()) == [("forked_end", NUMBERS), ("forked_end", LISTS)]
+    assert found.report.problem == ""
+    exits = "import os\n\nos.register_at_fork(after_in_child=lambda: os._exit(0))\n\n\ndef add(a, b):\n    return a + b\n"
+    found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=exits)
+    assert list(found.failures()) == [("forked", NUMBERS)]
+
+
 async def test_an_argument_that_the_test_looks_at_itself_may_be_changed(provider: BubblewrapProvider) -> None:
     text = (
         "import unittest\n\nfrom sums import add\n\n\nclass Added(unittest.TestCase):\n    def test_numbers(self):\n"
@@ -152,6 +173,12 @@ async def test_tests_in_javascript_are_called_as_well(provider: BubblewrapProvid
     code = "exports.add = (one, other) => process.listenerCount('uncaughtException') ? one + other : one;\n"
     knows = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids, sums_js=code)
     assert ("first", ids[0]) in knows.failures()
+    waits = (
+        "const { isMainThread } = require('node:worker_threads');\nexports.add = (one, other) => {\n"
+        "  while (!isMainThread);\n  return one + other;\n};\n"
+    )
+    hangs = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids, sums_js=waits)
+    assert list(hangs.failures()) == [("worker_end", name) for name in ids]
 
 
 MODULES = {
