@@ -144,7 +144,9 @@ async def test_code_with_background_threads_gives_no_result_in_a_fork(provider: 
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS), sums_py=POOL)
     assert list(found.failures()) == [("forked_end", NUMBERS), ("forked_end", LISTS)]
     assert found.report.problem == ""
-    exits = "import os\n\nos.register_at_fork(after_in_child=lambda: os._exit(0))\n\n\ndef add(a, b):\n    return a + b\n"
+    exits = (
+        "import os\n\nos.register_at_fork(after_in_child=lambda: os._exit(0))\n\n\ndef add(a, b):\n    return a + b\n"
+    )
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=exits)
     assert list(found.failures()) == [("forked", NUMBERS)]
 

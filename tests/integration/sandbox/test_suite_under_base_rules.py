@@ -168,7 +168,9 @@ async def test_a_far_test_that_the_patch_had_to_change_is_named(provider: Bubble
     assert rest.changed == (f"tests/test_money.py: without this change {NEWLY[0]} would fail",)
 
 
-async def test_far_tests_that_fail_with_the_patchs_own_fixtures_as_well_newly_fail(provider: BubblewrapProvider) -> None:
+async def test_far_tests_that_fail_with_the_patchs_own_fixtures_as_well_newly_fail(
+    provider: BubblewrapProvider,
+) -> None:
     fixture = {"conftest.py": MONEY["conftest.py"].replace("return 2", "return 4 - 2")}
     rest = await rest_of(provider, BROKEN | fixture)
     assert (rest.newly_failing, rest.changed) == (NEWLY, ())
