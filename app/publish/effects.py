@@ -121,6 +121,8 @@ class UpdateVerdict(Record):
     branch: str
     banner: Comment
     verification: Body
+    shorter: tuple[Body, ...] = ()
+    """The verification in less and less detail, for a body that has no place for all of it."""
 
 
 class UpdateStatusComment(Record):

@@ -1,6 +1,7 @@
 """Edits our pull request's body: a section for each follow-up, the state of an early draft, the mark of a fork."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from app.github.models import PullRequest
@@ -10,6 +11,10 @@ _FOOTER = "\n---\n\n<sub>agent-fix · "
 _STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")
 _STATE = re.compile(f"{re.escape(_STATE_MARKS[0])}.*?{re.escape(_STATE_MARKS[1])}", re.DOTALL)
 _LEFT_OUT = "## An earlier follow-up\n\nLeft out, because the description would be too long; see its commit."
+
+_NO_PLACE = """## Verification
+
+Left out, because the description would be too long. The verdict above counts; the commit's check has the details."""
 
 
 def with_section(body: str, key: str, section: str) -> str:
@@ -55,17 +60,21 @@ def _part_marks(name: PartName) -> tuple[str, str]:
     return f"<!-- agent-fix:{name} -->", f"<!-- /agent-fix:{name} -->"
 
 
-def with_parts(body: str, *, verdict: str, verification: str) -> str:
-    """The body with these parts replaced, each only if it is there and the body does not become too long."""
-    parts: tuple[tuple[PartName, str], ...] = (("verdict", verdict), ("verification", verification))
-    for name, text in parts:
-        begin, end = _part_marks(name)
-        head, there, rest = body.partition(begin)
-        _, closed, tail = rest.partition(end)
-        changed = f"{head}{marked_part(name, text)}{tail}"
-        if there and closed and len(changed) <= MAX_BODY:
-            body = changed
-    return body
+def with_parts(body: str, *, verdict: str, verification: Sequence[str]) -> str:
+    """The body with these parts replaced where they are there, and the first verification with which it fits.
+
+    A part that says that tests are still running never stays: at worst it says that there is no place for more.
+    """
+    body = _replaced(body, "verdict", verdict)
+    made = (_replaced(body, "verification", text) for text in verification)
+    return next((each for each in made if len(each) <= MAX_BODY), "") or _replaced(body, "verification", _NO_PLACE)
+
+
+def _replaced(body: str, name: PartName, text: str) -> str:
+    begin, end = _part_marks(name)
+    head, there, rest = body.partition(begin)
+    _, closed, tail = rest.partition(end)
+    return f"{head}{marked_part(name, text)}{tail}" if there and closed else body
 
 
 def _marks(key: str) -> tuple[str, str]:

@@ -52,7 +52,8 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
         case AddFollowUpSection():
             return Receipt(url=await forge.amend_pull_request(partial(with_section, key=job, section=effect.section)))
         case UpdateVerdict():
-            edit = partial(with_parts, verdict=effect.banner, verification=effect.verification)
+            texts = (effect.verification, *effect.shorter)
+            edit = partial(with_parts, verdict=effect.banner, verification=texts)
             return Receipt(url=await forge.update_draft_status(effect.branch, "", edit, close=False))
         case UpdateStatusComment():
             return Receipt(url=await forge.ensure_comment(job, effect.body))

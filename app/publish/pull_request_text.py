@@ -123,6 +123,7 @@ SKIP_CI = "[skip ci]"
 """Push and pull_request triggers respect it in the head commit; `pull_request_target` does not."""
 _LEVELS = (Caps(4_000, 50, 2_000), Caps(1_500, 20, 1_000), Caps(500, 8, 400), Caps(100, 3, 120))
 """Detail levels, each shorter than the one before, for a body that would be too long."""
+_LEAST = Caps(0, 1, 60)
 
 NO_FIX: frozenset[TaskKind] = frozenset({"feature", "tests", "refactoring", "dependencies"})
 """Kinds of tasks whose titles already say what is done."""
@@ -154,21 +155,20 @@ def commit_message(task: Task, summary: str = "", requester: Person | None = Non
 def pull_request_body(facts: PullRequestContent) -> str:
     """At most 60,000 characters; if something is cut, the text says so."""
     bodies = (_body(facts, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, Caps(0, 1, 60))
+    return next((body for body in bodies if len(body) <= MAX_BODY), "") or _body(facts, _LEAST)
 
 
 def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
-    """Banner and verification again, for a body of which everything else stays: short enough beside that."""
-    limit = MAX_BODY - MAX_FOLLOW_UP
-    at = (_verification(facts, caps) for caps in _LEVELS)
-    verification = next((text for text in at if len(text) <= limit), "") or _verification(facts, Caps(0, 1, 60))
-    return UpdateVerdict(branch=facts.branch, banner=banner(facts), verification=verification)
+    """Banner and verification again, in several levels of detail: everything else of the body stays, however long."""
+    at = (_verification(facts, caps) for caps in (*_LEVELS, _LEAST))
+    first, *shorter = dict.fromkeys(text for text in at if len(text) <= MAX_BODY)
+    return UpdateVerdict(branch=facts.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
 
 
 def follow_up_body(facts: PullRequestContent, who: str) -> str:
     """The section about a follow-up in a pull request's body; at most 15,000 characters."""
     bodies = (_follow_up(facts, who, caps) for caps in _LEVELS)
-    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, Caps(0, 1, 60))
+    return next((body for body in bodies if len(body) <= MAX_FOLLOW_UP), "") or _follow_up(facts, who, _LEAST)
 
 
 def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:

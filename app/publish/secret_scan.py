@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from app.core.errors import AgentFixError, ExitCode
 from app.core.patch import Patch
 from app.core.redaction import Redactor
-from app.publish.effects import MAX_TITLE, Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification
+from app.publish.effects import MAX_TITLE, Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification, UpdateVerdict
 
 HELD_BACK = (
     "**Held back.** The text for this comment contained something that must not leave this server. "
@@ -77,13 +77,15 @@ def _strings(value: object) -> Iterator[str]:
                 yield from _strings(inner)
 
 
-def _fixed_texts(effect: Effect) -> dict[str, str]:
+def _fixed_texts(effect: Effect) -> dict[str, object]:
     """A replacement for each text of limited length; of a notification also for everything that may be empty."""
-    fixed = {}
+    fixed = dict[str, object]()
     for name, field in type(effect).model_fields.items():
         length = next((limit.max_length for limit in field.metadata if hasattr(limit, "max_length")), None)
         if length is not None:
             fixed[name] = "Held back" if length <= MAX_TITLE else HELD_BACK
+    if isinstance(effect, UpdateVerdict):
+        fixed["shorter"] = ()
     if isinstance(effect, SendNotification):
         fixed |= dict.fromkeys(("repository", "page", "pull_request", "verdict", "cost"), "")
     return fixed

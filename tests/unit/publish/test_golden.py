@@ -28,7 +28,8 @@ from app.core.verification import (
 )
 from app.jobs.context import ThreadRef
 from app.publish import replies
-from app.publish.follow_up import with_parts
+from app.publish.effects import MAX_BODY
+from app.publish.follow_up import marked_part, with_parts
 from app.publish.job_finalizer import sibling_answer, thread_answer
 from app.publish.pull_request_text import (
     commit_message,
@@ -216,17 +217,38 @@ def test_a_body_in_which_the_rest_is_running_becomes_the_one_that_tells_of_it() 
     for name in ("finished", "broken", "stopped"):
         facts = pull_request(verification=with_rest(RESTS[name]))
         update = update_verdict(facts)
-        told = with_parts(running, verdict=update.banner, verification=update.verification)
+        said = {"verdict": update.banner, "verification": (update.verification, *update.shorter)}
+        told = with_parts(running, **said)
         assert told == pull_request_body(facts)
-        assert with_parts(told, verdict=update.banner, verification=update.verification) == told
-        kept = with_parts(edited, verdict=update.banner, verification=update.verification)
+        assert with_parts(told, **said) == told
+        kept = with_parts(edited, **said)
         assert kept == told.replace("## Plan", "A person's words.\n\n## Plan"), "what people wrote stays"
+
+
+@pytest.mark.parametrize(("others", "ends"), [(20_000, "all"), (50_000, "less"), (59_400, "no place")])
+def test_verification_that_is_too_long_for_a_body_gets_shorter_and_never_stays_as_it_was(others: int, ends: str) -> None:
+    loud = RESTS["broken"].model_copy(
+        update={
+            "newly_failing": tuple(f"tests/test_{number}.py::test_{'x' * 150}" for number in range(100)),
+            "recheck": Execution(command="x", exit_code=1, seconds=1.0, excerpt="output " * 600),
+        }
+    )
+    update = update_verdict(pull_request(verification=with_rest(loud)))
+    marks = marked_part("verdict", "Tested."), marked_part("verification", "still running")
+    body = "\n\n".join((marks[0], "p" * others, marks[1]))
+    told = with_parts(body, verdict=update.banner, verification=(update.verification, *update.shorter))
+    assert len(told) <= MAX_BODY
+    assert "**Broken.**" in told
+    assert "still running" not in told
+    assert (update.verification in told) == (ends == "all")
+    assert any(text in told for text in update.shorter) == (ends == "less")
+    assert ("would be too long" in told) == (ends == "no place")
 
 
 def test_without_our_marks_a_body_stays_as_it_is() -> None:
     update = update_verdict(pull_request(verification=with_rest(RESTS["broken"])))
     for body in ("", "A person's own text.", "<!-- agent-fix:verdict -->\nno end"):
-        assert with_parts(body, verdict=update.banner, verification=update.verification) == body
+        assert with_parts(body, verdict=update.banner, verification=(update.verification,)) == body
 
 
 def test_an_output_cannot_end_the_part_that_it_stands_in() -> None:
