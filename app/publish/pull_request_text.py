@@ -272,7 +272,8 @@ def _rest_numbers(rest: RestOfSuite) -> str:
     if rest.state == "pending":
         return "remaining tests still running"
     ended = f"remaining tests: {rest.compared:,} of {rest.files:,} test files"
-    return f"{ended}, newly failing {len(rest.newly_failing):,}"
+    missing = f", {len(rest.missing):,} did not run on the head" if rest.missing else ""
+    return f"{ended}, newly failing {len(rest.newly_failing):,}{missing}{', worse on the head' if rest.worse else ''}"
 
 
 def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:

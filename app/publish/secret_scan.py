@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator
 from app.core.errors import AgentFixError, ExitCode
 from app.core.patch import Patch
 from app.core.redaction import Redactor
-from app.publish.effects import MAX_TITLE, Effect, OpenDraftPullRequest, OpenEarlyDraft, PushCommits, SendNotification, UpdateVerdict
+from app.publish.effects import (
+    MAX_TITLE,
+    Effect,
+    OpenDraftPullRequest,
+    OpenEarlyDraft,
+    PushCommits,
+    SendNotification,
+    UpdateVerdict,
+)
 
 HELD_BACK = (
     "**Held back.** The text for this comment contained something that must not leave this server. "

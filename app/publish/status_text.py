@@ -47,6 +47,8 @@ HEADLINES: Final[dict[JobState, str]] = {
     "no_access": "🔒 No access",
     "error": "💥 The job failed",
 }
+BROKEN_DRAFT: Final = "🔴 The draft did not pass the remaining tests"
+"""The headline of the notification that a published change became broken."""
 QUESTIONS: Final = "❓ Questions before the work starts"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""

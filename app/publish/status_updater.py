@@ -37,6 +37,7 @@ from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.publisher import IsolatedLoop
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
+    BROKEN_DRAFT,
     HEADLINES,
     KEPT_ON_SERVER,
     SUCCEEDED,
@@ -223,6 +224,8 @@ def notification(view: StatusView, channel: Channel) -> SendNotification:
     """The notification that a job ended or is waiting, as plain text."""
     place, result = view.job_context.issue_ref, view.result
     headline = HEADLINES["awaiting_approval" if view.planned_only else view.state]
+    if _labelled_as(view) != view.state:
+        headline = BROKEN_DRAFT
     title = f"{headline}: {place.owner}/{place.name}#{place.number}"
     lines = (one_line(view.job.task.issue.title), one_line(view.reason))
     return SendNotification(

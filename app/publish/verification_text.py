@@ -1,6 +1,6 @@
 """Renders the Verification section of a pull request: what was run, on which commit, with which result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from app.core.verification import (
     Execution,
@@ -145,7 +145,7 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
                 ["The change's own tests", "", _ran(own, before), code_cell(clip(own.execution.command, caps.text))]
             )
     if (rest := facts.rest) is not None and rest.parts:
-        sides = [_counted(rest.base, ()), _counted(rest.head, rest.newly_failing)]
+        sides = [_counted(rest.base), _counted(rest.head, is_worse=any(_worse_in_rest(rest)))]
         what = f"{code_cell(clip(rest.command, caps.text))}<br>{count(rest.parts, 'part')}, {duration(rest.seconds)}"
         rows.append(["Remaining tests", *sides, what])
     if not rows:
@@ -154,9 +154,9 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     return table(["", f"Base {code_span(base[:10])}", f"Head {code_span(head[:10])}", "Command"], rows)
 
 
-def _counted(counted: TestCount, newly_failing: Sequence[str]) -> str:
+def _counted(counted: TestCount, *, is_worse: bool = False) -> str:
     """One side of the remaining tests, which ran in parts and so have no exit code of their own."""
-    icon = "🔴" if newly_failing else "🟡" if counted.failed else "🟢"
+    icon = "🔴" if is_worse else "🟡" if counted.failed else "🟢"
     return f"{icon} {_numbers(counted)}"
 
 
@@ -263,15 +263,23 @@ def about_rest(rest: RestOfSuite | None) -> str:
             " the verdict rests on the tests nearest to the change; this text is written again when they have ended."
         )
     compared = f"{rest.compared:,} of {files} ran on the base and on the head"
-    failing = "a test newly fails" if len(rest.newly_failing) == 1 else f"{len(rest.newly_failing):,} tests newly fail"
-    found = failing if rest.newly_failing else "nothing newly fails"
+    found = "; ".join(_worse_in_rest(rest)) or "nothing newly fails"
     ended = {
         "finished": f"{compared}, and {found}.",
         "out_of_time": f"They did not finish within their limit of {limit}: {compared}, and {found} in these.",
         "stopped": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
         "given_up": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
     }
-    return f"**The remaining tests:** {ended[rest.state]}"
+    return f"**The remaining tests:** {ended[rest.state]} {inline(rest.worse)}".rstrip()
+
+
+def _worse_in_rest(rest: RestOfSuite) -> Iterator[str]:
+    if rest.newly_failing:
+        yield "a test newly fails" if len(rest.newly_failing) == 1 else f"{len(rest.newly_failing):,} tests newly fail"
+    if rest.worse:
+        yield "the results are worse on the head"
+    if rest.missing:
+        yield f"{count(len(rest.missing), 'test')} that passed on the base did not run on the head"
 
 
 def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> str:

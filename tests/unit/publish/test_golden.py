@@ -226,7 +226,9 @@ def test_a_body_in_which_the_rest_is_running_becomes_the_one_that_tells_of_it() 
 
 
 @pytest.mark.parametrize(("others", "ends"), [(20_000, "all"), (50_000, "less"), (59_400, "no place")])
-def test_verification_that_is_too_long_for_a_body_gets_shorter_and_never_stays_as_it_was(others: int, ends: str) -> None:
+def test_verification_that_is_too_long_for_a_body_gets_shorter_and_never_stays_as_it_was(
+    others: int, ends: str
+) -> None:
     loud = RESTS["broken"].model_copy(
         update={
             "newly_failing": tuple(f"tests/test_{number}.py::test_{'x' * 150}" for number in range(100)),

@@ -55,4 +55,10 @@ def test_every_text_of_every_effect_is_searched(kind: Any, name: str) -> None:
 def test_the_texts_of_a_verdict_are_replaced() -> None:
     kind = next(kind for kind in KINDS if kind.__name__ == "UpdateVerdict")
     found = SecretScan(Redactor((SECRET,))).checked("job", made(kind, "verification", f"output: {SECRET}"))
-    assert found.model_dump() == {"kind": "verdict", "branch": "text", "banner": HELD_BACK, "verification": HELD_BACK, "shorter": ()}
+    assert found.model_dump() == {
+        "kind": "verdict",
+        "branch": "text",
+        "banner": HELD_BACK,
+        "verification": HELD_BACK,
+        "shorter": (),
+    }
