@@ -23,6 +23,7 @@ REST = RestOfSuite(
 )
 WORSE = {"worse": "The suite finishes on the base but not on the head."}
 MISSING = {"missing": ("t::a", "t::b")}
+MISSED = "2 tests that passed on the base did not run on the head."
 RAN = "**The remaining tests:** 20 of 40 test files further from the change ran on the base and on the head, and "
 
 
@@ -32,15 +33,12 @@ RAN = "**The remaining tests:** 20 of 40 test files further from the change ran 
         (WORSE, f"the results are worse on the head. {WORSE['worse']}", "newly failing 0, worse on the head"),
         (
             MISSING,
-            "2 tests that passed on the base did not run on the head.",
+            MISSED,
             "newly failing 0, 2 did not run on the head",
         ),
         (
             {"newly_failing": ("t::x",), **MISSING, **WORSE},
-            (
-                f"a test newly fails; the results are worse on the head; 2 tests that passed on the base did not run on the"
-                f" head. {WORSE['worse']}"
-            ),
+            f"a test newly fails; the results are worse on the head; {MISSED} {WORSE['worse']}",
             "newly failing 1, 2 did not run on the head, worse on the head",
         ),
     ],
