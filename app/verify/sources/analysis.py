@@ -21,6 +21,7 @@ from app.verify.sources.file_kinds import kind_of, same_lines
 from app.verify.sources.literal_branches import Literal, indicate_special_case
 from app.verify.sources.new_conditions import NewCondition
 from app.verify.sources.process import ChangedSource, decoded, encoded
+from app.verify.sources.unused_code import Unused, is_used_elsewhere
 from app.verify.test_paths import is_test_path
 
 _PATTERNS = (
@@ -221,9 +222,15 @@ def changed_executable_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
 
 
 def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
-    """By source file of the head: the conditions and statements that the patch adds."""
-    found = _ask("find_new_conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
-    return {path: [NewCondition(*each) for each in given] for path, given in found.items() if given}
+    """By source file of the head: what the patch adds or takes away that a test may depend on."""
+    answer = _ask("find_new_conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
+    found: dict[str, list[NewCondition]] = {}
+    for path, given in answer.items():
+        for each in (NewCondition(*values) for values in given):
+            unused = Unused(tuple(each.imports), tuple(each.defines))
+            if not any(unused) or _is_used(base, path, unused):
+                found.setdefault(path, []).append(each)
+    return found
 
 
 def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
@@ -282,6 +289,15 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
     known = _in_base(base, names)
     return tuple(f"{path}: {name}" for path, name in found if name in names - known)
+
+
+def _is_used(base: Tree, path: str, unused: Unused) -> bool:
+    """True if any other file of the base may refer to these names, or if there are too many files to tell."""
+    entries = base.entries()
+    others = [other for other, entry in entries.items() if other != path and entry.mode != "120000"]
+    if len(others) > _MAX_SEARCHED or any(entries[other].size > _MAX_SOURCE for other in others):
+        return True
+    return is_used_elsewhere(unused, path, base.read_many(others).values())
 
 
 def _in_base(base: Tree, names: Collection[str]) -> set[str]:

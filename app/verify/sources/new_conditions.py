@@ -14,6 +14,7 @@ from app.repo import grammars
 from app.verify.sources.changed_rows import code_rows
 from app.verify.sources.literal_branches import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, Hunk, added_rows, hunks, walk_nodes
+from app.verify.sources.unused_code import Unused, all_unused, unused_rows
 
 MAX_TEXT = 60
 Kind = Literal["outcome", "boundary", "statement", "removed"]
@@ -65,6 +66,9 @@ class NewCondition(NamedTuple):
     end: int
     altered: str
     raising: str = ""
+    imports: tuple[str, ...] = ()
+    defines: tuple[str, ...] = ()
+    """Names of what was removed, if nothing else in its file used them: no test can notice that, unless others do."""
 
 
 def new_conditions(language: str, old: bytes | None, new: bytes) -> list[NewCondition]:
@@ -93,6 +97,7 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
     before, after = (code_rows(language, side).split(b"\n") for side in (old, new))
     kept = {line.strip() for line in after}
     old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
+    unused = unused_rows(old) if language == "python" else {}
     found = []
     differences = hunks(b"\n".join(before), b"\n".join(after))
     for hunk in differences:
@@ -110,8 +115,14 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
                 continue
             start, end = (sum(map(len, new_lines[:row])) for row in (part.new_start, part.new_end))
             text = b"".join(old_lines[row] for row in rows).decode("utf-8", "surrogateescape")
+            idle = all_unused(unused, (row for row in rows if before[row].strip()))
+            if idle is not None and not any(idle):
+                continue
             says = f"{_shown(lines[0])} is put back as it was"
-            found.append(NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text))
+            imports, defines = idle or Unused()
+            found.append(
+                NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text, "", imports, defines)
+            )
     return found
 
 
@@ -235,8 +246,8 @@ def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
     shown = _shown(place.text)
 
     def made(kind: Kind, says: str, text: bytes = b"", raising: bytes = b"") -> NewCondition:
-        written = (each.decode("utf-8", "surrogateescape") for each in (text, raising))
-        return NewCondition(kind, place.first, place.last, says, place.start, place.end, *written)
+        written, raises = (each.decode("utf-8", "surrogateescape") for each in (text, raising))
+        return NewCondition(kind, place.first, place.last, says, place.start, place.end, written, raises)
 
     if place.kind == "statement":
         yield made("statement", shown)

@@ -217,11 +217,11 @@ def test_a_body_in_which_the_rest_is_running_becomes_the_one_that_tells_of_it() 
     for name in ("finished", "broken", "stopped"):
         facts = pull_request(verification=with_rest(RESTS[name]))
         update = update_verdict(facts)
-        said = {"verdict": update.banner, "verification": (update.verification, *update.shorter)}
-        told = with_parts(running, **said)
+        texts = (update.verification, *update.shorter)
+        told = with_parts(running, verdict=update.banner, verification=texts)
         assert told == pull_request_body(facts)
-        assert with_parts(told, **said) == told
-        kept = with_parts(edited, **said)
+        assert with_parts(told, verdict=update.banner, verification=texts) == told
+        kept = with_parts(edited, verdict=update.banner, verification=texts)
         assert kept == told.replace("## Plan", "A person's words.\n\n## Plan"), "what people wrote stays"
 
 
