@@ -6,6 +6,7 @@ Everything is parsed in a separate process, so these functions block: call them 
 import atexit
 import json
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from random import Random
@@ -236,7 +237,8 @@ def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
 def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
     """`path:line: what` of each added source line that examines the test framework, its variables, the calling
     frames, the command line, or the clock as a switch."""
-    found = _ask("find_harness_detection", _sources(CandidatePatch(base, patch).deltas))
+    features = sorted(_features(base, patch))
+    found = _ask("find_harness_detection", _sources(CandidatePatch(base, patch).deltas), features=features)
     return (_REFUSED,) if found is None else tuple(found)
 
 
@@ -289,6 +291,26 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
     known = _in_base(base, names)
     return tuple(f"{path}: {name}" for path, name in found if name in names - known)
+
+
+def _features(base: Tree, patch: Patch) -> set[str]:
+    """The features of the base's Rust packages; none if the patch changes which there are, or which are used."""
+    if any(path.rpartition("/")[2] == "Cargo.toml" for path in patch.paths()):
+        return set()
+    paths = [path for path in base.entries() if path.rpartition("/")[2] == "Cargo.toml"][:_MAX_SEARCHED]
+    found: set[str] = set()
+    for content in base.read_many(paths).values():
+        try:
+            document = tomllib.loads(content.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            continue
+        features = document.get("features")
+        found.update(features if isinstance(features, dict) else ())
+        needed = document.get("dependencies")
+        for name, version in needed.items() if isinstance(needed, dict) else ():
+            if isinstance(version, dict) and version.get("optional"):
+                found.add(name)
+    return found
 
 
 def _is_used(base: Tree, path: str, unused: Unused) -> bool:

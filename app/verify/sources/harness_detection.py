@@ -2,13 +2,14 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from app.verify.sources.parsed_sources import added_rows, code_only
+from app.verify.sources.replaced_functions import replaced_functions
 
 MAX_FINDINGS = 50
 EQUALITY = ("is equal to everything", "compares a built-in type in its own way")
@@ -18,6 +19,14 @@ _COMMAND_DIRECTORIES = frozenset(
     {"bin", "scripts", "script", "tools", "cmd", "examples", "_examples", "docs", "benchmarks", "bench"}
 )
 _STARTED = re.compile(rb"^(?:if __name__ == |package main\b|fn main\(|#!)|\bpublic static void main\(", re.MULTILINE)
+
+_REPLACES = "replaces a function of another module"
+"""Found by the syntax tree; by its patterns only where that cannot be had."""
+_ATTRIBUTE = re.compile(
+    rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
+)
+_FEATURE = re.compile(rb'\bfeature\s*=\s*"([\w-]+)"')
+_COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks)\b")
 
 
 class _Rule(NamedTuple):
@@ -41,8 +50,10 @@ def _rules() -> tuple[_Rule, ...]:
     )
 
 
-def watching_lines(language: str, path: str, old: bytes | None, new: bytes) -> Iterator[tuple[int, str]]:
-    """(line, what it does) of the added lines, from 1."""
+def watching_lines(
+    language: str, path: str, old: bytes | None, new: bytes, features: Collection[str] = ()
+) -> Iterator[tuple[int, str]]:
+    """(line, what it does) of the added lines, from 1. `features` are those that a Rust item may depend on."""
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
     rows = added_rows(old or b"", new)
@@ -50,12 +61,29 @@ def watching_lines(language: str, path: str, old: bytes | None, new: bytes) -> I
     for rule in _rules():
         if rule.languages and language not in rule.languages:
             continue
-        if rule.usual and (command or rule.pattern.search(before)):
+        if rule.usual and command:
+            continue
+        if rule.what == _REPLACES and (replaced := replaced_functions(new)) is not None:
+            if not replaced_functions(before):
+                yield from ((one.first + 1, rule.what) for one in replaced if rows.intersection(range(*one)))
+            continue
+        if rule.usual and rule.pattern.search(before):
             continue
         for match in rule.pattern.finditer(code):
+            if features and _is_known_feature(code, match.start(), features):
+                continue
             first = code.count(b"\n", 0, match.start())
             if rows.intersection(range(first, first + match[0].count(b"\n") + 1)):
                 yield first + 1, rule.what
+
+
+def _is_known_feature(code: bytes, at: int, features: Collection[str]) -> bool:
+    """True for the attribute of a Rust item that is there only with a feature, and has no counterpart without it."""
+    attribute = _ATTRIBUTE.match(code, code.rfind(b"\n", 0, at) + 1)
+    if attribute is None or b"not(" in attribute[0]:
+        return False
+    named = _FEATURE.findall(attribute[0])
+    return bool(named) and all(name.decode() in features for name in named) and not _COMPILED.search(attribute[0])
 
 
 def _is_command(path: str, content: bytes) -> bool:

@@ -125,14 +125,18 @@ def find_changed_lines(sources: Sequence[ChangedSource], _options: Mapping[str, 
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
 
 
-def find_harness_detection(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+def find_harness_detection(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[str]:
     """`path:line: what` for every added line that examines tests, frames, the command line and the like."""
     found = [
         f"{source.path}:{line}: {what}"
         for source in sources
         if source.new is not None
         for line, what in sorted(
-            set(harness_detection.watching_lines(source.language, source.path, source.old, source.new))
+            set(
+                harness_detection.watching_lines(
+                    source.language, source.path, source.old, source.new, options.get("features", ())
+                )
+            )
         )
     ]
     left = len(found) - harness_detection.MAX_FINDINGS

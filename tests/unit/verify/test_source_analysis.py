@@ -187,6 +187,14 @@ class TestWatching:
             ("a.rs", "#[cfg(not(test))]\nfn f() {}", "asks whether it is tested"),
             ("a.rb", "x = defined?(RSpec)", "asks whether it is tested"),
             ("A.java", "class A { boolean equals(Object o) { return true; } }", "equal to everything"),
+            ("a.py", "import json\n\njson.loads = json.dumps", "4: replaces a function of another module"),
+            ("a.py", "import json\ndef f(g):\n    json.loads = g", "4: replaces a function of another module"),
+            ("a.py", "def f(g):\n    import json\n    json.loads, x = g", "4: replaces a function of another module"),
+            ("a.py", "import json\ndef f(g):\n    json.LOADS = lambda: g", "4: replaces a function of another module"),
+            ("a.py", "import os.path\nfor os.path.join in [f]:\n    pass", "3: replaces a function of another module"),
+            ("a.py", "import a as b\nclass C:\n    b.c.d = d", "4: replaces a function of another module"),
+            ("a.rs", 'const X: &str = env!("CARGO_BIN_NAME");', "decides by how it is compiled"),
+            ("a.rs", '#[cfg(feature = "x")]\nmod s;', "decides by how it is compiled"),
         ],
     )
     def test_lines_that_look(self, path: str, line: str, what: str) -> None:
@@ -209,10 +217,33 @@ class TestWatching:
             ("tests/test_a.py", "", "import pytest\n"),
             ("a.rs", "", "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n"),
             ("a.go", "", "package main\n\nvar x = os.Args\n"),
+            ("a.py", "import settings\n", "import settings\n\n\ndef f(debug):\n    settings.DEBUG = debug\n"),
+            ("a.py", "", "import logging as log\n\n\ndef f(log=None):\n    log.level = 3\n    log.name = f\n"),
+            ("a.py", "", "import log\n\nlog.level: int = -3\nlog.count += 1\nlog.names = [f'{f}']\n"),
+            ("a.rs", "", 'pub fn v() -> &\'static str { env!("CARGO_PKG_VERSION") }\n'),
         ],
     )
     def test_lines_that_do_not(self, path: str, old: str, new: str) -> None:
         assert watches_tests(tree({path: old} if old else {}), patch_of({path: new})) == ()
+
+    @pytest.mark.parametrize(
+        ("line", "known", "cargo"),
+        [
+            ('#[cfg(feature = "serde")]\nmod s;', True, False),
+            ('#[cfg(all(feature = "exact", feature = "serde"))]\n#[derive(Debug)]\npub struct S;', True, False),
+            ('#[cfg_attr(feature = "serde", derive(Serialize))]\nstruct S;', True, False),
+            ('#[cfg(feature = "serde")]\nmod s;', False, True),
+            ('#[cfg(feature = "other")]\nmod s;', False, False),
+            ('#[cfg(not(feature = "serde"))]\nmod s;', False, False),
+            ('#[cfg(feature = "serde")]\nuse a::b;', False, False),
+            ('#[cfg(all(feature = "serde", debug_assertions))]\nmod s;', False, False),
+            ('const X: bool = cfg!(feature = "serde");', False, False),
+        ],
+    )
+    def test_items_of_features_that_the_base_has(self, line: str, known: bool, cargo: bool) -> None:
+        package = '[dependencies]\nserde = { version = "1", optional = true }\n\n[features]\nexact = []\n'
+        changes = {"src/s.rs": f"{line}\n", **({"Cargo.toml": package + "\n"} if cargo else {})}
+        assert (watches_tests(tree({"Cargo.toml": package}), patch_of(changes)) == ()) == known
 
 
 class TestLiterals:
