@@ -6,13 +6,13 @@ Everything is parsed in a separate process, so these functions block: call them 
 import atexit
 import json
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
 from app.core.patch import FileChange, Patch
+from app.core.toml_text import toml_table
 from app.core.tree import Tree
 from app.core.verification import SourceText
 from app.repo.grammars import language_of
@@ -301,8 +301,8 @@ def _features(base: Tree, patch: Patch) -> set[str]:
     found: set[str] = set()
     for content in base.read_many(paths).values():
         try:
-            document = tomllib.loads(content.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            document = toml_table(content.decode())
+        except ValueError:
             continue
         features = document.get("features")
         found.update(features if isinstance(features, dict) else ())

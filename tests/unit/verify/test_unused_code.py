@@ -34,7 +34,7 @@ def put_back(removed: str, path: str = "shop/sums.py", body: str = TOTAL, **othe
         "_LIMIT = 3",
     ],
 )
-def test_what_nothing_uses_may_be_removed(removed: str) -> None:
+def test_unused_code_may_be_removed(removed: str) -> None:
     elsewhere = "import os\n\nfrom shop.sums import total\n\nLIMIT = os.sep\n"
     assert put_back(removed, shop__other_py=elsewhere) == []
 
@@ -84,7 +84,7 @@ def test_a_quiet_log_line_may_be_removed() -> None:
         ("def _old(xs):\n    return xs\n\n\nOLD = getattr(here, '_' + 'old')".replace("'_'", "name"), {}),
     ],
 )
-def test_what_may_be_in_use_is_put_back(removed: str, others: dict[str, str]) -> None:
+def test_code_that_may_be_in_use_is_put_back(removed: str, others: dict[str, str]) -> None:
     assert len(put_back(removed, **others)) == 1
 
 
