@@ -15,7 +15,7 @@ from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger, calls, job_costs
 from app.publish.outbox import Outbox
-from tests.unit.jobs.test_queue import MANY, Server
+from tests.support.job_queue import MANY, Server
 
 DUMP = Path(__file__).with_name("older") / "server.sql"
 
