@@ -1,6 +1,7 @@
 """The ways to set a project up and to run its tests, the most likely first, each with its reason."""
 
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -32,6 +33,9 @@ _RELEASED = {
     "3.14": date(2025, 10, 7),
     "3.15": date(2026, 10, 1),
 }
+MAX_NODE_TESTS = 200
+_NODE_TEST = re.compile(r"[.-]test\.[cm]?js$")
+_USES_NODE_TEST = re.compile(r"""from\s+['"]node:test['"]|require\(['"]node:test['"]\)""")
 _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
 
 
@@ -89,10 +93,12 @@ def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteComma
         return None
     top = f"{suite.directory}/" if suite.directory else ""
     scripts = node_scripts(files.json(f"{top}package.json"))
-    if not scripts.runner:
+    runner = scripts.runner or _node_tests(files, top)
+    if not runner:
         return None
-    found = recognise(tree, scripts.runner, suite)
-    start = prefix(suite.directory) + "".join(f"{command} && " for command in scripts.before)
+    found = recognise(tree, runner, suite)
+    before = scripts.before if scripts.runner else ()
+    start = prefix(suite.directory) + "".join(f"{command} && " for command in before)
     return replace(
         found,
         command=f"{start}{found.command}",
@@ -101,6 +107,13 @@ def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteComma
         directory=suite.directory,
         note=suite.note,
     )
+
+
+def _node_tests(files: ManifestFiles, top: str) -> str:
+    """`node --test` over the files that are written for it, whatever a project starts them with."""
+    named = [path for path in files if path.startswith(top) and _NODE_TEST.search(path)][:MAX_NODE_TESTS]
+    written = [path for path in named if _USES_NODE_TEST.search(files.text(path))]
+    return shlex.join(["node", "--test", *(path.removeprefix(top) for path in written)]) if written else ""
 
 
 def _has_python(files: ManifestFiles) -> bool:

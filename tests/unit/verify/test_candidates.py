@@ -205,6 +205,29 @@ def test_runners_that_print_tap(script: str, command: str) -> None:
     assert (first.suite.command, first.suite.framework) == (command, "tap")
 
 
+def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:
+    """Where the script starts them with a program that is not known."""
+    scripts = {"test": "pnpm run /^test:/", "test:all": "better-test --all", "test:size": "size-limit"}
+    files = {
+        "package.json": json.dumps({"scripts": scripts}),
+        "test/a.test.js": "import { test } from 'node:test'\n",
+        "test/benchmark.js": "import 'node:test'\n",
+        "test/b.test.js": "import { test } from 'vitest'\n",
+    }
+    first, second = of(FRESH, files)
+    assert first.suite is not None
+    assert (first.suite.command, first.suite.framework) == ("node --test test/a.test.js", "node")
+    assert second.suite is not None
+    assert second.suite.command == "npm test"
+
+
+def test_scripts_that_pnpm_runs_by_a_pattern_are_followed() -> None:
+    scripts = {"test": "pnpm run /^test:/", "test:lint": "eslint .", "test:unit": "mocha --reporter dot"}
+    first = of(FRESH, {"package.json": json.dumps({"scripts": scripts})})[0]
+    assert first.suite is not None
+    assert first.suite.command == "npx --no-install mocha"
+
+
 TAP = b"""TAP version 13
 # adds
 ok 1 should be equal

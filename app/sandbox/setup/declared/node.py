@@ -151,11 +151,22 @@ def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[t
             words = words[1:]
     if not words:
         return []
+    if pattern := re.fullmatch(r"/(.+)/", words[0]):  # pnpm runs every script whose name matches
+        return [(name, []) for name in scripts if _searches(pattern[1], name)]
     name = {"t": "test", "tst": "test"}.get(words[0], words[0])
     if name not in scripts:
         return None if program != "npm" and name in RUNNERS else []
     arguments = [word for word in words[1:] if word not in {"--", "--if-present", "-s", "--silent"}]
     return [(name, arguments)]
+
+
+def _searches(pattern: str, name: str) -> bool:
+    """Only what is plain: the pattern is the project's own."""
+    anchored = pattern.removeprefix("^").removesuffix("$")
+    if re.search(r"[^\w:-]", anchored):
+        return False
+    begins, ends = pattern.startswith("^"), pattern.endswith("$")
+    return re.search(f"{'^' if begins else ''}{re.escape(anchored)}{'$' if ends else ''}", name) is not None
 
 
 def _matching(pattern: str, scripts: Mapping[str, str]) -> list[str]:
