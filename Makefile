@@ -10,6 +10,9 @@ CORES ?= $(shell nproc 2>/dev/null || echo 2)
 # Tests wait for disks, processes and servers of theirs as long as they compute.
 WORKERS ?= $(shell expr $(CORES) \* 2)
 
+# Hundreds of processes would otherwise compile the same modules again, each for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 install: .venv/.installed
 
 .venv/.installed: requirements/dev.txt pyproject.toml
@@ -43,7 +46,12 @@ STORIES := tests/e2e/test_story.py tests/e2e/test_e2b_story.py::test_a_server_wo
 	tests/attacks/proof
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-fast: install
+# Compiles tests and libraries once, in one process, before several workers would.
+.venv/.compiled: .venv/.installed
+	@$(BIN)/pytest --collect-only tests > /dev/null
+	@touch $@
+
+fast: .venv/.compiled
 	$(PYTEST) -m "not slow" $(STORIES) tests/unit
 
 # Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.

@@ -15,7 +15,7 @@ from app.server.wiring.context import ServerContext
 
 T = TypeVar("T")
 SECRET = "it is a secret to everybody"
-TIMEOUT = 90.0
+TIMEOUT = 180.0
 
 
 class Server:
