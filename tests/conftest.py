@@ -1,6 +1,7 @@
 """Options of the whole suite."""
 
 import re
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -32,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs ignore SIGINT, and so would every process that a test starts and then interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "full: long; only with --full")
     config.addinivalue_line("markers", "slow: not in `make test` but in `make integration`")
 

@@ -440,6 +440,29 @@ def test_broad_excepts_are_the_error_boundaries_only() -> None:
     assert len(broad) <= 2, broad
 
 
+def test_modules_and_files_named_in_strings_exist() -> None:
+    """A module that moved takes its programs with it, and `python -m` finds it."""
+    missing = []
+    for module, tree in modules().items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Constant(value=str(text)) if re.fullmatch(r"app(\.[a-z_]+)+", text) and text != "app.env":
+                    missing += [f"{module}: {text}"] if text not in sources() and not _is_package(text) else []
+                case ast.Call(func=ast.Attribute(attr="with_name"), args=[ast.Constant(value=str(name))]):
+                    beside = sources()[module].with_name(name)
+                    generated = name == "workflow.yml"  # in a wheel only
+                    missing += (
+                        [f"{module}: {name}"]
+                        if "__file__" in ast.dump(node) and not beside.exists() | generated
+                        else []
+                    )
+    assert not missing, missing
+
+
+def _is_package(name: str) -> bool:
+    return ROOT.joinpath(*name.split(".")).is_dir()
+
+
 def test_every_module_has_a_docstring() -> None:
     written = {module: tree for module, tree in modules().items() if tree.body or module == "app"}
     assert [module for module, tree in written.items() if not ast.get_docstring(tree)] == []

@@ -30,7 +30,7 @@ from app.sandbox.tunnel_inside import (
     Write,
 )
 
-PROGRAM = Path(__file__).with_name("tunnel_inside.py")
+PROGRAM = Path(__file__).parents[1] / "tunnel_inside.py"
 """The standalone program to execute inside, `python3 -I PROGRAM PLACE [lines]`."""
 SECONDS = 30.0
 """How long the program inside may take until it listens."""
