@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from time import monotonic
 
 from app.core.job import Journal
+from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
 from app.verify.base_rules import JudgedPatch
@@ -49,9 +50,16 @@ class RestStep(RestPart):
     """Whether the head was stopped because the time for the remaining tests was over: that says nothing of it."""
 
 
-def rest_of(suite: SuiteCommand, tree: Tree, found: SuiteComparison, minutes: float) -> RestOfSuite | None:
-    """What the comparison left out; None if that is nothing, or cannot be run by its files. Blocking."""
-    if not found.nearest or found.not_run or not minutes or found.base is None or found.head == found.base:
+def rest_of(
+    suite: SuiteCommand, tree: Tree, found: SuiteComparison, patch: Patch, minutes: float
+) -> RestOfSuite | None:
+    """What the comparison left out; None if that is nothing, or cannot be run by its files. Blocking.
+
+    A patch that changes only tests leaves the base as it is, so there is nothing to compare.
+    """
+    if not found.nearest or found.not_run or not minutes or found.base is None:
+        return None
+    if JudgedPatch.of(tree, patch).changes_only_tests:
         return None
     left = left_out(suite, tree, found)
     files = sum(map(len, left))

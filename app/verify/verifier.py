@@ -221,12 +221,12 @@ class Verifier:
             patch=patch, reproduction=submission.reproduction, verification=verification, feedback=text
         )
 
-    async def rest_of(self, found: SuiteComparison, minutes: float) -> RestOfSuite | None:
+    async def rest_of(self, found: SuiteComparison, patch: Patch, minutes: float) -> RestOfSuite | None:
         """What the verdict leaves out of a long suite; None if nothing is left to run."""
         suite = await self.find_suite()
         if suite is None:
             return None
-        return await asyncio.to_thread(rest_of, suite, self._reference, found, minutes)
+        return await asyncio.to_thread(rest_of, suite, self._reference, found, patch, minutes)
 
     async def rest(
         self, facts: Facts, order: RestOrder, journal: Journal, begin: Callable[[Verification], None]

@@ -219,7 +219,7 @@ async def test_if_chroma_fails_lessons_are_ranked_by_words(place: Path, caplog: 
 def test_without_the_extra_it_is_said_how_to_get_it() -> None:
     with pytest.raises(AgentFixError) as caught:
         check_installed()
-    assert "agent-fix[chroma]" in caught.value.hint
+    assert "'.[chroma]'" in caught.value.hint
 
 
 @needs_chroma

@@ -331,7 +331,7 @@ class JobRunner(ABC):
         suite = verified.verification.suite
         if suite is None or not suite.nearest or known.suite is None:
             return None
-        rest = await verifier.rest_of(suite, self.inputs.job.budget.rest_minutes)
+        rest = await verifier.rest_of(suite, verified.patch, self.inputs.job.budget.rest_minutes)
         if rest is None:
             return None
         order = RestOrder(patch=verified.patch, known=known.suite, nearest=suite.nearest)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.core.patch import Patch
+from app.core.patch import FileChange, Patch
 from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
@@ -21,6 +21,7 @@ from tests.support.recorded_progress import ListProgress
 PYTEST = SuiteCommand("pytest", framework="pytest", narrowed="pytest")
 GO = SuiteCommand("go test ./...", framework="go", narrowed="go test")
 PATHS = ("tests/test_a.py", "tests/test_b.py", "tests/test_c.py", "tests/test_near.py")
+CHANGE = Patch(base="b", changes=(FileChange(path="src/money.py", mode="100644", content=b"1\n"),))
 TREE = MemoryTree(dict.fromkeys((*PATHS, "src/money.py", "tests/conftest.py", "web/page.test.js"), b""))
 
 
@@ -109,16 +110,25 @@ def test_a_go_package_is_run_as_a_whole() -> None:
         (nearest(*PATHS), 30.0),
         (nearest(), 30.0),
         (nearest("tests/test_near.py"), 0.0),
-        (nearest("tests/test_near.py", base=ran(["x"]), head=ran(["x"])), 30.0),
     ],
-    ids=["nothing is left", "the suite was not too long", "it is turned off", "the head is the base"],
+    ids=["nothing is left", "the suite was not too long", "it is turned off"],
 )
 def test_suite_may_have_no_rest(found: SuiteComparison, minutes: float) -> None:
-    assert rest_of(PYTEST, TREE, found, minutes) is None
+    assert rest_of(PYTEST, TREE, found, CHANGE, minutes) is None
+
+
+def test_a_patch_of_tests_alone_leaves_nothing_to_compare() -> None:
+    patch = Patch(base="b", changes=(FileChange(path="tests/test_near.py", mode="100644", content=b"# new\n"),))
+    assert rest_of(PYTEST, TREE, nearest("tests/test_near.py"), patch, 30.0) is None
+
+
+def test_a_head_that_took_as_long_as_the_base_has_a_rest() -> None:
+    found = nearest("tests/test_near.py", base=ran(["x"]), head=ran(["x"]))
+    assert rest_of(PYTEST, TREE, found, CHANGE, 30.0) is not None
 
 
 def test_a_rest_says_how_many_files_it_has() -> None:
-    rest = rest_of(PYTEST, TREE, nearest("tests/test_near.py"), 30.0)
+    rest = rest_of(PYTEST, TREE, nearest("tests/test_near.py"), CHANGE, 30.0)
     assert rest == RestOfSuite(files=3, minutes=30.0, command="pytest")
 
 
