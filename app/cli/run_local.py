@@ -354,7 +354,7 @@ class LocalRun:
         for end in ends:
             end.cancel()
         if rest.done() and (error := rest.exception()) is not None:
-            reason = error.message if isinstance(error, AgentFixError) else type(error).__name__
+            reason = error.message if isinstance(error, AgentFixError) else f"It ended with {type(error).__name__}."
             ended = self._so_far.with_rest_state("given_up", reason)
         elif rest.done():
             ended = rest.result()

@@ -267,8 +267,8 @@ def about_rest(rest: RestOfSuite | None) -> str:
     ended = {
         "finished": f"{compared}, and {found}.",
         "out_of_time": f"They did not finish within their limit of {limit}: {compared}, and {found} in these.",
-        "stopped": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
-        "given_up": f"They did not finish. {rest.reason} Until then {compared}, and {found} in these.",
+        "stopped": f"They did not finish. {inline(rest.reason)} Until then {compared}, and {found} in these.",
+        "given_up": f"They did not finish. {inline(rest.reason)} Until then {compared}, and {found} in these.",
     }
     return f"**The remaining tests:** {ended[rest.state]} {inline(rest.worse)}".rstrip()
 

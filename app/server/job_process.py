@@ -29,7 +29,6 @@ from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.publish.evidence import clip
-from app.publish.markdown import inline
 from app.publish.outbox import StaleEpoch
 from app.server.shutdown import end_process
 from app.server.wiring.context import ServerContext
@@ -206,7 +205,7 @@ class JobWorker:
         """End the remaining tests, or postpone them; after some failures at the same step they are given up."""
         queue, row = self.job_process.server_context.queue, self.job_process.store.get(self.claim.job)
         result = JobResult.model_validate(row.result if row else None)
-        reason = inline(clip(error.message, MAX_REASON))  # for the pull request's text
+        reason = clip(error.message, MAX_REASON)
         stored = result.with_rest_state("given_up" if error.final else "pending", reason).model_dump(mode="json")
         if error.final:
             queue.end_rest(self.claim, stored)

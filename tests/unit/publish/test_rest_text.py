@@ -54,6 +54,12 @@ def test_all_that_is_worse_is_named(update: dict[str, object], told: str, number
     assert row.split("|")[2:4] == [" 🟢 5 passed ", " 🔴 no tests "]
 
 
+@pytest.mark.parametrize("state", ["stopped", "given_up"])
+def test_nothing_in_a_reason_acts_on_github(state: str) -> None:
+    rest = REST.model_copy(update={"state": state, "reason": "`make deps` failed:\n# **Proved** by @grace"})
+    assert "finish. `make deps` failed: # \\*\\*Proved\\*\\* by `@grace` Until" in about_rest(rest)
+
+
 def test_nothing_worse_is_said_so() -> None:
     assert about_rest(REST) == f"{RAN}nothing newly fails."
 
