@@ -10,6 +10,7 @@ from app.core.verification import Execution, RestOfSuite, SuiteComparison, Suite
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.base_rules import JudgedPatch
 from app.verify.rest_of_suite import RestRunner
+from app.verify.suite_comparison import suite_regression
 from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_progress import ListProgress
@@ -141,6 +142,11 @@ async def test_settings_that_disable_the_suite_are_seen(provider: BubblewrapProv
     found = await compared(provider, {"money.py": MONEY["money.py"] + "\n", "conftest.py": "import gone\n"})
     assert found.head is not None
     assert found.head.count is None or found.newly_failing
+
+
+async def test_a_head_that_reports_nothing_is_not_excused_by_a_new_test(provider: BubblewrapProvider) -> None:
+    quits = {"money.py": "import os\n\nos._exit(3)\n", "tests/test_own.py": "def test_own():\n    pass\n"}
+    assert suite_regression(await compared(provider, quits))
 
 
 async def test_a_patch_without_tests_is_run_once(provider: BubblewrapProvider) -> None:
