@@ -108,7 +108,7 @@ def test_the_token_and_the_models_keys_are_in_different_steps() -> None:
     with_token = {name for name, env in steps.items() if "inputs.token" in str(env) or "github.token" in str(env)}
     with_keys = {name for name, env in steps.items() if "inputs.model-keys" in str(env)}
     assert with_token == {"sweep", "receive", "progress", "publish", "published"}
-    assert with_keys == {"solve", "rest"}
+    assert with_keys == {"solve"}
 
 
 def test_every_step_of_ours_is_one_that_the_command_knows() -> None:
