@@ -13,7 +13,7 @@ from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
 from app.verify.rest_of_suite import FIRST, RestRunner, RestStep, left_out, rest_of
-from app.verify.suite_runner import SuiteRunner
+from app.verify.suite_runner import Recheck, SuiteRunner
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
@@ -64,6 +64,35 @@ class ScriptedParts(SuiteRunner):
         newly = tuple(name for name in names if name.partition("::")[0] in self.failing)
         head = ran([name for name in names if name not in newly], newly)
         return SuiteComparison(command="pytest", base=before or ran(names), head=head, newly_failing=newly)
+
+
+class UnchangedRecheck(Recheck):
+    """Runs nothing, and excuses nothing."""
+
+    async def of(self, suite: SuiteComparison) -> SuiteComparison:
+        return suite
+
+
+@dataclass(frozen=True)
+class ScriptedSides(SuiteRunner):
+    """A runner whose base passes and whose head fails."""
+
+    rechecked: list[float] = field(default_factory=list)
+    """The limit of each recheck."""
+
+    async def _on_base(self, only: tuple[str, ...] | None) -> SuiteResult:
+        return ran(["tests/test_a.py::test_x"])
+
+    async def _executed(
+        self, name: str, patch: Patch, limit: float, base: SuiteResult, only: tuple[str, ...] | None
+    ) -> SuiteResult:
+        return ran(failing=["tests/test_a.py::test_x"])
+
+    def _recheck(
+        self, patch: Patch, limit: float, base: SuiteResult | None, only: tuple[str, ...] | None = None
+    ) -> Recheck:
+        self.rechecked.append(limit)
+        return UnchangedRecheck(self.command, patch, self.borrow, limit)
 
 
 def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
@@ -205,6 +234,12 @@ async def test_no_part_is_begun_in_less_time_than_any_took(minutes: float, state
     journal = MemoryJournal(kept={"rest.0": json.dumps({"result": step})}).resumed()
     rest = await run(runner, paths, ran(), minutes=minutes, journal=journal)
     assert (rest.state, rest.compared, len(runner.asked)) == (state, FIRST + parts, parts)
+
+
+async def test_failing_tests_run_again_for_the_suites_own_time_however_short_their_part_was() -> None:
+    runner = ScriptedSides(PYTEST, no_sandbox, ListProgress(), 60.0, tree=TREE)
+    found = await runner.part(JudgedPatch.of(TREE, CHANGE), ("tests/test_a.py",), None, 5.0)
+    assert (found.newly_failing, runner.rechecked) == (("tests/test_a.py::test_x",), [60.0])
 
 
 async def test_the_first_part_is_small() -> None:
