@@ -221,7 +221,7 @@ class SuiteRunner:
     async def part(
         self, judged: JudgedPatch, files: tuple[str, ...], before: SuiteResult | None, limit: float
     ) -> SuiteComparison:
-        """These test files on base and head; `before` is what the base is known to give. No head without a base.
+        """These test files on base and head; `before` is what the base gave beside others. No head without a base.
 
         The patch's own changes of tests are run only where the head is worse without them.
         """
@@ -233,7 +233,14 @@ class SuiteRunner:
         head = await runner._executed("suite-head", judged.ruled, longer, base, files)
         # A test that is cut off when it runs alone would count as failing: that has the suite's own time.
         enough = max(longer, self.limit)
-        found = await runner._rechecked(base, head, runner._recheck(judged.ruled, enough, base, files))
+        recheck = runner._recheck(judged.ruled, enough, base, files)
+        found = await runner._rechecked(base, head, recheck)
+        if before and (found.newly_failing or found.missing or suite_regression(found)):
+            # The base ran these beside other files, without which a test may fail there as well.
+            base = await runner._on_base(files)
+            if base.count in (None, TestCount()):
+                return SuiteComparison(command=self.command.command, base=base)
+            found = await runner._rechecked(base, head, recheck)
         gone = {change.path for change in judged.overridden_changes if change.deleted}
         there = tuple(path for path in files if path not in gone)
         if head.execution.timed_out or not (found.newly_failing or suite_regression(found)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult
+from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.base_rules import JudgedPatch
 from app.verify.rest_of_suite import RestRunner
@@ -191,6 +191,28 @@ async def test_far_tests_that_the_issue_contradicts_may_be_changed_or_removed(pr
     assert (await rest_of(provider, removed)).newly_failing == NEWLY
     gone = {**BROKEN, "tests/test_money.py": None}
     assert (await rest_of(provider, gone, NEWLY)).newly_failing == ()
+
+
+BESIDE: Files = {
+    "money.py": "SEEN = []\n",
+    "pytest.ini": "[pytest]\naddopts = -q\n",
+    "tests/test_a.py": "import money\n\n\ndef test_a():\n    money.SEEN.append(1)\n",
+    "tests/test_b.py": "import money\n\n\ndef test_b():\n    money.SEEN.clear()\n",
+    "tests/test_c.py": "import money\n\n\ndef test_c():\n    assert not money.SEEN\n",
+}
+
+
+async def test_a_far_test_that_needs_a_file_of_another_part_is_not_newly_failing(provider: BubblewrapProvider) -> None:
+    project = Project(provider, BESIDE)
+    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
+    judged = JudgedPatch.of(project.tree, patch_of({"money.py": "SEEN = list()\n"}))
+    whole = Execution(command="pytest", exit_code=124, seconds=200.0, timed_out=True)
+    names = tuple(f"tests/test_{name}.py::test_{name}" for name in "abc")
+    known = SuiteResult(execution=whole, count=TestCount(passed=3), passing=names, failing=())
+    left = [(f"tests/test_{name}.py",) for name in "ac"]
+    rest = RestOfSuite(files=2, minutes=30, command="pytest")
+    found = await RestRunner(runner, judged, known, lambda _: None).run(left, rest, MemoryJournal())
+    assert (found.newly_failing, found.state, found.compared) == ((), "finished", 2)
 
 
 FORGED = """
