@@ -33,7 +33,7 @@ class Submission(Record):
     reproduction: str = ""
     reproduction_was_requested: bool = False
     objection: str = ""
-    """Why a failing independent test contradicts the issue; heard once."""
+    """Why a failing independent test contradicts the issue; considered once."""
     lessons: tuple[str, ...] = ()
     """Facts for later agents, each as `path: fact`; `app.pipeline.lessons` checks them."""
 

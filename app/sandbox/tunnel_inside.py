@@ -95,7 +95,7 @@ class OutgoingBuffer:
 
 
 class TunnelConnection:
-    """One connection. Input from the other end (`hear`, `abort`) is taken at once, within bounds."""
+    """One connection. Input from the other end (`on_frame`, `abort`) is handled at once, within bounds."""
 
     def __init__(self, number: int, outgoing: OutgoingBuffer) -> None:
         self.number = number

@@ -127,7 +127,7 @@ class Worker:
             await asyncio.to_thread(queue.release, claim)
             return
         failpoint("job.begun")
-        logger.info("job %s started (epoch %s)", claim.job, claim.epoch)
+        logger.info("job %s started (attempt %s)", claim.job, claim.epoch)
 
     async def _look_after(self) -> None:
         running_jobs = list(self._running_jobs.values())

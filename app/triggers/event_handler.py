@@ -125,7 +125,7 @@ class EventHandler:
             return await self._without_place(event)
         known = self._github_clients.known
         if (known and should_ignore(event, known)) or (isinstance(event, TriggerEvent) and command_of(event) is None):
-            return "skip overheard"
+            return "skip not_addressed"
         if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event):
             return "skip too_many: a flood"
         for _ in range(MAX_LOOKS):

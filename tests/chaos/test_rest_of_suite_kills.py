@@ -37,7 +37,11 @@ def play_long_suite(play: ChaosServer) -> tuple[JobResult, Issue, Check]:
     play.github.fake_github.world.push_as_human(spot.repo, "main", LONG)
     play.start()
     play.label()
-    play.until(lambda: play.is_settled() and play.job.waiting_for == "" and spot.repo.pulls, "the end of the rest")
+
+    def is_over() -> bool:
+        return play.is_settled() and play.job.waiting_for == "" and bool(spot.repo.pulls)
+
+    play.until(is_over, "the end of the rest", timeout=600)
     assert len(spot.repo.pulls) == 1
     (check,) = [check for check in spot.repo.checks if check.name == "agent-fix"]
     assert play.job.row.state == "pr_opened"

@@ -436,9 +436,9 @@ def run_django(job: dict[str, Any], reports: ReportChannel) -> int:
     """`manage.py test` with Django's own runner, whose results are all children of unittest's."""
     recorder = UnittestRecorder(reports.send)
     for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure"):
-        _overheard(name, getattr(recorder, name))
+        _also_record(name, getattr(recorder, name))
     for name in ("addUnexpectedSuccess", "addSubTest"):
-        _overheard(name, getattr(recorder, name))
+        _also_record(name, getattr(recorder, name))
     preload(("django", "django.test", "django.test.runner", "django.core.management"))
     enter_project(job)
     sys.argv = ["manage.py", *job["arguments"], *job["ids"]]
@@ -449,12 +449,12 @@ def run_django(job: dict[str, Any], reports: ReportChannel) -> int:
     return 0
 
 
-def _overheard(name: str, hear: Callable[..., None]) -> None:
+def _also_record(name: str, record: Callable[..., None]) -> None:
     own = getattr(unittest.TestResult, name)
 
     def both(result: Any, *arguments: Any) -> Any:
         if not isinstance(result, UnittestRecorder):
-            hear(*arguments)
+            record(*arguments)
         return own(result, *arguments)
 
     setattr(unittest.TestResult, name, both)
