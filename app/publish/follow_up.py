@@ -9,7 +9,6 @@ from app.publish.effects import MAX_BODY
 
 _FOOTER = "\n---\n\n<sub>agent-fix · "
 _STATE_MARKS = ("<!-- agent-fix:state -->", "<!-- /agent-fix:state -->")
-_STATE = re.compile(f"{re.escape(_STATE_MARKS[0])}.*?{re.escape(_STATE_MARKS[1])}", re.DOTALL)
 _LEFT_OUT = "## An earlier follow-up\n\nLeft out, because the description would be too long; see its commit."
 
 _NO_PLACE = """## Verification
@@ -17,9 +16,20 @@ _NO_PLACE = """## Verification
 Left out, because the description would be too long. The verdict above counts; the commit's check has the details."""
 
 
+def _between(begin: str, end: str) -> re.Pattern[str]:
+    """Two markers with what stands between them. Each has a line of its own: others may be in a title or an output."""
+    return re.compile(rf"(?ms)^{re.escape(begin)}$.*?^{re.escape(end)}$")
+
+
+def _unix(body: str) -> str:
+    """The body with the line ends that we write: a browser writes others when a person edits it."""
+    return body.replace("\r\n", "\n")
+
+
 def with_section(body: str, key: str, section: str) -> str:
     """The body with this job's section, new or replaced, before the footer. If it is too long, the oldest other
     sections are dropped."""
+    body = _unix(body)
     begin, end = _marks(key)
     block = f"{begin}\n{_without_marks(section).strip()}\n{end}"
     there = _blocks(body).get(key)
@@ -40,7 +50,7 @@ def with_section(body: str, key: str, section: str) -> str:
 
 def with_state(body: str, section: str) -> str:
     """The body with the job's state replaced; a body without one stays as it is."""
-    return _STATE.sub(lambda _: marked_state(section), body, count=1)
+    return _between(*_STATE_MARKS).sub(lambda _: marked_state(section), _unix(body), count=1)
 
 
 def marked_state(section: str) -> str:
@@ -65,16 +75,13 @@ def with_parts(body: str, *, verdict: str, verification: Sequence[str]) -> str:
 
     A part that says that tests are still running never stays: at worst it says that there is no place for more.
     """
-    body = _replaced(body, "verdict", verdict)
+    body = _replaced(_unix(body), "verdict", verdict)
     made = (_replaced(body, "verification", text) for text in verification)
     return next((each for each in made if len(each) <= MAX_BODY), "") or _replaced(body, "verification", _NO_PLACE)
 
 
 def _replaced(body: str, name: PartName, text: str) -> str:
-    begin, end = _part_marks(name)
-    head, there, rest = body.partition(begin)
-    _, closed, tail = rest.partition(end)
-    return f"{head}{marked_part(name, text)}{tail}" if there and closed else body
+    return _between(*_part_marks(name)).sub(lambda _: marked_part(name, text), body, count=1)
 
 
 def _marks(key: str) -> tuple[str, str]:

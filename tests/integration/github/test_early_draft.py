@@ -391,6 +391,8 @@ def test_the_state_stands_between_marks_and_nowhere_else() -> None:
     body = "a\n<!-- agent-fix:state -->\nold\n<!-- /agent-fix:state -->\nb"
     assert with_state(body, r"new \1") == body.replace("old", r"new \1")
     assert with_state("my own words", "new") == "my own words"
+    title = "Crash `<!-- agent-fix:state -->`\n"
+    assert with_state(title + body, "new") == title + body.replace("old", "new")
 
 
 def test_effects_stored_by_an_earlier_version_can_be_read() -> None:

@@ -164,6 +164,12 @@ def test_follow_up_section_is_replaced_not_repeated() -> None:
     assert both.index("Second.") < both.index("Third.")
 
 
+def test_section_is_replaced_also_in_a_description_that_was_edited_in_a_browser() -> None:
+    once = with_section(BODY, "j2", "First.")
+    assert with_section(once.replace("\n", "\r\n"), "j2", "Second.") == once.replace("First.", "Second.")
+    assert with_section(BODY.replace("\n", "\r\n"), "j2", "First.") == once
+
+
 def test_rewritten_description_gets_the_section_at_its_end() -> None:
     assert with_section("My own words.", "j2", "Mine.").startswith("My own words.\n\n<!-- agent-fix:follow-up:j2 -->")
 
