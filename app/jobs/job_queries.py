@@ -182,11 +182,12 @@ class JobQueries:
             db.execute(mine.values(waiting_for="", posted_state=AFTER_REST))
         failpoint("rest.published")
 
-    def mark_posted(self, job_id: str, state: JobState) -> None:
-        """Record that this state is being posted."""
+    def mark_posted(self, each: JobWithContext) -> None:
+        """Record that a job's state is being posted, unless there has been more to tell since it was read."""
         with writing(self._engine) as db:
-            values = {"posted_state": state, "posted_at": self._clock().timestamp()}
-            db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(values))
+            values = {"posted_state": each.row.state, "posted_at": self._clock().timestamp()}
+            same = (job_contexts.c.job == each.job.id, job_contexts.c.posted_state == each.posted_state)
+            db.execute(job_contexts.update().where(*same).values(values))
         failpoint("status.posted")
 
     def _first(self, *where: sa.ColumnElement[bool]) -> JobWithContext | None:

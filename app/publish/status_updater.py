@@ -137,7 +137,7 @@ class StatusUpdater:
             fields = {"job": each.job.id, "error": error_id(view), "reason": view.reason}
             logger.warning("a job ended in an error", extra=fields)
         failpoint("status.queued")
-        self._job_queries.mark_posted(each.job.id, each.row.state)
+        self._job_queries.mark_posted(each)
         return True
 
     def _is_newest(self, each: JobWithContext) -> bool:

@@ -131,6 +131,16 @@ def test_only_who_holds_a_rest_stores_its_result(server: Server) -> None:
     assert [each.job.id for each in server.job_queries.not_posted(POSTED_STATES)] == ["a"], "people are told again"
 
 
+def test_a_rest_that_ends_while_its_job_is_being_posted_is_told_afterwards(server: Server) -> None:
+    published(server)
+    (read,) = server.job_queries.not_posted(POSTED_STATES)
+    server.job_queries.published_rest("a", {"exit_status": "pr_opened"})
+    server.job_queries.mark_posted(read)
+    (again,) = server.job_queries.not_posted(POSTED_STATES)
+    server.job_queries.mark_posted(again)
+    assert server.job_queries.not_posted(POSTED_STATES) == ()
+
+
 def test_the_rest_of_a_suite_is_found_by_issue_and_by_pull_request(server: Server) -> None:
     published(server)
     result = {"exit_status": "pr_opened", "url": "https://github.example/ada/sample/pull/17"}
