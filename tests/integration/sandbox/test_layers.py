@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,9 @@ from app.core.errors import SetupError
 from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.setup.layers import machine_proxy
+from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.plan import plan_setup
+from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell
 
 FILES = {"README.md": b"hello\n", "src/a.py": b"a = 1\n"}
@@ -64,6 +69,52 @@ async def test_another_key_is_another_result(services: CachedProviders) -> None:
         async with opened(services.provider(), services.spec(key, setup)) as sandbox:
             assert await shell(sandbox, "cat /env/which") == f"{key}\n"
     assert len(services.layers) == 2
+
+
+PYPROJECT = b"""[build-system]
+requires = ["uv_build<1"]
+build-backend = "uv_build"
+[project]
+name = "a"
+version = "1"
+"""
+HOSTILE = b"import pathlib; pathlib.Path('/env/hostile').write_text('hostile')\n"
+
+
+async def no_indexes() -> PackageClients:
+    return PackageClients()
+
+
+async def test_a_branch_leaves_nothing_in_the_environment_that_it_shares_with_other_commits(tmp_path: Path) -> None:
+    """A declared build executes and copies none of the tree, so its layer is for every commit with these manifests."""
+    uv = Path(sys.executable).with_name("uv")
+    base = {"pyproject.toml": PYPROJECT, "src/a/__init__.py": b""}
+    names = ("src/a/__init__.py", "src/a/uv_build.py", "src/a.pth", "bin/pytest", "pip.conf", ".env")
+    plans, found = [], []
+    provider = CachedProviders(tmp_path).provider()
+    for name, more in (("branch", names), ("base", ())):
+        files = {**base, **dict.fromkeys(more, HOSTILE)}
+        plan = await plan_setup(
+            MemoryTree(files),
+            commands=None,
+            extra_hosts=(),
+            clients=no_indexes,
+            python=Path("python3"),
+            scope="owner/a",
+        )
+        make, get_uv, install, check = plan.commands
+        assert get_uv.startswith("/env/bin/python -I -m pip install --quiet --target /tmp/uv uv")
+        commands = (make, f"mkdir -p /tmp/uv/bin && ln -s {uv} /tmp/uv/bin/uv", install, check)
+        plans.append(replace(plan, commands=commands, groups=(), readable=(str(uv.parent),)))
+        async with opened(provider, SandboxSpec(name, filler(files), plans[-1])) as sandbox:
+            found.append(await shell(sandbox, "find /env -type f | sort; grep -rl hostile /env || true"))
+            assert (
+                await shell(sandbox, "/env/bin/python -c 'import a; print(a.__file__)'")
+                == "/workspace/src/a/__init__.py\n"
+            )
+    assert plans[0].key == plans[1].key
+    assert found[0] == found[1]
+    assert "hostile" not in found[0]
 
 
 async def test_two_at_once_build_it_once(services: CachedProviders) -> None:

@@ -1,5 +1,6 @@
 """Python: a virtual environment at `/env` with the project, its test requirements, and pytest if its tests use it."""
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator
@@ -7,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table
+from app.sandbox.setup.ecosystems.python_build import BY_PLACE, files_read_at_install, uv_reads_more
 from app.sandbox.setup.ecosystems.python_metadata import (
     LOCKS,
     PythonMetadata,
@@ -62,6 +64,7 @@ _NAME_AND_EXTRAS = re.compile(r"\s*(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[(?P<extra
 _LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|[^#\s]*\s*@?\s*file:)", re.MULTILINE)
 """A line of a requirements file that names a directory."""
 _LOCAL_PROJECT = re.compile(r"-e '?(?P<place>\.[^'\[\]]*)(?:\[(?P<extras>[^\]]*)\])?'?")
+_INCLUDED = re.compile(r"^\s*-(?:r|c)\s*(\S+)", re.MULTILINE)
 _TEST_FILES_READ = 60
 _EDITABLE_SINCE = "2023-01-15"
 _LINK = """
@@ -101,21 +104,23 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
     if not wanted:
         return []
     pins = [pin for root in roots for pin in constraints(files, root)]
+    old = choice.before and choice.before < _EDITABLE_SINCE
+    read = None if old else _files_read(files, roots, wanted)
     return [
         InstallStep(
             "pip",
             commands=(
                 create_environment(Path(choice.python) if choice.python else python),
                 _GET_UV,
-                *_install(wanted, pins, choice.before),
+                *_install(wanted, pins, choice.before, copies=read is None),
                 *_linked(files, roots, wanted),
             ),
             tools=("python",),
-            manifests=tuple(files) if _executes(files, wanted) else _manifests(files, roots),
+            manifests=tuple(files) if read is None else read,
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
             directories=tuple(path for root in roots for path in generated_files(files, root)),
-            facts=_layout(files),
-            neutral=not any(item.startswith("-") for item in wanted),
+            facts=_layout(files, modules=any(item.startswith("-e") for item in wanted)),
+            neutral=not (uv_reads_more(files) or any(item.startswith("-") for item in wanted)),
         )
     ]
 
@@ -229,12 +234,13 @@ def _editable(place: str, extras: Iterable[str]) -> str:
     return f"-e {shlex.quote(f'{place}[{names}]' if names else place)}"
 
 
-def _install(wanted: list[str], pins: list[str], before: str) -> tuple[str, ...]:
+def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -> tuple[str, ...]:
     """All in one call, so that the resolver sees all.
 
     Pins are of the time they were written, and may not fit this interpreter: then the same without them, and in the
     end without the requirement files that are nobody's declared dependencies. Old build back-ends know no editable
-    install; the project is then copied, and linked to the tree afterwards.
+    install; the project is then copied, and linked to the tree afterwards. Without `copies` the result is for other
+    commits too, and no file of the tree may be in it.
     """
     # Back-ends of that time may not know editable installs; the first ones that do are close enough.
     dated = (
@@ -245,7 +251,7 @@ def _install(wanted: list[str], pins: list[str], before: str) -> tuple[str, ...]
     attempts = [f"{command} -c {_CONSTRAINTS}"] if pins else []
     attempts.append(command)
     copied = [item.removeprefix("-e ") for item in wanted]
-    if copied != wanted:
+    if copies and copied != wanted:
         attempts.append(f"{_UV}{dated} {' '.join(copied)}")
     files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
     others = [item for item in wanted if not item.startswith(("-r ", "-c "))]
@@ -262,12 +268,33 @@ def _install(wanted: list[str], pins: list[str], before: str) -> tuple[str, ...]
     return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", install)
 
 
-def _executes(files: ManifestFiles, wanted: Iterable[str]) -> bool:
-    """Whether pip builds something that stands in the tree, by code that may be anywhere in it."""
-    return any(
-        item.startswith("-e") or (item.startswith("-r ") and _LOCAL.search(files.text(*shlex.split(item)[1:])))
-        for item in wanted
-    )
+def _files_read(files: ManifestFiles, roots: Collection[str], wanted: Iterable[str]) -> tuple[str, ...] | None:
+    """The files that decide the result; None if code or files that may stand anywhere become a part of it."""
+    listed = _listed(files, wanted)
+    found = [f"{root}{name}" for root in roots for name in PYTHON_MANIFESTS]
+    found += [*listed, *(path for root in roots for path in _requirement_files(files, root))]
+    if uv_reads_more(files) or any(_LOCAL.search(files.text(path)) for path in listed):
+        return None
+    for item in wanted:
+        place = _LOCAL_PROJECT.fullmatch(item)
+        read = files_read_at_install(files, _root(place["place"])) if place else None
+        if read is None and (item.startswith("-e") or BY_PLACE.search(item)):
+            return None
+        found += read or ()
+    return tuple(found)
+
+
+def _listed(files: ManifestFiles, wanted: Iterable[str]) -> list[str]:
+    """The requirement files that are named, and those that these name."""
+    found = [path for item in wanted if item.startswith(("-r ", "-c ")) for path in shlex.split(item)[1:]]
+    for path in found:
+        inside = (str(PurePosixPath(path).parent / named) for named in _INCLUDED.findall(files.text(path)))
+        found += [name for each in inside if (name := os.path.normpath(each)) not in found]
+    return found
+
+
+def _root(place: str) -> str:
+    return "" if place == "." else place.removeprefix("./").rstrip("/") + "/"
 
 
 def _linked(files: ManifestFiles, roots: Collection[str], wanted: list[str]) -> tuple[str, ...]:
@@ -299,15 +326,13 @@ def _modules(files: ManifestFiles, root: str, name: str) -> list[tuple[str, str]
     return found
 
 
-def _manifests(files: ManifestFiles, roots: Collection[str]) -> tuple[str, ...]:
-    named = [f"{root}{name}" for root in roots for name in PYTHON_MANIFESTS]
-    return (*named, *(path for root in roots for path in _requirement_files(files, root)))
-
-
-def _layout(files: ManifestFiles) -> tuple[str, ...]:
-    """An editable install remembers where top-level packages are."""
-    paths = (PurePosixPath(path) for path in files if path.endswith("/__init__.py"))
-    return tuple(sorted(str(path.parent) for path in paths if len(path.parts) <= 3))
+def _layout(files: ManifestFiles, *, modules: bool) -> tuple[str, ...]:
+    """An editable install remembers where top-level packages and modules are."""
+    paths = [PurePosixPath(path) for path in files if path.endswith(".py")]
+    found = {str(path.parent) for path in paths if path.name == "__init__.py" and len(path.parts) <= 3}
+    if modules:
+        found |= {"/".join(path.parts[: 2 if path.parts[0] == "src" else 1]) for path in paths}
+    return tuple(sorted(found))
 
 
 _FROM_GIT = re.compile(
