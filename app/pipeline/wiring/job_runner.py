@@ -48,6 +48,7 @@ from app.repo.index.commit_history import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
+from app.sandbox.setup.layer_build import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
@@ -138,7 +139,7 @@ class JobRunner(ABC):
         self.provider = make_provider(inputs.job.sandbox, inputs.settings, e2b_template=inputs.config.e2b_template)
         self.external_agent = external_agent(inputs.job, inputs.settings)
         self.setup = self._project_setup()
-        self.chosen_setup = ""
+        self.setup_notes: tuple[str, ...] = ()
         self.workspaces = self._workspaces()
         self.memory = job_lessons(inputs.job, inputs.lessons, inputs.settings, inputs.store, forget=self.forget)
         self.user_messages: UserMessages = NoUserMessages()
@@ -225,7 +226,8 @@ class JobRunner(ABC):
                 usage=self.budgeted_model.totals(),
                 model=job.model,
             )
-        notes = (*result.notes, *filter(None, [self.chosen_setup]), *self.memory.used, *self.image_describer.notes)
+        setup = (*self.setup_notes, *filter(is_absent, self.workspaces.left_out))
+        notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
         self.store_trajectory_base(result)
         failpoint("finished")
@@ -350,7 +352,7 @@ class JobRunner(ABC):
 
     def _warnings(self) -> tuple[str, ...]:
         unprotected = "The job ran without a sandbox (--sandbox none)."
-        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out]
+        left_out = [text.partition("\n")[0] for text in self.workspaces.left_out if not is_absent(text)]
         return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
 
     def _survey(self) -> RepositorySurvey:
@@ -380,8 +382,8 @@ class JobRunner(ABC):
 
     async def _setup(self) -> SetupPlan:
         chosen = await self.setup.chosen()
-        self.chosen_setup = chosen.sentence
         setup = chosen.plan
+        self.setup_notes = (chosen.sentence, *setup.notes)
         for command in setup.commands:
             self.progress.report("note", f"set-up: {one_line(command)[:160]}")
         for note in setup.notes:

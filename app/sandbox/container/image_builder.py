@@ -40,7 +40,7 @@ from app.sandbox.machine.steps import (
     note_left_out,
     step,
 )
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, carry_out
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, carry_out, to_repeat
 from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
@@ -377,7 +377,7 @@ class ImageBuilder:
                 await step(machine, SEAL, target)
             await step(machine, f"{CLEAR}; {NOTHING_ELSE}")
             changes = [f"LABEL {SCOPE}={self.scope}"]
-            kept = names[bool(failed)]
+            kept = names[to_repeat(failed)]
             await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", changes)
         await discard(self.engine, wanted.name)
         return kept

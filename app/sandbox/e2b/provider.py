@@ -45,7 +45,7 @@ from app.sandbox.machine.steps import (
     notes,
     step,
 )
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out, to_repeat
 
 DAYS = 30
 """A set-up is made again after so many days, to get new versions of unpinned packages and to limit storage."""
@@ -242,7 +242,7 @@ class MachineCreation:
         await step(inside, OPEN_TOOLS, *arguments(0, TOOLS))
         failed = await self._carry_out(machine, tools)
         await step(inside, KEEP_TOOLS, TOOLS)
-        return bool(failed)
+        return to_repeat(failed)
 
     async def _set_up(self, machine: AsyncSandbox, setup: SetupPlan) -> bool:
         """Run the set-up over a tree that is deleted afterwards; returns whether something failed."""
@@ -252,7 +252,7 @@ class MachineCreation:
         failed = await self._carry_out(machine, setup)
         await step(inside, KEEP_ENV, *setup.directories)
         await note_left_out(inside, failed)
-        return bool(failed)
+        return to_repeat(failed)
 
     async def _carry_out(self, machine: AsyncSandbox, setup: SetupPlan) -> tuple[str, ...]:
         """What failed while another part succeeded."""

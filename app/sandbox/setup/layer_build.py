@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from app.sandbox.bubblewrap.profile import WRITABLE, HostMachine, Mount
 from app.sandbox.egress.proxy import EgressProxy
 from app.sandbox.egress.upstream import Upstream
 from app.sandbox.host_directories import HostDirectory, make_mount_point, plain_path
+from app.sandbox.setup.ecosystems.node import ABSENT
 
 FORWARDER_PROGRAM = Path(__file__).parents[1] / "egress" / "forwarder.py"
 SOCKET_INSIDE = "/run/egress.sock"
@@ -26,6 +28,8 @@ DISK = 2
 """How many times as much disk as a sandbox's files the result and what is made on the way may take."""
 TAIL = 2_000
 """Characters of a failed command's output in its error."""
+_ABSENT_LINE = re.compile(rf"^[\w@./~-]{{1,214}}{re.escape(ABSENT)}$", re.MULTILINE | re.ASCII)
+MAX_ABSENT = 20
 HIDDEN = ("/usr", "/etc", "/run", ENV, TOOLS)
 """Parts of a sandbox that no other path of the machine may cover."""
 
@@ -56,7 +60,7 @@ class LayerBuild:
             await asyncio.to_thread(self._prepare)
             await self._execute()
             await asyncio.to_thread(self._collect)
-            place = incomplete(self.place, self.spec.key) if self.left_out else self.place
+            place = incomplete(self.place, self.spec.key) if to_repeat(self.left_out) else self.place
             write_left_out(self._result / LEFT_OUT, self.left_out)
             self._result.rename(place)
             return place
@@ -164,18 +168,32 @@ def as_step(command: str) -> list[str]:
 async def carry_out(
     setup: SetupPlan, execute: Callable[[str], Awaitable[CompletedCommand]], explain: Callable[[], str] = str
 ) -> tuple[str, ...]:
-    """Run the commands; returns what failed in one group if another succeeded. Raises SetupError otherwise."""
+    """Run the commands; returns what failed in one group if another succeeded, and dependencies that they left out.
+
+    Raises SetupError if every group failed.
+    """
     groups = setup.groups or (setup.commands,)
-    failures = []
+    failures, absent = [], dict[str, None]()
     for group in groups:
         for command in group:
             done = await execute(command)
+            absent |= dict.fromkeys(_ABSENT_LINE.findall(done.output.decode(errors="replace"))[:MAX_ABSENT])
             if not done.ok:
                 failures.append(setup_failure(command, done, explain()))
                 break
     if len(failures) == len(groups):
         raise failures[0]
-    return tuple(failure.message for failure in failures)
+    return (*(failure.message for failure in failures), *absent)
+
+
+def to_repeat(left_out: Sequence[str]) -> bool:
+    """Whether something failed, so that the next job tries again; a dependency that no index has is no failure."""
+    return not all(map(is_absent, left_out))
+
+
+def is_absent(sentence: str) -> bool:
+    """Whether it names a dependency that was left out, and no failure."""
+    return _ABSENT_LINE.fullmatch(sentence) is not None
 
 
 def incomplete(place: Path, key: str) -> Path:

@@ -152,6 +152,20 @@ async def test_one_group_may_fail_where_another_does_not(services: CachedProvide
     assert [path.name.partition(".")[2] for path in services.layers] == ["one", "two"]
 
 
+async def test_a_dependency_that_no_index_has_is_told_to_every_job_and_not_tried_again(
+    services: CachedProviders,
+) -> None:
+    line = "@secret/tool cannot be fetched, and is left out"
+    forged = "`code` cannot be fetched, and is left out"
+    setup = SetupPlan((f"echo '{line}'; echo '{forged}'; echo 'and {line}'; date +%N > /env/when",), key="absent")
+    seen = set()
+    for key in ("one.work", "two.work"):
+        async with opened(services.provider(), services.spec(key, setup)) as sandbox:
+            assert sandbox.left_out == (line,)
+            seen.add(await shell(sandbox, "cat /env/when"))
+    assert len(seen) == 1
+
+
 async def test_if_every_group_fails_the_setup_fails(services: CachedProviders) -> None:
     groups = (("exit 3",), ("exit 4",))
     setup = SetupPlan((*groups[0], *groups[1]), key="mixed", groups=groups)

@@ -55,6 +55,8 @@ for (const file of ['package.json', 'package-lock.json', 'npm-shrinkwrap.json'])
 """
 """Takes dependencies out of package.json and npm's locks; the tree of a set-up is thrown away."""
 _LEAVE_OUT_PLACE = "/tmp/leave-out.js"  # noqa: S108  # inside, while the set-up lasts: no part of its result
+ABSENT = " cannot be fetched, and is left out"
+"""What ends a line of a set-up's output that begins with a dependency's name."""
 _LEAVE_OUT = """
 const fs = require('fs'), { spawnSync } = require('child_process');
 const groups = ['devDependencies', 'optionalDependencies'], absent = /404|notarget|no.matching.version|ls-remote/i;
@@ -70,7 +72,7 @@ for (let left = 8; left; left--) {
     if ([`/${name}/-/`, `/${name} `, `/${name}:`, ` ${name}@`, `'${name}@`].some((text) => errors.includes(text))) {
       delete read[group][name];
       changed = true;
-      console.log(`${name} cannot be fetched, and is left out`);
+      console.log(name + process.argv[3]);
     }
   }
   if (!changed) process.exit(done.status || 1);
@@ -215,7 +217,7 @@ def _leaving_out(install: str, last: str) -> tuple[str, str]:
     """`install`, and where it fails `last` again without what cannot be fetched."""
     return (
         f"printf %s {shlex.quote(_LEAVE_OUT)} > {_LEAVE_OUT_PLACE}",
-        f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)}",
+        f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)} {shlex.quote(ABSENT)}",
     )
 
 
