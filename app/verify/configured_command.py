@@ -173,14 +173,19 @@ def _django(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, command=narrowed, framework="unittest", narrowed=narrowed)
 
 
+def _program(command: _ConfiguredCommand) -> str:
+    """The program's name without a version, as in `npx jest@29`."""
+    return command.rest.split()[0].partition("@")[0]
+
+
 def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
     names: dict[str, FrameworkName] = {"jest": "jest", "vitest": "vitest", "mocha": "mocha"}
-    return replace(command.suite, framework=names[command.rest.split()[0]], narrowed=command.suite.command)
+    return replace(command.suite, framework=names[_program(command)], narrowed=command.suite.command)
 
 
 def _tap(command: _ConfiguredCommand) -> SuiteCommand:
     """tape and QUnit print TAP by themselves, the others where they are asked to."""
-    program = command.rest.split()[0]
+    program = _program(command)
     option = {"ava": "--tap", "tap": "--reporter=tap", "lab": "--reporter=tap"}.get(program, "")
     command_line = command.suite.command
     if option and option not in command.rest:
@@ -219,9 +224,9 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"(?:pytest|py\.test)\b"), _pytest),
     (re.compile(r"unittest\b"), _unittest),
     (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _django),
-    (re.compile(r"(?:jest|vitest|mocha)\b(?!-)"), _javascript),
-    (re.compile(r"(?:ava|tape|tap|qunit|lab)\b(?!-)"), _tap),
-    (re.compile(r"uvu\b(?!-)"), _uvu),
+    (re.compile(r"(?:jest|vitest|mocha)(?:@\S*)?(?!\S)"), _javascript),
+    (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _tap),
+    (re.compile(r"uvu(?:@\S*)?(?!\S)"), _uvu),
     (re.compile(r"node .*--test\b"), _node),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),

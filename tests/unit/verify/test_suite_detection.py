@@ -119,6 +119,8 @@ CONFIGURED = [
     ("python3 -m unittest discover -s tests", "unittest", "python3 -m unittest -v"),
     ("python manage.py test", "unittest", "python manage.py test -v 2"),
     ("npx jest --ci", "jest", "npx jest --ci"),
+    ("npx jest@29 --ci", "jest", "npx jest@29 --ci"),
+    ("npx mocha.js test", "pytest", ""),
     ("vitest run", "vitest", "vitest run"),
     ("node --import ./x.mjs --test test/", "node", "node --import ./x.mjs --test"),
     ("node --test --test-reporter=tap", "other", ""),
