@@ -237,9 +237,10 @@ def _tap_points(lines: Iterable[str]) -> Iterator[_TapPoint]:
 
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_UVU_SUITE = re.compile(r"^(?P<suite>.*?)(?P<dots>(?:[•✘] ?)+) *\(\d+ / \d+\)$")
+_UVU_DOTS = "•✘ "
+_UVU_COUNT = re.compile(r"\(\d+ / \d+\)$")
 _UVU_FAILURE = re.compile(r"^ +FAIL +(?P<name>.+)$")
-_UVU_SKIPPED = re.compile(r"(?m)^ +Skipped: +(\d+)")
+_UVU_SKIPPED = re.compile(r"(?m)^ +Skipped: +(\d{1,9})$")
 
 
 def read_uvu(data: bytes) -> Report | None:
@@ -249,9 +250,12 @@ def read_uvu(data: bytes) -> Report | None:
     file, failure = "", ""
     texts: dict[str, str] = {}
     for line in text.partition("\n  Total: ")[0].splitlines():
-        if found := _UVU_SUITE.match(line):
-            suite = " > ".join(filter(None, (file, found["suite"].strip())))
-            cases += [(f"{suite} > {at + 1}", CaseResult("passed")) for at in range(found["dots"].count("•"))]
+        if _UVU_COUNT.search(line):
+            before = line.rpartition("(")[0]
+            named = before.rstrip(_UVU_DOTS)
+            suite = " > ".join(filter(None, (file, named.strip())))
+            passed = before.count("•", len(named))
+            cases += [(f"{suite} > {at + 1}", CaseResult("passed")) for at in range(passed)]
             failure = ""
         elif found := _UVU_FAILURE.match(line):
             failure = f"{file} > {found['name'].strip()}"

@@ -117,11 +117,19 @@ def test_uvu_that_did_not_end_gives_no_results(output: bytes) -> None:
     assert read_uvu(output) is None
 
 
+def test_uvu_may_print_anything() -> None:
+    report = read_uvu(UVU.replace("Skipped:   1", f"Skipped:   {'9' * 5_000}").encode())
+    assert report is not None
+    assert "skipped 1" not in report
+    assert read_uvu(f"x.js\n{'• ' * 200_000}x\n  Total: 1\n".encode()) is None, "in no time"
+
+
 @pytest.mark.parametrize(
     ("command", "framework", "executed"),
     [
         ("npx --no-install tap run test/*.js", "tap", "npx --no-install tap run test/*.js --reporter=tap"),
         ("npx --no-install tap --reporter=tap", "tap", "npx --no-install tap --reporter=tap"),
+        ("npx tap@18", "tap", "npx tap@18 --reporter=tap"),
         ("npx --no-install qunit", "tap", "npx --no-install qunit"),
         ("npx --no-install uvu -r esm test", "uvu", "npx --no-install uvu -r esm test"),
         ("npx --no-install tap-out", "other", "npx --no-install tap-out"),
