@@ -16,6 +16,8 @@ HOSTILE = {
     "a large number": f"a = {'1' * 5_000}",
     "a long key": LONG_KEY,
     "quoted parts": LONG_KEY.replace("b", '"="'),
+    "line ends in quoted parts": LONG_KEY.replace("b", '"\u2028"'),
+    "many keys in a deep table": f"[a{'.b' * 3_000}]\n" + "".join(f"k{number} = 1\n" for number in range(40_000)),
 }
 
 
