@@ -12,7 +12,10 @@ from app.verify.test_paths import is_test_path
 MAX_SEARCHED = 2_000
 MAX_FILE = 512 * 1024
 _SOURCES = frozenset({".py", ".pyi", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".mts", ".cts", ".go", ".rs"})
-_DEFINING = r"(?:def|class|function\*?|const|let|var|func|fn|type|interface|struct|enum)\s+{name}\b"
+_DEFINING = (
+    r"(?:(?:def|class|function\*?|const|let|var|func|fn|type|interface|struct|enum|macro_rules!)\s+"
+    r"|\bproc_macro_derive\(\s*){name}\b"
+)
 _ASSIGNING = r"^\s*(?:module\.)?(?:exports\.)?{name}\s*(?:[:=]|,$)"
 
 

@@ -177,6 +177,8 @@ _RUST_BUILD = re.compile(
     r"^error: could not compile|^error: no test target named|^error: no such command", re.MULTILINE
 )
 _RUST_PLACE = re.compile(r"^\s*--> (?P<path>[\w./-]+\.rs):\d+", re.MULTILINE)
+_RUST_ERROR = re.compile(r"^error(?:\[E\d+\])?: (?!could not compile)", re.MULTILINE)
+_RUST_MACRO = re.compile(r"this error originates in the (?:\w+ )?macro `(?:\$?\w+::)*(?P<name>\w+)!?`")
 
 
 def _compiled(text: str, existing: ExistingNames) -> str | None:
@@ -185,8 +187,15 @@ def _compiled(text: str, existing: ExistingNames) -> str | None:
             # A source file of the base that does not compile by itself is a bug; with tests named, it is the test.
             paths = {found["path"] for found in place.finditer(text)}
             by_itself = bool(paths) and all(existing.source(path) for path in paths)
-            return "" if by_itself else "it does not compile"
+            return "" if by_itself or _of_own_macros(text, existing) else "it does not compile"
     return None
+
+
+def _of_own_macros(text: str, existing: ExistingNames) -> bool:
+    """True if each error of the Rust compiler is in code that a macro of the base generated: that macro misbehaves."""
+    _, *errors = _RUST_ERROR.split(text)
+    macros = [_RUST_MACRO.search(error) for error in errors]
+    return bool(macros) and all(found is not None and existing.defines(found["name"]) for found in macros)
 
 
 _SHELL = re.compile(

@@ -187,7 +187,23 @@ class _Trial:
         watch: Sequence[str] = (),
         read: Sequence[str] = (),
     ) -> tuple[SupervisorAnswer, LauncherReport, bytes]:
-        """In a fresh sandbox, with these files on top of the selection's."""
+        """With these files on top of the selection's. What another test's crash kept from beginning runs once more."""
+        answer, report, output = await self._execute_once(ids, files, watch, read)
+        left, alone = report.unbegun, False
+        while left and not report.problem:
+            chosen = left[:1] if alone else left
+            again, further, more = await self._execute_once(chosen, files)
+            answer = answer.model_copy(update={"steps": (*answer.steps, *again.steps)})
+            news = {"outcomes": {**report.outcomes, **further.outcomes}, "problem": further.problem}
+            report, output = report.model_copy(update={**news, "hanging": further.hanging}), output + more
+            # Tests that run at the same time may all be without a result because of one of them.
+            alone, left = alone or further.unbegun == chosen, left[1:] if alone else further.unbegun
+        return answer, report, output
+
+    async def _execute_once(
+        self, ids: Sequence[str], files: Sequence[FileChange], watch: Sequence[str] = (), read: Sequence[str] = ()
+    ) -> tuple[SupervisorAnswer, LauncherReport, bytes]:
+        """In a fresh sandbox."""
         base = self.patch.base if self.patch else ""
         mine = apply_patch(Patch(base=base, changes=self.selection.files), Patch(base=base, changes=tuple(files)))
         async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:

@@ -30,6 +30,8 @@ class LauncherReport(Record):
     """If not empty: why this must not be trusted."""
     hanging: str = ""
     """The id of the test that was running when the time was over."""
+    unbegun: tuple[str, ...] = ()
+    """The ids without a result because another test ended the program that they share."""
     executed: tuple[tuple[str, tuple[int, ...]], ...] = ()
     measured: bool = False
 

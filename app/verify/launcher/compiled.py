@@ -24,6 +24,7 @@ COVERAGE = "cover.out"
 ALL_OUTPUT = 48 * 1024**2
 """Bytes that are kept of a whole suite's output."""
 _BLOCK = re.compile(r"(?P<file>\S+):(?P<first>\d+)\.\d+,(?P<last>\d+)\.\d+ \d+ (?P<count>\d+)")
+_RUST_CRASH = re.compile(rb"process didn't exit successfully: .* \(signal: \d+")
 _RUST_TEST = re.compile(r"^test (?P<name>\S+)(?: - should panic)? \.\.\. ", re.MULTILINE)
 
 
@@ -60,6 +61,7 @@ class GoLauncher(Launcher):
             outcomes={name: reports.outcomes(name) for name in ids},
             problem=ended.not_started or reports.problem,
             hanging=reports.hanging(ids) if ended.timed_out else "",
+            unbegun=() if ended.timed_out else tuple(filter(reports.unbegun, ids)),
             executed=tuple((path, lines[path]) for path in watch) if covered else (),
             measured=bool(covered),
         )
@@ -118,11 +120,17 @@ class GoEvents:
             status = self._statuses[name][0]
             return ((name, CaseOutcome(status, self._texts.get(name, "") if status == "failed" else "")),)
         package = name.partition("::")[0]
-        if "failed" in self._statuses.get(package, ()):  # it did not build, or it ended before
+        if "failed" in self._statuses.get(package, ()) and not self.unbegun(name):  # it did not build, or ended here
             begun = name in self._begun
             text = self._texts.get(name, "") + self._texts.get(package, "")
             return ((name, CaseOutcome("failed" if begun else "error", text, plain=begun)),)
         return ()
+
+    def unbegun(self, name: str) -> bool:
+        """True if other tests of a package that failed had begun, and this one had not."""
+        package, test = name.partition("::")[0], name.partition("/")[0]
+        others = any(one.startswith(f"{package}::") for one in self._begun)
+        return "failed" in self._statuses.get(package, ()) and test not in self._begun and others
 
     def hanging(self, ids: Sequence[str]) -> str:
         return next((name for name in ids if name in self._begun and name not in self._statuses), "")
@@ -150,6 +158,20 @@ def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tu
     return {path: tuple(sorted(numbers)) for path, numbers in lines.items()}
 
 
+def _by_target(ids: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
+    """The ids by cargo's words for what is compiled for them, each for itself: one that fails stops all others."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in ids:
+        section = PurePosixPath(rust_parts(name)[0])
+        target: tuple[str, ...] = ()
+        if section.parts[:1] == ("src",):
+            target = ("--lib",) if section.name == "lib.rs" else ("--bins",)
+        elif section.parts[:1] == ("tests",):
+            target = ("--test", section.stem)
+        found.setdefault(target, []).append(name)
+    return {(): list(ids)} if () in found else found
+
+
 def _of_report(report: Report | None, problem: str) -> LauncherReport:
     cases = {name: ((name, CaseOutcome(case.status, case.text)),) for name, case in (report or {}).items()}
     return LauncherReport(outcomes=cases, problem=problem)
@@ -162,19 +184,14 @@ class CargoLauncher(Launcher):
     suite: SuiteCommand
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:
-        parts = [rust_parts(name) for name in ids]
-        sections = {section for section, _ in parts}
-        targets: list[str] = []
-        if "" not in sections:
-            libraries = sections & {"src/lib.rs"}
-            programs = {section for section in sections if section.startswith("src/")} - libraries
-            targets += [*(["--lib"] if libraries else []), *(["--bins"] if programs else [])]
-            tests = sorted(section for section in sections if section.startswith("tests/"))
-            targets += [word for section in tests for word in ("--test", PurePosixPath(section).stem)]
-        names = dict.fromkeys("::".join(name) for _, name in parts)
-        command = f"{self.suite.narrowed} {shlex.join([*targets, '--', '--exact', *names])}"
         environment = {"CARGO_TERM_COLOR": "never"}
-        return (SupervisorStep(argv=("bash", "-c", command), timeout=timeout, env=environment, keep=8 * 1024**2),)
+        steps = []
+        for target, chosen in _by_target(ids).items():
+            names = dict.fromkeys("::".join(rust_parts(name)[1]) for name in chosen)
+            command = f"{self.suite.narrowed} {shlex.join([*target, '--', '--exact', *names])}"
+            argv = ("bash", "-c", command)
+            steps.append(SupervisorStep(argv=argv, timeout=timeout, env=environment, keep=8 * 1024**2))
+        return tuple(steps)
 
     def program(self, command: str, timeout: float) -> tuple[SupervisorStep, ...]:
         environment = {"CARGO_TERM_COLOR": "never"}
@@ -187,22 +204,34 @@ class CargoLauncher(Launcher):
         return found.model_copy(update={"problem": problem})
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
-        (ended,) = answer.steps
-        cases = read_cargo(ended.output) or {}
-        outcomes = {name: self._outcome(name, cases, ended) for name in ids}
+        outcomes: dict[str, tuple[tuple[str, CaseOutcome], ...]] = {}
+        problems, hanging, unbegun = [], "", list[str]()
+        for chosen, ended in zip(_by_target(ids).values(), answer.steps, strict=False):
+            cases = read_cargo(ended.output) or {}
+            crashed = len(chosen) > 1 and _RUST_CRASH.search(ended.output) is not None
+            found = {name: self._outcome(name, cases, ended, crashed=crashed) for name in chosen}
+            problems.append(ended.not_started or self._problem(ended, found))
+            if ended.timed_out:
+                hanging = hanging or next((name for name, reported in found.items() if not reported), "")
+            elif crashed:
+                unbegun += [name for name, reported in found.items() if not reported]
+            outcomes |= found
         return LauncherReport(
             outcomes=outcomes,
-            problem=ended.not_started or self._problem(ended, outcomes),
-            hanging=next((name for name, found in outcomes.items() if not found), "") if ended.timed_out else "",
+            problem=next(filter(None, problems), ""),
+            hanging=hanging,
+            unbegun=tuple(unbegun),
         )
 
-    def _outcome(self, name: str, cases: Mapping[str, Any], ended: StepEnd) -> tuple[tuple[str, CaseOutcome], ...]:
+    def _outcome(
+        self, name: str, cases: Mapping[str, Any], ended: StepEnd, *, crashed: bool
+    ) -> tuple[tuple[str, CaseOutcome], ...]:
         section, parts = rust_parts(name)
         ends = f"::{'::'.join(parts)}"
         found = [case for one, case in cases.items() if (one == name if section else one.endswith(ends))]
         if found:
             return tuple((name, CaseOutcome(case.status, case.text)) for case in found)
-        if not cases and ended.exit_code and not ended.timed_out:  # nothing was compiled
+        if not cases and not crashed and ended.exit_code and not ended.timed_out:  # nothing was compiled
             text = ended.output[-4 * MAX_TEXT :].decode("utf-8", "replace")
             return ((name, CaseOutcome("error", text, plain=False)),)
         return ()

@@ -76,6 +76,16 @@ async def test_go_reports_each_id_on_base_and_head(provider: BubblewrapProvider)
     assert {6, 11, 13} <= set(dict(head.executed)["money.go"])
 
 
+@needs_go
+async def test_go_tests_behind_a_crash_are_run_all_the_same(provider: BubblewrapProvider) -> None:
+    crash = 'package money\n\nimport "testing"\n\nfunc TestAbout(t *testing.T) {\n\tvar p *int\n\t*p = 1\n}\n'
+    ids = ("example.com/money::TestAbout", *GO_IDS)
+    base = await Project(provider, GO, setup=GO_SETUP).run(*ids, tests={"about_test.go": crash})
+    assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "failed", "passed"])
+    assert "got" not in dict(base.texts)[ids[0]]
+    assert "Add(1, 2) = -1" in dict(base.texts)[ids[1]]
+
+
 GO_LIES = {
     "an early exit": "func init() { syscall.Exit(0) }\n",
     "forged lines": """\
@@ -195,6 +205,35 @@ async def test_cargo_reports_each_id_on_base_and_head(provider: BubblewrapProvid
     head = await project.run(*RUST_IDS, changes=fixed, watch={"src/lib.rs": {4}})
     assert (head.untrusted, {status for _, status in head.results}) == ("", {"passed"})
     assert not head.measured
+
+
+@needs_cargo
+async def test_a_test_file_that_does_not_compile_leaves_the_others_their_results(provider: BubblewrapProvider) -> None:
+    other = {"tests/taking.rs": "#[test]\nfn takes() {\n    assert_eq!(money::take(1, 2), -1);\n}\n"}
+    base = await Project(provider, RUST).run(*RUST_IDS[:2], "tests/taking.rs::takes", tests=other)
+    assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "passed", "error"])
+    assert "cannot find function `take`" in dict(base.texts)["tests/taking.rs::takes"]
+
+
+@needs_cargo
+async def test_rust_tests_beside_a_crash_are_run_all_the_same(provider: BubblewrapProvider) -> None:
+    files = {
+        **RUST,
+        "tests/deep.rs": """\
+            fn deep(n: u64) -> u64 { if n == u64::MAX { 0 } else { 1 + deep(n + 1) } }
+
+            #[test]
+            fn crashes() { assert_eq!(deep(std::hint::black_box(0)), 1); }
+
+            #[test]
+            fn adds() { std::thread::sleep(std::time::Duration::from_secs(5)); assert_eq!(1 + 1, 2); }
+            """,
+    }
+    base = await Project(provider, files).run("tests/deep.rs::crashes", "tests/deep.rs::adds")
+    assert base.untrusted == ""
+    assert dict(base.results)["tests/deep.rs::adds"] == "passed"
+    assert dict(base.results)["tests/deep.rs::crashes"] in ("failed", "error")
+    assert "overflowed its stack" in dict(base.texts)["tests/deep.rs::crashes"]
 
 
 RUST_LIES = {

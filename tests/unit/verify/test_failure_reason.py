@@ -20,7 +20,8 @@ BASE = ExistingNames(
             "src/shop/money.py": b"def add(a, b):\n    return a - b\n\nRATE = 3\n",
             "lib/cart.js": b"export function total(items) {}\nconst hidden = 1\n",
             "calc/calc.go": b"package calc\n\nfunc Add(a, b int) int { return a - b }\n",
-            "src/lib.rs": b"pub fn add() {}\n",
+            "src/lib.rs": b"pub fn add() {}\n#[macro_export]\nmacro_rules! report {}\n",
+            "macros/src/lib.rs": b"#[proc_macro_derive(Report, attributes(report))]\npub fn derive(x: T) -> T {}\n",
             "tests/test_money.py": b"def helper_in_test(): pass\n",
         }
     )
@@ -33,6 +34,15 @@ def attempt(
     return FailedRun(Execution(command=command, exit_code=exit_code, seconds=1), output, cases)
 
 
+MACRO = """\
+error[E0004]: non-exhaustive patterns: type `&Nothing` is non-empty
+ --> tests/it.rs:7:10
+  |
+7 | #[derive(Report)]
+  |          ^^^^^^
+  = note: this error originates in the {macro} (in Nightly builds, run with -Z macro-backtrace for more info)
+
+error: could not compile `x` (test "it") due to 1 previous error"""
 RED = [
     ('Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nAssertionError', 1),
     ("E       assert -1 == 3\n\ntests/test_money.py:7: AssertionError\n=== 1 failed in 0.1s ===", 1),
@@ -55,6 +65,8 @@ RED = [
     ("# ex/calc\ncalc/calc.go:3:10: syntax error: unexpected {\nFAIL\tex/calc [build failed]", 1),
     ("thread 'tests::add' panicked at src/lib.rs:5:79:\nassertion failed", 101),
     ("error[E0308]: mismatched types\n --> src/lib.rs:1:17\nerror: could not compile `x` (lib)", 101),
+    (MACRO.format(macro="derive macro `Report`"), 101),
+    (MACRO.format(macro="macro `$crate::report`"), 101),
     ("ModuleNotFoundError: No module named 'nope'\nDuring handling of the above exception:\nKeyError: 'x'", 1),
 ]
 NOT_THERE = [
@@ -86,6 +98,8 @@ NOT_THERE = [
     ("# ex/calc [ex/calc.test]\ncalc/calc_test.go:5:9: undefined: Subtract\nFAIL\tex/calc [build failed]", 1),
     ("no required module provides package ex/taxes; to add it:", 1),
     ("error[E0432]: unresolved import `x::taxes`\n --> tests/it.rs:1:5\nerror: could not compile `x` (test)", 101),
+    (MACRO.format(macro="derive macro `Deserialize`"), 101),
+    (MACRO.format(macro="derive macro `Report`") + "\nerror[E0432]: unresolved import `x::taxes`", 101),
     ("error: no test target named `taxes`", 101),
     ('npm error Missing script: "repro"', 1),
     ("make: *** No rule to make target 'repro'.  Stop.", 2),
