@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.core.tree import Tree
+from app.sandbox.setup.ecosystems.node import BUN_FILES
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
@@ -16,6 +17,7 @@ from app.verify.project_directories import ProjectDirectory, prefix, project_dir
 _PLACEHOLDER = re.compile(r"no test specified")
 _SCRIPT_OPERATORS = re.compile(r"&&|\|\||[;|<>`]|\$\(")
 _VALUE_FLAGS = frozenset({"--import", "--require", "-r", "--loader", "--experimental-loader", "--env-file"})
+_BUN_TEST = re.compile(r"[._](?:test|spec)\.[cm]?[jt]sx?$")
 # The names that `node --test` itself looks for.
 _NODE_TEST = re.compile(r"(?:^|/)(?:[^/]+[.\-_]test|test-[^/]+|test)\.[cm]?js$|(?:^|/)test/.+\.[cm]?js$")
 
@@ -26,6 +28,9 @@ def node_suite(place: ProjectDirectory) -> SuiteCommand | None:
     script = scripts.get("test") if isinstance(scripts, dict) else None
     if isinstance(script, str) and script.strip() and not _PLACEHOLDER.search(script):
         return _from_script(place, script.strip())
+    if not BUN_FILES.isdisjoint(place.files) and any(_BUN_TEST.search(path) for path in place.files):
+        command = f"{prefix(place.directory)}bun test"
+        return SuiteCommand(command=command, framework="bun", narrowed=command, directory=place.directory)
     if not any(_NODE_TEST.search(path) for path in place.files):
         return None
     if "package.json" not in place.files and not any(
@@ -98,6 +103,7 @@ _LAUNCHER_RE = re.compile(
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
 _NODE_SCRIPT = re.compile(rf"^(?:{TEST_SCRIPT_RE})(?: run)? test$|^npm t$")
+_BUN_VALUES = frozenset({"--preload", "-r", "--timeout", "--tsconfig-override", "--jsx-import-source", "--conditions"})
 _PYTEST_VALUES = frozenset(
     {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
     | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}
@@ -204,6 +210,13 @@ def _node(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
 
 
+def _bun(command: _ConfiguredCommand) -> SuiteCommand:
+    """Paths choose among test files, so the configured ones are replaced by the chosen files."""
+    words = command.rest.split()
+    kept = [word for at, word in enumerate(words) if at < 2 or word.startswith("-") or words[at - 1] in _BUN_VALUES]
+    return replace(command.suite, framework="bun", narrowed=command.launcher + " ".join(kept))
+
+
 def _go(command: _ConfiguredCommand) -> SuiteCommand:
     words = [word for word in command.rest.split() if word != "." and not word.startswith(("./", "..."))]
     return replace(command.suite, framework="go", narrowed=command.launcher + " ".join(words))
@@ -228,6 +241,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _tap),
     (re.compile(r"uvu(?:@\S*)?(?!\S)"), _uvu),
     (re.compile(r"node .*--test\b"), _node),
+    (re.compile(r"bun test\b(?!:)"), _bun),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),
     (re.compile(r"mvn .*\b(?:test|verify)\b"), _maven),

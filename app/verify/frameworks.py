@@ -9,11 +9,11 @@ from typing import Literal
 
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
 from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unittest, read_uvu
-from app.verify.reports import Report, read_jest, read_junit, read_mocha
+from app.verify.reports import Report, read_bun, read_jest, read_junit, read_mocha
 from app.verify.test_paths import is_test_file
 
 FrameworkName = Literal[
-    "pytest", "unittest", "node", "jest", "vitest", "mocha", "tap", "uvu", "go", "cargo", "maven", "other"
+    "pytest", "unittest", "node", "jest", "vitest", "mocha", "bun", "tap", "uvu", "go", "cargo", "maven", "other"
 ]
 
 
@@ -181,6 +181,12 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         read=read_mocha,
         or_in_output=True,
         arguments="--reporter json --reporter-option output={report}",
+        environment=_NPM_QUIET,
+        targets=_files,
+    ),
+    "bun": Framework(
+        read=read_bun,
+        arguments="--reporter=junit --reporter-outfile={report}",
         environment=_NPM_QUIET,
         targets=_files,
     ),

@@ -144,6 +144,16 @@ def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
     return f"{case.owner}::{case.name}"
 
 
+def read_bun(data: bytes) -> Report | None:
+    """The JUnit XML of `bun test`: a suite for each file, and below it one for each `describe`."""
+    try:
+        cases = _JUnitReader().read(data)
+    except (expat.ExpatError, ValueError, LookupError):
+        return None
+    titles = ((case, " > ".join([*case.suites[1:], case.name])) for case in cases)
+    return collect((f"{case.file}::{title}", CaseResult(case.status, _short(case.text))) for case, title in titles)
+
+
 def _module(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".")
 

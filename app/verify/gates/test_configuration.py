@@ -14,7 +14,7 @@ from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_pa
 _FILES = re.compile(
     r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
     r"|(?:jest|vitest|vite|playwright|karma|ava|babel)\.(?:config|workspace)\.\w+|\.(?:mocharc|babelrc|nycrc|c8rc|swcrc)(?:\.\w+)?"
-    r"|jest\.setup\.\w+|\.rspec|[Rr]akefile|(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml"
+    r"|jest\.setup\.\w+|bunfig\.toml|\.rspec|[Rr]akefile|(?:GNU)?[Mm]akefile|[Jj]ustfile|Taskfile\.ya?ml"
     r"|build\.rs|rust-toolchain(?:\.toml)?|go\.work|jvm\.config|extensions\.xml)$"
 )
 _HOOK = re.compile(r"^\s*(?:async )?def (pytest_\w+)|^(collect_ignore\w*|pytest_plugins)\b", re.MULTILINE)

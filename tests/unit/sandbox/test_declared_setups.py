@@ -353,6 +353,17 @@ SCRIPTS = [
     ),
     ({"test": "xo && ava"}, "npx --no-install ava", [], ["npx --no-install xo"]),
     ({"test": "npm test"}, "", [], []),
+    (
+        {
+            "test": "bun run unit && bun run types",
+            "unit": "bun build.ts && bun test --only src",
+            "types": "tsc --noEmit",
+        },
+        "bun test --only src",
+        ["bun build.ts"],
+        [],
+    ),
+    ({"test": "bun test --coverage --reporter=junit --reporter-outfile=a.xml"}, "bun test", [], []),
     ({"test": "node test.js"}, "", ["node test.js"], []),
     (
         {"test": "yarn jest", "jest": "NODE_OPTIONS=--experimental-vm-modules jest --ci"},

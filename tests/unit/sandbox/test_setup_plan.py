@@ -297,6 +297,14 @@ YARN = "npm install --global --prefix /env --no-audit --no-fund "
             ],
         ),
         (
+            {"bun.lock": ""},
+            (),
+            [
+                "npm install --global --prefix /env --no-audit --no-fund bun",
+                re.compile(r"^bun install --frozen-lockfile \|\| bun install --ignore-scripts \|\| npm install"),
+            ],
+        ),
+        (
             {"npm-shrinkwrap.json": "{}"},
             (),
             [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.verify.output_parsers import go_output, read_cargo, read_go, read_unittest
-from app.verify.reports import MAX_DEPTH, MAX_ID, CaseResult, Report, read_jest, read_junit, read_mocha
+from app.verify.reports import MAX_DEPTH, MAX_ID, CaseResult, Report, read_bun, read_jest, read_junit, read_mocha
 
 
 def statuses(report: Report | None) -> dict[str, str]:
@@ -54,6 +54,27 @@ def test_a_failure_keeps_its_reason() -> None:
     assert report is not None
     assert report["tests/test_x.py::TestA::test_b[a b]"].text == "AssertionError: boom\ntrace"
     assert report["tests/test_x.py::TestA::test_b[1]"] == CaseResult("passed")
+
+
+BUN = (
+    b'<testsuites name="bun test"><testsuite name="a.test.ts" file="a.test.ts">'
+    b'<testsuite name="outer" file="a.test.ts"><testsuite name="inner &gt; x" file="a.test.ts">'
+    b'<testcase name="one" classname="inner &gt; x &gt; outer" file="a.test.ts"/></testsuite>'
+    b'<testcase name="later" classname="outer" file="a.test.ts"><skipped message="TODO"/></testcase></testsuite>'
+    b'<testcase name="fails" classname="" file="a.test.ts"><failure type="E" message="boom">trace</failure></testcase>'
+    b'</testsuite><testsuite name="b.test.ts" file="b.test.ts"><testsuite name="outer" file="b.test.ts">'
+    b'<testcase name="later" classname="outer" file="b.test.ts"/></testsuite></testsuite></testsuites>'
+)
+
+
+def test_tests_of_bun_are_named_by_file_and_titles() -> None:
+    assert statuses(read_bun(BUN)) == {
+        "a.test.ts::outer > inner > x > one": "passed",
+        "a.test.ts::outer > later": "skipped",
+        "a.test.ts::fails": "failed",
+        "b.test.ts::outer > later": "passed",
+    }
+    assert read_bun(b"no report") is None
 
 
 def test_a_subtest_that_fails_twice_fails_once() -> None:

@@ -107,6 +107,12 @@ def test_projects_that_the_top_covers_are_not_named() -> None:
     assert (suite.command, suite.note) == ("python3 -m pytest", "")
 
 
+def test_tests_of_bun_need_no_script() -> None:
+    suite = found({"package.json": "{}", "bun.lock": "", "src/a.test.ts": 'import { test } from "bun:test"'})
+    assert suite is not None
+    assert (suite.command, suite.framework) == ("bun test", "bun")
+
+
 CONFIGURED = [
     ("pytest -q tests", "pytest", "pytest -q"),
     ("python -m pytest -k tests tests/test_a.py", "pytest", "python -m pytest -k tests"),
@@ -124,6 +130,7 @@ CONFIGURED = [
     ("vitest run", "vitest", "vitest run"),
     ("node --import ./x.mjs --test test/", "node", "node --import ./x.mjs --test"),
     ("node --test --test-reporter=tap", "other", ""),
+    ("bun test --timeout 9 src/a.test.ts", "bun", "bun test --timeout 9"),
     ("go test -race ./...", "go", "go test -race"),
     ("cargo test --all-features", "cargo", "cargo test --all-features"),
 ]

@@ -87,9 +87,11 @@ def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], d
     if called is not None:
         for name, arguments in called:
             _script(found, scripts, name, arguments, depth + 1)
-    elif program in RUNNERS or (program == "node" and "--test" in rest):
+    elif program in RUNNERS or (program == "node" and "--test" in rest) or (program == "bun" and "test" in rest[:1]):
         if program == "node":
             found.runner = _joined([*assigned, *words])
+        elif program == "bun":
+            found.runner = _joined([*assigned, program, *_kept(program, rest)])
         else:
             found.runner = _joined([*assigned, "npx", "--no-install", program, *_kept(program, rest)])
     elif program in _CHECKS or (program == "tsc" and "--noEmit" in rest):
@@ -106,7 +108,7 @@ def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], d
         "playwright",
         "cypress",
     }:
-        client = [] if program in {"node", "mkdir", "cp", "mv", "sh", "bash"} else ["npx", "--no-install"]
+        client = [] if program in {"node", "bun", "mkdir", "cp", "mv", "sh", "bash"} else ["npx", "--no-install"]
         found.before.append(_joined([*assigned, *client, *words]))
 
 
@@ -140,7 +142,7 @@ def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[t
     if program in _SEQUENCE:
         wanted = [word.removeprefix("npm:") for word in rest if not word.startswith("-")]
         return [(name, []) for word in wanted for name in _matching(word, scripts)]
-    if program not in NODE_TOOLS:
+    if program not in NODE_TOOLS or (program == "bun" and _is_bun_program(rest)):
         return None
     words = list(rest)
     while words and words[0].startswith("-"):
@@ -158,6 +160,12 @@ def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[t
         return None if program != "npm" and name in RUNNERS else []
     arguments = [word for word in words[1:] if word not in {"--", "--if-present", "-s", "--silent"}]
     return [(name, arguments)]
+
+
+def _is_bun_program(words: list[str]) -> bool:
+    """`bun test` is Bun's own runner, whatever scripts there are; `bun build.ts` and `bun run a.ts` are programs."""
+    named = [word for word in words if not word.startswith("-")]
+    return named[:1] == ["test"] or any(word.endswith((".ts", ".js")) for word in named[: 1 + (named[:1] == ["run"])])
 
 
 def _searches(pattern: str, name: str) -> bool:
@@ -190,7 +198,7 @@ def _kept(program: str, arguments: list[str]) -> list[str]:
             "--silent",
             "--ui",
             "--coverage.enabled",
-        } or re.match(r"--(?:coverage|reporters?|reporter-options?|maxWorkers|watch(?:All)?)[=.]", word):
+        } or re.match(r"--(?:coverage|reporters?|reporter-(?:options?|outfile)|maxWorkers|watch(?:All)?)[=.]", word):
             continue
         elif word in {"--reporter", "-R", "--reporters", "--coverageReporters"}:
             skip = True

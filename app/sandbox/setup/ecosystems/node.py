@@ -12,10 +12,14 @@ from app.sandbox.base import ENV
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table, texts
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
+_BUN_LOCKS = ("bun.lock", "bun.lockb")
+BUN_FILES = frozenset({*_BUN_LOCKS, "bunfig.toml"})
+"""Files that only Bun reads."""
 _NPM_LOCKS = ("package-lock.json", "npm-shrinkwrap.json")
 NODE_MANIFESTS = (
     *("package.json", "yarn.lock", "pnpm-lock.yaml", "pnpm-workspace.yaml", ".npmrc", ".yarnrc.yml"),
     *_NPM_LOCKS,
+    *sorted(BUN_FILES),
 )
 _QUIET = "--no-audit --no-fund"
 # Its lock names a host in every line, and yarn insists on it; the machine's registry has the same paths.
@@ -32,7 +36,7 @@ _AT_INSTALL = frozenset(
 )
 _CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
-_PACKAGE_MANAGER = re.compile(r"(pnpm|yarn)@\d+\.\d+\.\d+")
+_PACKAGE_MANAGER = re.compile(r"(bun|pnpm|yarn)@\d+\.\d+\.\d+")
 _GIT = re.compile(r"git(?:\+|:|@|hub:)|gitlab:|bitbucket:|gist:|ssh:|https?://.*\.git(?:#|$)|[\w.-]+/[\w.-]+(?:#.*)?$")
 _FORGET = """
 const fs = require('fs'), names = new Set(process.argv.slice(1)), groups = ['dependencies', 'devDependencies',
@@ -209,6 +213,11 @@ def _commands(
             install += " || yarn install --non-interactive --ignore-scripts --ignore-engines"
         install = f"{{ {install}; }} || {dated}"
         return (*forget, *_bring(_yarn(files, root, modern=modern), "yarn", tools), *_leaving_out(install, dated))
+    if any(f"{root}{lock}" in files for lock in _BUN_LOCKS) or _named_version(files, root, "bun"):
+        relaxed = "bun install --ignore-scripts"
+        install = f"bun install --frozen-lockfile || {relaxed} || {dated}"
+        bun = _named_version(files, root, "bun") or "bun"
+        return (*forget, *_bring(bun, "bun", tools), *_leaving_out(install, relaxed))
     dated_first = f"npm install --no-package-lock {_QUIET}" + (f" --before {before}" if before else "")
     return (*forget, *_leaving_out(f"{dated_first} || {dated}", dated))
 
