@@ -87,8 +87,10 @@ class HealthMetrics:
         with self._engine.connect() as db:
             waiting = _waiting_jobs(db, now)
             undone, oldest, dead = _deliveries(db)
-            retried = sa.and_(effects.c.state == "wanted", effects.c.attempts > 0)
-            due = sa.select(sa.func.min(effects.c.due)).where(effects.c.state == "wanted")
+            former = sa.exists().where(jobs.c.id == effects.c.job, jobs.c.epoch != effects.c.epoch)
+            open_effects = sa.and_(effects.c.state == "wanted", sa.not_(former))  # nobody claims those of former owners
+            due = sa.select(sa.func.min(effects.c.due)).where(open_effects)
+            retried = sa.and_(open_effects, effects.c.attempts > 0, effects.c.key.not_like("%/notification/%"))
             if self._spent is None or now - self._spent[0] >= SPENT_LASTS:
                 self._spent = now, *_spent(db)
             queued = [job.since for job in waiting if job.state == "queued"]

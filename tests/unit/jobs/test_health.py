@@ -29,6 +29,7 @@ class Server:
     """Jobs on a real database, at a time that is set."""
 
     def __init__(self, engine: Engine) -> None:
+        self.engine = engine
         self.clock = SettableClock(NOW)
         self.queue = JobQueue(engine, self.clock)
         self.store = JobStore(engine, self.clock)
@@ -201,6 +202,9 @@ async def test_the_dashboard_says_that_writes_to_github_fail(here: WebClient) ->
     with here.engine.begin() as db:
         db.execute(effects.update().values(attempts=1))
     assert "1 write to GitHub failed and will be retried" in await here.page("/")
+    with here.engine.begin() as db:
+        db.execute(effects.update().values(key="j/notification/webhook/error"))
+    assert "No delays" in await here.page("/"), "a notification does not go to GitHub"
 
 
 async def test_health_fails_after_ten_minutes_without_naming_jobs(here: WebClient) -> None:
@@ -217,3 +221,15 @@ async def test_health_fails_after_ten_minutes_without_naming_jobs(here: WebClien
     assert claim is not None
     here.clock.now += timedelta(seconds=2)
     assert (await here.stranger.get("/healthz")).status_code == 200
+
+
+def test_effects_of_former_owners_are_no_delay(server: Server) -> None:
+    server.admit(1)
+    server.claim()
+    with server.engine.begin() as db:
+        for epoch in (0, 1):
+            effect = {"key": f"job1/label/{epoch}", "job": "job1", "epoch": epoch, "issue_ref": {}, "effect": {}}
+            effect |= {"digest": "", "revision": 1, "due": NOW.timestamp() - 60.0 + 30.0 * epoch, "attempts": 1}
+            db.execute(effects.insert().values(**effect, state="wanted"))
+    found = server.health.figures()
+    assert (found.effects_retried, found.oldest_effect) == (1, 30.0)
