@@ -8,7 +8,6 @@ from app.core.record import Record
 from app.core.text import head_and_tail, one_line, plain
 from app.core.tree import Tree
 from app.llm.base import Message, ModelAnswer, ModelRequest
-from app.llm.errors import BudgetError, ModelError
 from app.sandbox.setup.ecosystems.base import ManifestFiles
 from app.sandbox.setup.plan import is_manifest
 from app.verify.trials import Trial
@@ -33,7 +32,7 @@ Ask = Callable[[ModelRequest], Awaitable[ModelAnswer]]
 
 
 async def propose_setup(ask: Ask, tree: Tree, trials: Sequence[Trial]) -> ProposedSetup | None:
-    """None where the answer has no test command, or there is no answer: a job goes on without a proposal."""
+    """None where the answer has no test command. Raises ModelError or BudgetError where there is no answer."""
     messages = (Message(role="system", content=render("setup")), Message(role="user", content=_material(tree, trials)))
     schema = {
         "type": "object",
@@ -42,10 +41,7 @@ async def propose_setup(ask: Ask, tree: Tree, trials: Sequence[Trial]) -> Propos
         "additionalProperties": False,
     }
     request = ModelRequest(messages=messages, schema_name="setup", response_schema=schema, max_tokens=_ANSWER_TOKENS)
-    try:
-        return read_proposal((await ask(request)).content)
-    except (ModelError, BudgetError):
-        return None
+    return read_proposal((await ask(request)).content)
 
 
 def read_proposal(text: str) -> ProposedSetup | None:

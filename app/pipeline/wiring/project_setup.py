@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from app.core.job import Progress
 from app.core.text import one_line
 from app.core.tree import Tree
 from app.core.verification import SuiteResult
+from app.llm.errors import BudgetError, ModelError
 from app.pipeline.setup_proposal import ProposedSetup
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
@@ -118,7 +119,7 @@ class ProjectSetup:
         found = await asyncio.to_thread(candidates, project.tree, environment, project.test)
         plans = await self._distinct(tools, found)
         kept = self._cached_choice(tools) or {}
-        if proposal := _cached_proposal(kept):
+        if isinstance(proposal := kept.get("proposal"), ProposedSetup):
             plans.update(dict([await self._proposed(tools, proposal)]))
         known = next((one for one in plans if one.name == kept.get("candidate")), None)
         if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
@@ -137,7 +138,9 @@ class ProjectSetup:
         )
         had_proposal, proposal = bool(kept.get("had_proposal")), None
         if self.propose is not None and not (had_proposal or trials[0].comparable or trials[0].too_long):
-            had_proposal, proposal = True, await self._try_proposal(self.propose, tools, trials, plans)
+            with suppress(ModelError, BudgetError):  # without an answer this job goes on, and the next one asks again
+                proposal = await self._try_proposal(self.propose, tools, trials, plans)
+                had_proposal = True
         best = trials[0].candidate
         outcome = _outcome(trials[0], trials)
         choice: dict[str, object] = {"candidate": best.name, "outcome": outcome}
@@ -235,6 +238,8 @@ class ProjectSetup:
             return None
         try:
             found = json.loads(path.read_text("utf-8"))
+            if isinstance(found, dict) and "proposal" in found:
+                found["proposal"] = ProposedSetup.model_validate(found["proposal"])
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None
@@ -248,11 +253,6 @@ class ProjectSetup:
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(choice), "utf-8")
         fresh.replace(path)
-
-
-def _cached_proposal(kept: Mapping[str, object]) -> ProposedSetup | None:
-    found = kept.get("proposal")
-    return ProposedSetup.model_validate(found) if found is not None else None
 
 
 def _outcome(best: Trial, trials: Sequence[Trial]) -> str:

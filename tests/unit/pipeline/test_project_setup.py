@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.llm.errors import BudgetError, ModelError
 from app.pipeline.setup_proposal import ProposedSetup
 from app.pipeline.wiring.project_setup import ProjectSetup, Propose, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
@@ -202,6 +203,35 @@ async def test_a_proposal_that_is_no_better_is_not_used_and_not_asked_for_again(
         assert found.suite is not None
         assert "proposed" not in found.sentence
         assert (provider.opened, len(proposer.asked)) == (3 if number == 1 else 2, 1)
+
+
+@pytest.mark.parametrize(
+    "error", [ModelError("It is down.", kind="retry", reason="unavailable"), BudgetError("No money is left.")]
+)
+async def test_without_an_answer_a_job_goes_on_and_the_next_one_asks_again(tmp_path: Path, error: Exception) -> None:
+    async def refuse(_trials: Sequence[Trial]) -> ProposedSetup:
+        raise error
+
+    for propose in (refuse, proposer := Proposer()):
+        provider = CountedProvider(HALF_PASSES, HALF_PASSES, ALL_PASS)
+        found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, propose).chosen()
+        assert ("proposed" in found.sentence) == (propose is proposer)
+
+
+def change_kept(memory: Path) -> None:
+    """Give the kept proposal another shape."""
+    (kept,) = memory.glob("*.json")
+    kept.write_text(kept.read_text("utf-8").replace('"setup"', '"of a later version"'), "utf-8")
+
+
+async def test_a_kept_proposal_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
+    proposer = Proposer()
+    for _ in range(2):
+        provider = CountedProvider(HALF_PASSES, HALF_PASSES, ALL_PASS)
+        found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+        assert "proposed" in found.sentence
+        change_kept(tmp_path)
+    assert len(proposer.asked) == 2
 
 
 async def test_no_model_is_asked_where_a_candidate_is_good(tmp_path: Path) -> None:

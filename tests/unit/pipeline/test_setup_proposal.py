@@ -6,7 +6,6 @@ import pytest
 
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.llm.base import ModelAnswer, ModelRequest
-from app.llm.errors import BudgetError, ModelError
 from app.pipeline.setup_proposal import ProposedSetup, propose_setup, read_proposal
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.verify.candidates import Candidate
@@ -44,16 +43,6 @@ async def test_the_model_sees_paths_manifests_and_what_was_tried() -> None:
         assert shown in text
     assert "`pytest -q`: 1 tests passed, 9 failed." in text
     assert "SECRET_OF_THE_SOURCE" not in text
-
-
-@pytest.mark.parametrize(
-    "error", [ModelError("It is down.", kind="retry", reason="unavailable"), BudgetError("No money is left.")]
-)
-async def test_without_an_answer_the_job_goes_on(error: Exception) -> None:
-    async def refuse(_request: ModelRequest) -> ModelAnswer:
-        raise error
-
-    assert await propose_setup(refuse, TREE, [TRIAL]) is None
 
 
 @pytest.mark.parametrize(
