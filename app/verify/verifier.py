@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
 from app.config.repository import GateConfig
+from app.core.errors import AgentFixError
 from app.core.job import Budget, Journal, Progress, waiting_for
 from app.core.patch import Patch
 from app.core.task import AllowedPath
@@ -233,11 +234,15 @@ class Verifier:
     ) -> Verification:
         """The facts with the rest of the suite, and the verdict that follows.
 
-        `begin` is told the verdict so far before each part, and may raise.
+        `begin` is told the verdict so far before each part, and may raise. Raises AgentFixError if the suite that is
+        found here is another one than that which was verified, as may be on another machine.
         """
         suite = await self.find_suite()
-        if suite is None or facts.suite is None or facts.rest is None:
+        if facts.suite is None or facts.rest is None:
             raise ValueError("no rest of a suite was found when this was verified")
+        if suite is None or suite.command != facts.suite.command:
+            found = f"`{suite.command}`" if suite else "none"
+            raise AgentFixError(f"The verdict rests on `{facts.suite.command}`, but the test command here is {found}.")
         judging = await asyncio.to_thread(JudgedPatch.of, self._reference, order.patch)
         left = await asyncio.to_thread(left_out, suite, self._reference, facts.suite)
 

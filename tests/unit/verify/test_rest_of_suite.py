@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from app.core.errors import AgentFixError
 from app.core.patch import FileChange, Patch
-from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
+from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
 from app.verify.rest_of_suite import FIRST, RestRunner, RestStep, left_out, rest_of
 from app.verify.suite_runner import Recheck, SuiteRunner
+from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
@@ -275,3 +277,20 @@ async def test_before_each_part_it_is_told_what_is_known_and_may_be_ended() -> N
         await run(runner, PATHS[:3], known, begin=begin)
     assert told == [(0, "pending"), (1, "pending")]
     assert len(runner.asked) == 1
+
+
+class NoSandboxes:
+    """Nothing is to be executed."""
+
+    provider = "none"
+
+    async def fresh(self, name: str, patch: Patch | None = None) -> Sandbox:
+        raise AssertionError(f"{name} was to be opened")
+
+
+async def test_a_rest_is_not_compared_by_another_test_command_than_the_verified_one() -> None:
+    facts = Facts(suite=nearest("tests/test_near.py"), rest=RestOfSuite(files=3, minutes=30.0, command="pytest"))
+    order = RestOrder(patch=CHANGE, known=ran(), nearest=("tests/test_near.py",))
+    verifier = Verifier(NoSandboxes(), tree=TREE, progress=ListProgress(), test="make test")
+    with pytest.raises(AgentFixError, match="rests on `pytest`, but the test command here is `make test`"):
+        await verifier.rest(facts, order, MemoryJournal(), lambda _: None)
