@@ -112,6 +112,16 @@ def fail(server_context: ServerContext, error: AgentFixError) -> None:
     server_context.queue.release(claim, crashed=True)
 
 
+def test_a_job_that_others_have_ended_has_no_remaining_tests(server_context: ServerContext) -> None:
+    server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
+    claim = take(server_context)
+    server_context.queue.end("a", "no_access", "The App was uninstalled.")
+    JobWorker(JobProcess(server_context, claim)).release(SetupError("pip failed."))
+    row = server_context.store().get("a")
+    assert row is not None
+    assert (row.state, row.reason, row.result) == ("no_access", "The App was uninstalled.", None)
+
+
 def test_a_fault_that_may_pass_is_waited_for_as_with_every_job(server_context: ServerContext) -> None:
     published(server_context)
     for number in range(1, MAX_CRASHES + 1):
