@@ -76,11 +76,9 @@ def open_store(settings: Settings) -> JobStore:
     database = settings.state / "agent-fix.db"
     log = sqlite_engine(database, synced=False)
     store = JobStore(sqlite_engine(database), utc_now, log=log)
-    store.create_tables()
-    ledger_tables.create_all(store.engine)
+    store.create_tables(ledger_tables, lesson_tables)
     for table in (jobs, calls):
         add_missing_columns(store.engine, table)
-    lesson_tables.create_all(store.engine)
     return store
 
 

@@ -83,11 +83,13 @@ class JobStore:
         self._log = log or engine
         self._fence = sa.true() if fence is None else jobs.c.epoch == fence
 
-    def create_tables(self) -> None:
-        """Create the tables. Raises OutputError if the database is damaged, read-only or out of space."""
+    def create_tables(self, *others: sa.MetaData) -> None:
+        """Create the tables, and others. Raises OutputError if the database is damaged, read-only or out of space."""
         try:
             self._rename_former_tables()
-            metadata.create_all(self.engine)
+            with writing(self.engine) as db:  # another process may be doing the same
+                for tables in (metadata, *others):
+                    tables.create_all(db)
         except sa.exc.DatabaseError as error:
             reason = str(error.orig)
             raise OutputError(

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 from app.core.errors import ExitCode, OutputError
 from app.github.base import NewPullRequest
@@ -33,8 +34,8 @@ class OutputFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._put(".agent-fix", b"\0" * 4_096)
-            (self.path / ".agent-fix").unlink()
+            self._put(probe := f".agent-fix-{uuid4().hex}", b"\0" * 4_096)
+            (self.path / probe).unlink()
             free = shutil.disk_usage(self.path).free
         except OSError as error:
             raise self._failure(error) from error

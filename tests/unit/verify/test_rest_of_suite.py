@@ -13,7 +13,7 @@ from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, Suit
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
-from app.verify.rest_of_suite import FIRST, RestRunner, RestStep, left_out, rest_of
+from app.verify.rest_of_suite import FIRST, MAX_NAMED, RestRunner, RestStep, left_out, rest_of
 from app.verify.suite_runner import Recheck, SuiteRunner
 from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
@@ -180,6 +180,15 @@ async def test_newly_failing_tests_of_all_parts_are_kept() -> None:
     rest = await run(scripted(failing=frozenset({"tests/test_b.py", "tests/test_c.py"})), PATHS[:3], known)
     assert rest.newly_failing == ("tests/test_b.py::test_x", "tests/test_c.py::test_x")
     assert (rest.state, rest.head.failed) == ("finished", 2)
+
+
+async def test_more_newly_failing_tests_than_are_kept_are_not_left_out_silently() -> None:
+    paths = [f"tests/test_{number:03}.py" for number in range(MAX_NAMED + 1)]
+    rest = await run(scripted(failing=frozenset(paths[1:])), paths, ran())
+    assert (len(rest.newly_failing), rest.notes) == (MAX_NAMED, ())
+    rest = await run(scripted(failing=frozenset(paths)), paths, ran())
+    assert (len(rest.newly_failing), rest.state) == (MAX_NAMED, "finished")
+    assert rest.notes == (f"There are more such tests: only the first {MAX_NAMED} are named and counted.",)
 
 
 async def test_files_that_give_nothing_together_are_tried_in_smaller_parts() -> None:
