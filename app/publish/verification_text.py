@@ -38,9 +38,8 @@ LEGEND = details(
     "suite has no new failures. |\n"
     "| Unproved | Less evidence than that, and nothing contradicts the change. |\n"
     "| Broken | At least one check failed. |\n\n"
-    "agent-fix computed the verdict from what it ran in its own sandbox before it opened the pull request. Nothing "
-    "that a model says counts. The repository's CI is separate and reports under *Checks*; if it has not run, "
-    "`/agent ci` starts it.",
+    "agent-fix computes the verdict from what it runs in its own sandbox. Nothing that a model says counts. The "
+    "repository's CI is separate and reports under *Checks*; if it has not run, `/agent ci` starts it.",
 )
 _TESTED = {
     "own": "The tests that came with this change fail without it and pass with it; no independent test proves it.",
