@@ -6,7 +6,7 @@ Everything is parsed in a separate process, so these functions block: call them 
 import atexit
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from random import Random
 from typing import Any
@@ -18,9 +18,10 @@ from app.core.verification import SourceText
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
+from app.verify.gates.test_configuration import configures_tests, test_settings
 from app.verify.sources.file_kinds import kind_of, same_lines
 from app.verify.sources.literal_branches import Literal, indicate_special_case
-from app.verify.sources.new_conditions import NewCondition
+from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, decoded, encoded
 from app.verify.sources.unused_code import Unused, is_used_elsewhere
 from app.verify.test_paths import is_test_path
@@ -42,6 +43,16 @@ _PATTERNS = (
 )
 _USUAL = re.compile(
     r"(?:__init__|__about__|__version__|_?version|setup)\.py$|pyproject\.toml$|package\.json$|version\.(?:go|[cm]?[jt]s)$"
+)
+_VARIABLE = re.compile(
+    rb"\b(?:environ|getenv|environb|Getenv|LookupEnv|env::var|env::var_os|ENV|(?:process|import\.meta)\.env)"
+    rb"(?:\.get|\.setdefault|\.fetch)?\s*[\[(.]\s*b?[\"'`]?(\w{3,})"
+)
+_BUILT_BY = frozenset({"go.mod", "Cargo.toml"})
+_MANIFEST = re.compile(
+    r"^(?:package\.json|pyproject\.toml|setup\.cfg|(?:dev-)?requirements.*\.txt|constraints.*\.txt|environment\.ya?ml"
+    r"|pom\.xml|build\.gradle(?:\.kts)?|composer\.json|tsconfig.*\.json|docker-compose.*|mkdocs\.yml|go\.(?:sum|work\.sum)"
+    r"|MANIFEST\.in)$|[.-]lock(?:\.\w+)?$"
 )
 _MAX_DEPTH = 4
 _VERSION_NUMBER = re.compile(rb"\d+")
@@ -224,8 +235,17 @@ def changed_executable_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
 
 def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
     """By source file of the head: what the patch adds or takes away that a test may depend on."""
-    answer = _ask("find_new_conditions", _sources(CandidatePatch(base, patch).deltas)) or {}
+    deltas = CandidatePatch(base, patch).deltas
+    answer = _ask("find_new_conditions", _sources(deltas)) or {}
     found: dict[str, list[NewCondition]] = {}
+    for delta in deltas:
+        if (
+            _is_read(delta)
+            and delta.old is not None
+            and delta.new is not None
+            and (data := replaced_data(delta.old, delta.new))
+        ):
+            found[delta.path] = data
     for path, given in answer.items():
         for each in (NewCondition(*values) for values in given):
             unused = Unused(tuple(each.imports), tuple(each.defines))
@@ -238,8 +258,31 @@ def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
     """`path:line: what` of each added source line that examines the test framework, its variables, the calling
     frames, the command line, or the clock as a switch."""
     features = sorted(_features(base, patch))
-    found = _ask("find_harness_detection", _sources(CandidatePatch(base, patch).deltas), features=features)
-    return (_REFUSED,) if found is None else tuple(found)
+    sources = _sources(CandidatePatch(base, patch).deltas)
+    found = _ask("find_harness_detection", sources, features=features)
+    return (_REFUSED,) if found is None else (*found, *_variables_of_tests(base, sources))
+
+
+def _variables_of_tests(base: Tree, sources: Sequence[ChangedSource]) -> Iterator[str]:
+    """Each variable of the environment that these sources newly read, and that the base names in its tests and test
+    settings but in no source."""
+    new = {
+        source.path: {*_VARIABLE.findall(source.new or b"")} - {*_VARIABLE.findall(source.old or b"")}
+        for source in sources
+    }
+    if not any(new.values()):
+        return
+    paths = [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
+    ours, theirs = set[bytes](), set[bytes]()
+    for path, content in base.read_many(paths[:_MAX_SEARCHED]).items():
+        words = {*re.findall(rb"\w+", content)}
+        if is_test_path(path) or configures_tests(path) or test_settings(path, "") is not None:
+            theirs |= words
+        elif language_of(path) is not None:
+            ours |= words
+    for path, names in sorted(new.items()):
+        for name in sorted(names & theirs - ours):
+            yield f"{path}: reads a variable that the tests set: {name.decode()}"
 
 
 def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
@@ -346,6 +389,21 @@ def _sources(deltas: Iterable[ChangedPath]) -> list[ChangedSource]:
         if language is not None and not is_test_path(delta.path) and not _is_link(delta):
             found.append(ChangedSource(delta.path, language, delta.old, delta.new))
     return found
+
+
+def _is_read(delta: ChangedPath) -> bool:
+    """True for a file that a program or its build reads, and no grammar: data, templates, two manifests.
+
+    What other manifests name is installed before; putting that back would say nothing.
+    """
+    place = PurePosixPath(delta.path)
+    if language_of(delta.path) is not None or _is_link(delta) or any(part.startswith(".") for part in place.parts):
+        return False
+    if place.name in _BUILT_BY:
+        return True
+    if not place.suffix or _MANIFEST.search(place.name) or is_test_path(delta.path) or configures_tests(delta.path):
+        return False
+    return _kind(delta) in ("code", "configuration or data")
 
 
 def _is_link(delta: ChangedPath) -> bool:

@@ -5,13 +5,14 @@ A test that depends on a condition fails if the condition always has one outcome
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tree_sitter import Node, Tree
 
 from app.repo import grammars
 from app.verify.sources.changed_rows import code_rows
+from app.verify.sources.changed_values import changed_values
 from app.verify.sources.literal_branches import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, Hunk, added_rows, hunks, walk_nodes
 from app.verify.sources.unused_code import Unused, all_unused, unused_rows
@@ -33,6 +34,12 @@ _STATEMENTS = frozenset(
     | {"lexical_declaration", "variable_declaration", "assignment_statement", "short_var_declaration", "inc_statement"}
 )
 _BRANCHES = frozenset({"if_statement", "if_expression", "if"})
+_DEFINITION = re.compile(
+    r"^(?:(?:async_)?function_definition|class_definition|(?:generator_)?function_declaration|class_declaration"
+    r"|method_(?:definition|declaration)|(?:function|struct|enum|trait)_item|(?:singleton_)?method)$"
+)
+_AROUND = re.compile(r"^(?:decorated_definition|export_statement)$")
+_OWN_CALL = re.compile(rb"(?:(?:self|this|cls)\.)?[\w$]+")
 _RAISING = (b"raise", b"throw", b"panic")
 _OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
 _WORDS = {"python": (b"and", b"False", b"or", b"True"), "c": (b"&&", b"0", b"||", b"1")}
@@ -92,23 +99,26 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
     """
     gone = Counter(place.words for place in _places(language, old) if _decides(place))
     gone.subtract(place.words for place in _places(language, new) if _decides(place))
-    branches = _branches(language, old)
+    parts = _Parts.of(language, old)
     deciding = {place.first - 1 for place in _places(language, old) if _decides(place) and gone[place.words] > 0}
     before, after = (code_rows(language, side).split(b"\n") for side in (old, new))
     kept = {line.strip() for line in after}
     old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
-    unused = unused_rows(old) if language == "python" else {}
-    found = []
     differences = hunks(b"\n".join(before), b"\n".join(after))
+    lost = [each for hunk in differences for each in _lost(parts, hunk, after)]
+    deciding |= {row for each in lost for row in range(each.old_start, each.old_end)}
+    unused = unused_rows(old, new, _replaced(differences) - deciding) if language == "python" else {}
+    found = []
     for hunk in differences:
         rows = range(hunk.old_start, hunk.old_end)
-        parts = [hunk] if len(differences) > 1 or not only else []
-        for first, last in branches:  # with a change beside them
-            if first == rows.start and last < rows.stop:
-                parts.append(Hunk(first, last, hunk.new_start, hunk.new_start))
+        pieces = [hunk] if len(differences) > 1 or not only else []
+        for first, last in parts.branches:  # with a change beside them
+            if rows.start <= first and last < rows.stop:
+                pieces.append(Hunk(first, last, hunk.new_start, hunk.new_start))
             elif last == rows.stop and first > rows.start:
-                parts.append(Hunk(first, last, hunk.new_end, hunk.new_end))
-        for part in parts:
+                pieces.append(Hunk(first, last, hunk.new_end, hunk.new_end))
+        pieces += [each for each in lost if each.old_start in rows]
+        for part in pieces:
             rows = range(part.old_start, part.old_end)
             lines = [before[row].strip() for row in rows if before[row].strip() not in kept]
             if not lines or ((part != hunk or hunk.new_start < hunk.new_end) and deciding.isdisjoint(rows)):
@@ -123,17 +133,112 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
             found.append(
                 NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text, "", imports, defines)
             )
+    for name, place, earlier in changed_values(language, old, new):
+        text = earlier.decode("utf-8", "surrogateescape")
+        says = f"{_shown(name.encode())} is {_shown(earlier)} again"
+        found.append(NewCondition("removed", place.first, place.last, says, place.start, place.end, text))
     return found
 
 
-def _branches(language: str, content: bytes) -> list[tuple[int, int]]:
-    """The rows of each `if`: the first, and the one behind its last."""
+def replaced_data(old: bytes, new: bytes) -> list[NewCondition]:
+    """Each place of a data file from which lines were taken away or replaced: what puts them back."""
+    old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
+    found = []
+    for hunk in hunks(old, new):
+        start, end = (min(len(new), sum(map(len, new_lines[:row]))) for row in (hunk.new_start, hunk.new_end))
+        gone = b"".join(old_lines[hunk.old_start : hunk.old_end])
+        if gone.strip():
+            line, _, _ = gone.strip().partition(b"\n")
+            says = f"{_shown(line)} is put back as it was"
+            text = gone.decode("utf-8", "surrogateescape")
+            found.append(NewCondition("removed", hunk.new_start + 1, hunk.new_end, says, start, end, text))
+    return found
 
-    def examine(tree: Tree) -> list[tuple[int, int]]:
-        nodes = (node for node in walk_nodes(tree.root_node) if node.type in _BRANCHES)
-        return sorted({(node.start_point[0], node.end_point[0] + 1) for node in nodes})
 
-    return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+class _Part(NamedTuple):
+    """The rows of a definition or of a call that is a statement: the first, and the one behind its last."""
+
+    first: int
+    end: int
+    name: bytes
+    outermost: bool
+
+
+class _Parts(NamedTuple):
+    """What a change beside it may hide the loss of. A branch has its rows: the first, and the one behind its last."""
+
+    branches: Sequence[tuple[int, int]] = ()
+    calls: Sequence[_Part] = ()
+    definitions: Sequence[_Part] = ()
+
+    @classmethod
+    def of(cls, language: str, content: bytes) -> "_Parts":
+        def examine(tree: Tree) -> _Parts:
+            nodes = list(walk_nodes(tree.root_node))
+            branches = {(node.start_point[0], node.end_point[0] + 1) for node in nodes if node.type in _BRANCHES}
+            calls = (_part(node, content, name) for node in nodes if (name := _called(node)) is not None)
+            named = ((node, node.child_by_field_name("name")) for node in nodes if _DEFINITION.search(node.type))
+            definitions = [_part(node, content, name) for node, name in named if name is not None]
+            definitions += [_part(node, content, name) for node in nodes for name in _offered(node, content)]
+            return _Parts(
+                sorted(branches), [call for call in calls if _OWN_CALL.fullmatch(call.name)], sorted(definitions)
+            )
+
+        return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or cls()
+
+
+def _called(statement: Node) -> Node | None:
+    """The function of a statement that is nothing but a call."""
+    call = (
+        statement.named_children[0] if statement.type == "expression_statement" and statement.named_children else None
+    )
+    if call is not None and call.type.startswith("await") and call.named_children:
+        call = call.named_children[0]
+    return None if call is None else call.child_by_field_name("function") or call.child_by_field_name("macro")
+
+
+def _offered(statement: Node, content: bytes) -> Iterator[Node]:
+    """The names that an import of Python binds and that the module names as its own (`__all__`)."""
+    for each in statement.children_by_field_name("name") if statement.type.startswith("import_") else ():
+        name = each.child_by_field_name("alias") or each
+        word = re.escape(content[name.start_byte : name.end_byte])
+        if re.search(rb"__all__[^\]]*[\"']%b[\"']" % word, content):
+            yield name
+
+
+def _part(node: Node, content: bytes, name: Node) -> _Part:
+    outer = node.parent
+    while outer is not None and _AROUND.search(outer.type):
+        node, outer = outer, outer.parent
+    words = content[name.start_byte : name.end_byte]
+    return _Part(node.start_point[0], node.end_point[0] + 1, words, outer is None or outer.parent is None)
+
+
+def _lost(parts: _Parts, hunk: Hunk, after: Sequence[bytes]) -> Iterator[Hunk]:
+    """Calls and definitions of replaced rows that the new version does not have: what puts them back.
+
+    Calls of what was made before may be part of what is computed, and are left out.
+    """
+    if hunk.new_start == hunk.new_end:
+        return
+    own, whole = b"\n".join(after[hunk.new_start : hunk.new_end]), b"\n".join(after)
+    inside = range(hunk.old_start, hunk.old_end)
+    for call in parts.calls:
+        if call.first in inside and call.end <= inside.stop and not _has(own, call.name.rpartition(b".")[2]):
+            yield Hunk(call.first, call.end, hunk.new_start, hunk.new_start)
+    for one in parts.definitions:
+        if one.first in inside and one.end <= inside.stop and not _has(whole, one.name):
+            at = len(after) - (not after[-1]) if one.outermost else hunk.new_end
+            yield Hunk(one.first, one.end, at, at)
+
+
+def _has(content: bytes, name: bytes) -> bool:
+    return re.search(rb"(?<![\w$])%b(?![\w$])" % re.escape(name), content) is not None
+
+
+def _replaced(differences: Iterable[Hunk]) -> set[int]:
+    """Old rows in whose place there are others."""
+    return {row for each in differences if each.new_start < each.new_end for row in range(each.old_start, each.old_end)}
 
 
 def _decides(place: "_Place") -> bool:

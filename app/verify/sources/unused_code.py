@@ -3,7 +3,7 @@
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from app.verify.sources import python_sources
 _EFFECTIVE = frozenset({"__future__", "readline", "site", "antigravity", "this", "lib2to3"})
 """Modules of the standard library that do something when they are imported."""
 _DYNAMIC = re.compile(rb"\b(?:globals|locals|vars|eval|exec)\(|__dict__|sys\.modules|\bgetattr\(\s*\w+\s*,\s*[^\s\"']")
-_LOGGERS = frozenset({"log", "logger", "logging", "_log", "_logger", "LOG", "LOGGER"})
 _QUIET = frozenset({"debug", "info"})
 _ACTIVE = (ast.Call, ast.Await, ast.NamedExpr, ast.Yield, ast.YieldFrom)
 _LITERAL = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.unaryop, ast.expr_context)
@@ -25,26 +24,34 @@ class Unused(NamedTuple):
     defines: tuple[str, ...] = ()
 
 
-def unused_rows(content: bytes) -> dict[int, Unused]:
+def unused_rows(content: bytes, new: bytes = b"", replaced: Collection[int] = ()) -> dict[int, Unused]:
     """By row, from 0: imports of the standard library, private definitions, and quiet log lines without use.
 
-    All else that nothing refers to may register itself, or be meant for users of the project.
+    All else that nothing refers to may register itself, or be meant for users of the project. What was used only in
+    rows that are `replaced` has no use in the `new` version.
     """
     tree = python_sources.parse(content)
     if tree is None:
         return {}
-    found = {row: Unused() for node in ast.walk(tree) if _is_quiet_log(node) for row in _rows(node)}
-    if _DYNAMIC.search(content):
+    loggers = set(_loggers(tree))
+    found = {row: Unused() for node in ast.walk(tree) if _is_quiet_log(node, loggers) for row in _rows(node)}
+    if _DYNAMIC.search(content) or _DYNAMIC.search(new):
         return found
-    lines = content.split(b"\n")
+    lines = [*(b"" if row in replaced else line for row, line in enumerate(content.split(b"\n"))), *new.split(b"\n")]
     for statement in tree.body:
         names = Unused(_imported(statement), _defined(statement))
         rows = set(_rows(statement))
         others = b"\n".join(line for row, line in enumerate(lines) if row not in rows)
-        for_name = (re.search(rb"\b%b\b" % name.encode(), others) for name in (*names.imports, *names.defines))
+        words = [name.encode() for name in (*names.imports, *names.defines)]
+        for_name = (re.search(rb"\b%b\b" % word, others) or _quoted(word, content) for word in words)
         if any(names) and not any(for_name):
             found.update(dict.fromkeys(rows, names))
     return found
+
+
+def _quoted(word: bytes, content: bytes) -> bool:
+    """True if the module writes the name as a text, as `__all__` does."""
+    return re.search(rb"[\"']%b[\"']" % word, content) is not None
 
 
 def all_unused(unused: Mapping[int, Unused], rows: Iterable[int]) -> Unused | None:
@@ -108,11 +115,24 @@ def _defined(statement: ast.stmt) -> tuple[str, ...]:
     return (name,) if name.startswith("_") and not name.startswith("__") else ()
 
 
-def _is_quiet_log(node: ast.AST) -> bool:
+def _loggers(tree: ast.Module) -> Iterator[str]:
+    """The names of this module that are loggers, and no objects of the project that look like one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.asname or alias.name for alias in names if alias.name == "logging")
+            case ast.ImportFrom(module="loguru", names=names):
+                yield from (alias.asname or alias.name for alias in names)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=made)):
+                if re.search(r"(?:^|\.)(?:getLogger|get_logger)$", ast.unparse(made)):
+                    yield name
+
+
+def _is_quiet_log(node: ast.AST, loggers: Collection[str]) -> bool:
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=level)) as call):
             given = [*call.args, *(each.value for each in call.keywords)]
-            return name in _LOGGERS and level in _QUIET and not _does_something(given)
+            return name in loggers and level in _QUIET and not _does_something(given)
     return False
 
 

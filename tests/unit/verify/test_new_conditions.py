@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.sources.new_conditions import new_conditions, removed_conditions
+from app.verify.sources.new_conditions import new_conditions, removed_conditions, replaced_data
 
 
 def says(language: str, old: str, new: str, kind: str = "outcome") -> list[str]:
@@ -159,3 +159,105 @@ def test_a_branch_beside_a_change_is_put_back_alone(old: str, new: str) -> None:
     (one,) = removed_conditions("python", before.encode(), after.encode(), only=True)
     assert after[: one.start] + one.altered + after[one.end :] == before.replace("c = 1", "c = 2")
     assert len(removed_conditions("python", before.encode(), after.encode())) == 2
+
+
+@pytest.mark.parametrize(
+    ("language", "old", "new", "put_back"),
+    [
+        ("python", "def f(a):\n    check(a)\n    return 1\n", "def f(a):\n    return 2\n", "    check(a)\n"),
+        (
+            "python",
+            "class A:\n    def f(self, a):\n        self.check(a)\n        return 1\n",
+            "class A:\n    def f(self, a):\n        return 2\n",
+            "        self.check(a)\n",
+        ),
+        (
+            "python",
+            "def f(a):\n    b = 1\n    if a < 0:\n        raise ValueError\n    return b\n",
+            "def f(a):\n    b = 2\n    return b + 1\n",
+            "    if a < 0:\n        raise ValueError\n",
+        ),
+        (
+            "python",
+            "def f(a):\n    return 1\n\n\ndef g(a):\n    return 3\n\n\ndef h(a):\n    return 4\n",
+            "def f(a):\n    b = a\n    return b\n\n\ndef h(a):\n    return 4\n",
+            "def g(a):\n    return 3\n",
+        ),
+        (
+            "go",
+            "func f(a int) int {\n\tcheck(a)\n\treturn 1\n}\n",
+            "func f(a int) int {\n\treturn 2\n}\n",
+            "\tcheck(a)\n",
+        ),
+        (
+            "javascript",
+            "function f(a) {\n  check(a);\n  return 1;\n}\n",
+            "function f(a) {\n  return 2;\n}\n",
+            "  check(a);\n",
+        ),
+        (
+            "rust",
+            "fn f(a: u8) -> u8 {\n    check(a);\n    1\n}\n",
+            "fn f(a: u8) -> u8 {\n    2\n}\n",
+            "    check(a);\n",
+        ),
+        ("python", 'from a import b\n\n__all__ = ["b"]\nC = 1\n', "__all__ = []\nC = 1\n", "from a import b\n"),
+    ],
+)
+def test_parts_that_are_lost_beside_a_change_are_put_back_alone(
+    language: str, old: str, new: str, put_back: str
+) -> None:
+    assert put_back in [one.altered for one in removed_conditions(language, old.encode(), new.encode())]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("def f(a):\n    check(a)\n    return 1\n", "def f(a):\n    check(a, 2)\n    return 2\n"),
+        ("def f(a):\n    a.sort()\n    return a[0]\n", "def f(a):\n    return min(a)\n"),
+        ("def f(a):\n    return 1\n\n\ndef g(a):\n    return 3\n", "g = print\n\n\ndef f(a):\n    return 2\n"),
+    ],
+)
+def test_calls_and_definitions_that_are_rewritten_are_not_lost(old: str, new: str) -> None:
+    assert removed_conditions("python", old.encode(), new.encode()) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "old", "new", "before"),
+    [
+        ("python", "LIMITS = {'guest': 1}\n", "LIMITS = {'guest': 9}\n", ["{'guest': 1}"]),
+        ("python", "class A:\n    size: int = 1\n", "class A:\n    size: int = 2\n", ["1"]),
+        (
+            "python",
+            "def f(a, *, b=1, c: int = 2):\n    pass\n",
+            "def f(a, *, b=3, c: int = 4):\n    pass\n",
+            ["1", "2"],
+        ),
+        ("python", "def f(a=[]):\n    return a\n", "def f(a=()):\n    return list(a)\n", []),
+        ("python", "def f():\n    a = 1\n", "def f():\n    a = 2\n", []),
+        ("python", "A = 1\nA = 2\n", "A = 1\nA = 3\n", []),
+        ("python", "F = lambda: 1\n__version__ = '1'\n", "F = lambda: 2\n__version__ = '2'\n", []),
+        ("python", "A = [1,\n 2]\n", "A = [1, 2]  # more\n", []),
+        (
+            "javascript",
+            "const A = 1;\nexport const b = { c: 1 };\n",
+            "const A = 2;\nexport const b = { c: 2 };\n",
+            ["1", "{ c: 1 }"],
+        ),
+        ("javascript", "const a = require('./a');\n", "const a = require('./b');\n", []),
+        ("go", "const A = 1\n\nvar (\n\tb = 2\n)\n", "const A = 3\n\nvar (\n\tb = 4\n)\n", ["1", "2"]),
+        ("rust", "const A: u32 = 1;\nstatic B: u32 = 2;\n", "const A: u32 = 3;\nstatic B: u32 = 4;\n", ["1", "2"]),
+    ],
+)
+def test_changed_values_can_be_put_back(language: str, old: str, new: str, before: list[str]) -> None:
+    found = removed_conditions(language, old.encode(), new.encode(), only=True)
+    assert [one.altered for one in found] == before
+    for one in found:
+        assert one.altered in new[: one.start] + one.altered + new[one.end :]
+
+
+def test_replaced_lines_of_data_can_be_put_back() -> None:
+    old, new = b'{\n  "guest": 1,\n  "admin": 9\n}', b'{\n  "guest": 9,\n  "admin": 9\n}'
+    (one,) = replaced_data(old, new)
+    assert new[: one.start] + one.altered.encode() + new[one.end :] == old
+    assert replaced_data(b"a\n", b"a\nb\n") == []

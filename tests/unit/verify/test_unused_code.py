@@ -39,19 +39,65 @@ def test_unused_code_may_be_removed(removed: str) -> None:
     assert put_back(removed, shop__other_py=elsewhere) == []
 
 
-def test_a_quiet_log_line_may_be_removed() -> None:
-    body = 'def total(xs):\n    logger.debug("of %s", xs)\n    n = len(xs)\n    return sum(xs) + 1\n'
-    fixed = body.replace('    logger.debug("of %s", xs)\n', "").replace(" + 1", "")
-    for text, count in (
-        ("", 0),
-        (".warning", 1),
-        (".debug(xs.pop() or ", 1),
-    ):
-        old = body.replace(".debug", text) if text == ".warning" else body.replace(".debug(", text or ".debug(")
-        base = MemoryTree({"sums.py": old.encode()})
-        change = FileChange(path="sums.py", mode="100644", content=fixed.encode())
-        found = analysis.new_conditions(base, Patch(base="b", changes=(change,)))["sums.py"]
-        assert len([one for one in found if one.kind == "removed"]) == count, old
+@pytest.mark.parametrize(
+    ("made", "line", "count"),
+    [
+        ("import logging\n\nlogger = logging.getLogger(__name__)", 'logger.debug("of %s", xs)', 0),
+        ("from loguru import logger", 'logger.info("of {}", xs)', 0),
+        ("import logging\n\nlogger = logging.getLogger(__name__)", 'logger.warning("of %s", xs)', 1),
+        ("import logging\n\nlogger = logging.getLogger(__name__)", "logger.debug(xs.pop())", 1),
+        ("from shop.books import Journal\n\nlogger = Journal()", "logger.info(xs)", 1),
+    ],
+)
+def test_a_quiet_line_of_a_logger_may_be_removed(made: str, line: str, count: int) -> None:
+    old = f"{made}\n\n\ndef total(xs):\n    {line}\n    n = len(xs)\n    return sum(xs) + 1\n"
+    base = MemoryTree({"sums.py": old.encode()})
+    new = old.replace(f"    {line}\n", "").replace(" + 1", "")
+    change = FileChange(path="sums.py", mode="100644", content=new.encode())
+    found = analysis.new_conditions(base, Patch(base="b", changes=(change,)))["sums.py"]
+    assert len([one for one in found if one.kind == "removed"]) == count
+
+
+def removed_by(old: str, new: str, path: str = "shop/sums.py") -> list[str]:
+    change = FileChange(path=path, mode="100644", content=new.encode())
+    found = analysis.new_conditions(MemoryTree({path: old.encode()}), Patch(base="b", changes=(change,)))
+    return [one.says for one in found.get(path, ()) if one.kind == "removed"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import re\n\n\ndef f(x):\n    return re.split(' ', x)\n", "def f(x):\n    return x.split()\n"),
+        ("def f(x):\n    return _old(x)\n\n\ndef _old(x):\n    return x + 1\n", "def f(x):\n    return x\n"),
+        (
+            "def f(x):\n    return _old(x) + 1\n\n\ndef _old(x):\n    return x\n",
+            "def f(x):\n    return _new(x)\n\n\ndef _new(x):\n    return x\n",
+        ),
+    ],
+)
+def test_code_that_only_replaced_lines_used_may_be_removed(old: str, new: str) -> None:
+    assert removed_by(old, new) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "import re\n\n\ndef f(x):\n    return re.split(' ', x)\n",
+            "def f(x):\n    return getattr(here, x)\n",
+        ),
+        (
+            "from shop.guards import check\n\n\ndef f(x):\n    check(x)\n    return x + 1\n",
+            "def f(x):\n    return x\n",
+        ),
+        (
+            "def f(x):\n    _check(x)\n    return x + 1\n\n\ndef _check(x):\n    assert x\n",
+            "def f(x):\n    return x\n",
+        ),
+    ],
+)
+def test_code_that_a_lost_line_used_is_put_back(old: str, new: str) -> None:
+    assert removed_by(old, new)
 
 
 @pytest.mark.parametrize(
