@@ -27,17 +27,17 @@ _SECTIONS = re.compile(
 )
 
 
-def under_base_rules(base: Tree, patch: Patch) -> Patch:
+def under_base_rules(base: Tree, patch: Patch, also: Collection[str] = ()) -> Patch:
     """The patch without its changes of existing tests, fixtures and test settings, and without new settings.
 
     In `package.json`, `pyproject.toml` and `setup.cfg` only the test settings come from the base; in Rust sources, the
-    test modules.
+    test modules. `also` are sources that come from the base as well.
     """
     entries = base.entries()
     changes = []
     for change in patch.changes:
         path, entry = change.path, entries.get(change.path)
-        tests = is_test_path(path) or configures_tests(path)
+        tests = is_test_path(path) or configures_tests(path) or path in also
         if entry is None and tests:
             continue
         if entry is not None and tests:
@@ -59,8 +59,8 @@ class JudgedPatch:
     ruled: Patch
 
     @classmethod
-    def of(cls, base: Tree, patch: Patch) -> "JudgedPatch":
-        return cls(base, patch, under_base_rules(base, patch))
+    def of(cls, base: Tree, patch: Patch, also: Collection[str] = ()) -> "JudgedPatch":
+        return cls(base, patch, under_base_rules(base, patch, also))
 
     @cached_property
     def overridden_changes(self) -> tuple[FileChange, ...]:
@@ -164,12 +164,17 @@ def _ruled(path: str, old: bytes, new: bytes) -> bytes:
     settings = test_settings(path, before or "")
     if settings is None or before is None or settings == test_settings(path, after or ""):
         return new
-    merged = _package(before, after or "") if path.endswith(".json") else _with_sections(before, after or "")
+    if path.endswith(".json"):
+        return _package(before, after or "").encode()
+    merged = _with_sections(before, after or "")
     return merged.encode() if test_settings(path, merged) == settings else old
 
 
 def _package(before: str, after: str) -> str:
-    """The new package.json with the old scripts and test settings; the old one if either cannot be parsed."""
+    """The new package.json with the old scripts and test settings; the old one if either cannot be parsed.
+
+    New names of its own files stay if they mean the same under every condition: no test of the base can use them.
+    """
     try:
         old, new = json.loads(before), json.loads(after)
     except (ValueError, RecursionError):
@@ -178,6 +183,10 @@ def _package(before: str, after: str) -> str:
         return before
     kept: dict[str, Any] = {key: value for key, value in new.items() if key not in PACKAGE_KEYS}
     kept |= {key: old[key] for key in PACKAGE_KEYS if key in old}
+    names, known = (document.get("imports") for document in (new, old))
+    if isinstance(names, dict) and isinstance(known, dict | None):
+        plain = {name: place for name, place in names.items() if isinstance(place, str)}
+        kept |= {"imports": merged} if (merged := {**plain, **(known or {})}) else {}
     scripts, own = (document.get("scripts") for document in (new, old))
     own = own if isinstance(own, dict) else {}
     added = {key: text for key, text in scripts.items() if "test" not in key} if isinstance(scripts, dict) else {}

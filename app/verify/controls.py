@@ -8,7 +8,7 @@ from random import Random
 from secrets import randbits
 from typing import Protocol
 
-from app.core.patch import Patch
+from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
 from app.core.verification import (
     Control,
@@ -25,10 +25,11 @@ from app.verify.base_rules import JudgedPatch
 from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
-from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, replay_controls
+from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, other_types, replay_controls
 from app.verify.sources.file_kinds import kind_of
 from app.verify.sources.new_conditions import NewCondition
 from app.verify.test_paths import is_test_path
+from app.verify.test_support import support_files
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
 """Where a run takes up to so many seconds, on a busy machine too, at most so many alterations are tried."""
@@ -212,10 +213,14 @@ class ComparisonTrees:
     def lines(self) -> Mapping[str, Set[int]]:
         return self.variants.changed_executable_lines(self.reference, self.patch)
 
-    @cached_property
-    def ruled(self) -> Patch | None:
-        """The patch under the base's rules; None if that is the patch itself, or nothing of it."""
-        judged = JudgedPatch.of(self.reference, self.patch)
+    def ruled(self, tests: Sequence[FileChange]) -> Patch | None:
+        """The patch under the base's rules; None if that is the patch itself, or nothing of it.
+
+        Sources that only base's fixtures or settings load are the base's, too, unless these tests load them.
+        """
+        contents = [file.content for file in tests if file.content is not None]
+        support = support_files(self.reference, self.patch, contents)
+        judged = JudgedPatch.of(self.reference, self.patch, support)
         return judged.ruled if judged.overridden_changes and not judged.changes_only_tests else None
 
     @cached_property
@@ -285,7 +290,7 @@ class ControlRunner:
 
     def _needs_base_rules(self) -> bool:
         """True if the patch changes these, except where the tests are its own, which may need that."""
-        return self.existing is not None and self.trees.ruled is not None
+        return self.existing is not None and self.trees.ruled(self.selection.files) is not None
 
     def _can_be_reprinted(self) -> bool:
         return self.trees.variant(self.trees.variants.reprint_head) is not None
@@ -327,9 +332,11 @@ class ControlRunner:
 
     async def _base_rules(self) -> Control:
         """The head with the base's own tests, fixtures and test settings, and none of the patch's."""
-        return await self._variant(
-            "base_rules_suffice", "rules", lambda _tree, _patch, _seed: self.trees.ruled, red=False, copies=False
-        )
+
+        def make(_tree: Tree, _patch: Patch, _seed: int) -> Patch | None:
+            return self.trees.ruled(self.selection.files)
+
+        return await self._variant("base_rules_suffice", "rules", make, red=False, copies=False)
 
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""
@@ -337,11 +344,11 @@ class ControlRunner:
             why = f"one run takes {first.execution.seconds:.0f} s."
             return replay_controls(Replayed(why_not=why), [], [])
         head = await self.runs.replayed(f"{self.name}-replay", self.selection, self.trees.head)
-        failures = list(head.failures())
-        if failures:
+        failures, base = list(head.failures()), Replayed()
+        if failures or other_types(head):
             base = await self.runs.replayed(f"{self.name}-replay-base", self.selection, self.trees.reference_patch)
             failures = head_only_failures(head, base, self.texts)
-        odd = await asyncio.to_thread(odd_results, head, self.trees.reference, self.trees.patch)
+        odd = await asyncio.to_thread(odd_results, head, base, self.trees.reference, self.trees.patch)
         return replay_controls(head, failures, odd)
 
     async def _additions(self) -> Control:

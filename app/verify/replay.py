@@ -203,9 +203,15 @@ def _control(name: ControlName, wrong: list[str]) -> Control:
     return Control(name=name, outcome="failed", detail=f"{'; '.join(wrong[:MAX_NAMED])}{more}.")
 
 
-def odd_results(head: Replayed, base: Tree, patch: Patch) -> list[str]:
-    """The results whose class changes a built-in type in a way that the base does not have."""
-    found = []
+def other_types(head: Replayed) -> list[OddResult]:
+    """The results of another type than what the tests compare them with."""
+    return [one for one in head.report.odd if not one.methods]
+
+
+def odd_results(head: Replayed, of_base: Replayed, base: Tree, patch: Patch) -> list[str]:
+    """The results whose class changes a built-in type in a way that the base does not have, or is another one than
+    the expected value's and the base's result."""
+    found = [f"{one.test} gets a {one.kind}" for one in other_types(head) if one not in other_types(of_base)]
     for one in head.report.odd:
         wrong = [name for name, file, line in one.methods if not _on_base(one.kind, name, file, base, patch)]
         if wrong:

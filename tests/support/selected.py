@@ -20,6 +20,7 @@ class ScriptedReplays:
 
     ends: Mapping[str, Mapping[str, Mapping[str, Ended]]] = field(default_factory=dict)
     odd: tuple[OddResult, ...] = ()
+    odd_on_base: bool = True
     unfinished: frozenset[str] = frozenset()
     names: list[str] = field(default_factory=list)
 
@@ -27,7 +28,8 @@ class ScriptedReplays:
         self, suite: SuiteCommand, selection: TestSelection, borrow: BorrowSandbox, patch: Patch | None, *, name: str
     ) -> Replayed:
         self.names.append(name)
-        return Replayed(selection.ids, ReplayReport(self.ends.get(name, {}), self.odd, "", name in self.unfinished))
+        odd = self.odd if self.odd_on_base or not name.endswith("-base") else ()
+        return Replayed(selection.ids, ReplayReport(self.ends.get(name, {}), odd, "", name in self.unfinished))
 
 
 @dataclass

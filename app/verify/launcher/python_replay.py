@@ -6,7 +6,8 @@ of the tests was executed as a plain program before, `first` has the results. It
 `shifted` (under other conditions than a test has), `seconds` (how long the calls are repeated), `pause`.
 
 Messages are Python literals: ("result", id, phase, kind, text), where an empty kind means that the test passed there;
-("odd", id, class, methods) for a result that is a changed built-in type; ("end",).
+("odd", id, class, methods) for a result that is a changed built-in type, or without methods one that is of another
+type than what it is compared with; ("end",).
 """
 
 import os
@@ -199,7 +200,8 @@ class Replay:
                 "result", test.id, "kept", *(("AssertionError", changed[test.id]) if test.id in changed else ("", ""))
             )
         for test, kind, methods in self._compare.odd:
-            self._send("odd", test, kind, [list(method) for method in methods])
+            if methods or kind.partition(" ")[0] not in self._compare.usual:
+                self._send("odd", test, kind, [list(method) for method in methods])
 
 
 def call_in_thread(call: Any) -> Any:

@@ -37,6 +37,7 @@ class Comparisons:
         self.arguments: list[tuple[Any, Any]] = []
         self.kept: list[tuple[str, Any, Any]] = []
         self.odd: dict[tuple[str, str, tuple[tuple[str, str, int], ...]], None] = {}
+        self.usual: set[str] = set()
         self.test = ""
 
     def given(self, value: Any) -> Any:
@@ -51,6 +52,8 @@ class Comparisons:
         return "".join(found[:1]) if self.arguments else None
 
     def equal(self, left: Any, right: Any) -> None:
+        self._of_type(left, right)
+        self._of_type(right, left)
         if not left == right:
             raise AssertionError(f"{shown(left)} is not {shown(right)}")
         if type(left) in PLAIN and type(right) in PLAIN and (left != right or not right == left):
@@ -59,6 +62,18 @@ class Comparisons:
         self._exact(right, left)
         if type(left) in MUTABLE or type(right) in MUTABLE:
             self.now.append((left, right))
+
+    def _of_type(self, value: Any, expected: Any) -> None:
+        """Note each part of a value that is of another type than what it is compared with, equal or not."""
+        kind = type(value)
+        if kind is type(expected):
+            self.usual.add(kind.__name__)
+            for one, other in parts(value, expected):
+                self._of_type(one, other)
+            return
+        plain = type(expected) in PLAIN and expected is not None and value is not None
+        if plain and (not issubclass(kind, type(expected)) or hasattr(kind, "__missing__")):
+            self.odd.setdefault((self.test, f"{kind.__name__} for {type(expected).__name__}", ()), None)
 
     def _exact(self, value: Any, expected: Any) -> None:
         """Note each part of a value that is no plain one although what it is compared with is."""

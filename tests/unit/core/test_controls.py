@@ -391,6 +391,14 @@ async def test_built_in_type_altered_on_the_base_too_is_accepted(old: str, outco
     assert control(found, "results_are_plain").outcome == outcome
 
 
+@pytest.mark.parametrize(("both", "outcome"), [(False, "failed"), (True, "held")])
+async def test_result_of_another_type_is_accepted_where_the_base_has_it(both: bool, outcome: str) -> None:
+    replay = ScriptedReplays(odd=(OddResult(IDS[0], "float for int", ()),), odd_on_base=both)
+    found = control(await examine(runs(), replay=replay), "results_are_plain")
+    assert found.outcome == outcome
+    assert both or "gets a float for int" in found.detail
+
+
 async def test_slow_tests_are_not_replayed() -> None:
     replay = ScriptedReplays()
     found = await examine(runs(seconds=90), replay=replay)

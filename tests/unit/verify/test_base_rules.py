@@ -70,6 +70,13 @@ def test_scripts_and_settings_in_package_json_are_the_bases() -> None:
     assert ruled({"package.json": json.dumps(old)}, {"package.json": "{"})["package.json"] == json.dumps(old)
 
 
+def test_new_names_of_own_files_in_package_json_stay() -> None:
+    names = {"#price": "./src/price.js", "#test": "./src/easy.js", "#odd": {"test": "./a.js", "default": "./b.js"}}
+    old, new = {"imports": {"#test": "./test/own.js"}}, {"imports": names}
+    found = json.loads(ruled({"package.json": json.dumps(old)}, {"package.json": json.dumps(new)})["package.json"])
+    assert found["imports"] == {"#price": "./src/price.js", "#test": "./test/own.js"}
+
+
 def test_tables_of_tests_in_pyproject_are_the_bases() -> None:
     old = '[project]\nname = "a"\n[tool.pytest.ini_options]\naddopts = "-x"\n[tool.ruff]\nline-length = 80\n'
     new = (
