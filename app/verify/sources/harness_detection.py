@@ -26,6 +26,11 @@ _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )
 _FEATURE = re.compile(rb'\bfeature\s*=\s*"([\w-]+)"')
+_CONSTRAINT = re.compile(rb"^//(?:go:build|[ \t]*\+build)[ \t][^\n]*", re.MULTILINE)
+_MACHINE = re.compile(
+    r"_(?:linux|windows|darwin|freebsd|netbsd|openbsd|dragonfly|solaris|illumos|aix|plan9|android|ios|js|wasip1|wasm|unix"
+    r"|amd64|386|arm|arm64|loong64|mips\w*|ppc64\w*|riscv64|s390x)$"
+)
 _COMPILED = re.compile(rb"\b(?:debug_assertions|overflow_checks)\b")
 
 
@@ -54,6 +59,7 @@ def watching_lines(
     language: str, path: str, old: bytes | None, new: bytes, features: Collection[str] = ()
 ) -> Iterator[tuple[int, str]]:
     """(line, what it does) of the added lines, from 1. `features` are those that a Rust item may depend on."""
+    yield from _constraints(path, old or b"", new) if language == "go" else ()
     code = code_only(language, new) or new
     before = b"" if old is None else code_only(language, old) or old
     rows = added_rows(old or b"", new)
@@ -75,6 +81,15 @@ def watching_lines(
             first = code.count(b"\n", 0, match.start())
             if rows.intersection(range(first, first + match[0].count(b"\n") + 1)):
                 yield first + 1, rule.what
+
+
+def _constraints(path: str, old: bytes, new: bytes) -> Iterator[tuple[int, str]]:
+    """The build constraint that a Go file has and did not have before, in its text or in its name."""
+    constraint = _CONSTRAINT.search(new)
+    by_name = not old and _MACHINE.search(PurePosixPath(path).stem) is not None
+    if by_name or (constraint is not None and constraint[0] not in old):
+        at = constraint.start() if constraint is not None else 0
+        yield new.count(b"\n", 0, at) + 1, "is compiled only for some machines or builds"
 
 
 def _is_known_feature(code: bytes, at: int, features: Collection[str]) -> bool:

@@ -1,6 +1,7 @@
-"""Finds where Python code assigns what may be a function to an attribute of a module that it imports."""
+"""Finds where Python code replaces what may be a function of a module that it imports."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from app.verify.sources import python_sources
 
 _PLAIN = (ast.Constant, ast.JoinedStr, ast.ListComp, ast.SetComp, ast.DictComp)
 _CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict)
+_CHANGING = frozenset({"update", "setdefault", "pop", "clear", "__setitem__", "__delitem__"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -35,7 +37,30 @@ def _replaced(scope: ast.AST, modules: set[str]) -> Iterator[Replacement]:
             for target in _targets(node):
                 if _root(target) in modules and _may_be_function(target, getattr(node, "value", None)):
                     yield Replacement(node.lineno - 1, node.end_lineno or node.lineno)
+        if isinstance(node, ast.expr) and _changes_names(node, modules):
+            yield Replacement(node.lineno - 1, node.end_lineno or node.lineno)
         waiting += ast.iter_child_nodes(node)
+
+
+def _changes_names(node: ast.expr, modules: set[str]) -> bool:
+    """True for a change of a module by its dictionary, or by `setattr` and `delattr`."""
+    match node:
+        case ast.Call(func=ast.Name(id="setattr"), args=[target, _, value]):
+            return _root(target) in modules and not _is_plain(value)
+        case ast.Call(func=ast.Name(id="delattr"), args=[target, _]):
+            return _root(target) in modules
+        case ast.Call(func=ast.Attribute(value=names, attr=attribute)):
+            return attribute in _CHANGING and _of_module(names, modules)
+        case ast.Subscript(value=names, ctx=ast.Store() | ast.Del()):
+            return _of_module(names, modules)
+    return False
+
+
+def _of_module(names: ast.expr, modules: set[str]) -> bool:
+    match names:
+        case ast.Call(func=ast.Name(id="vars"), args=[target]) | ast.Attribute(value=target, attr="__dict__"):
+            return _root(target) in modules
+    return False
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.Attribute]:
@@ -82,12 +107,15 @@ def _root(target: ast.expr) -> str:
 
 
 def _imported(scope: ast.AST) -> Iterator[str]:
-    """The names of modules that are imported here; not those in functions inside."""
+    """The names of modules that are imported here, or from the standard library; not those in functions inside."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            library = not node.level and (node.module or "").partition(".")[0] in sys.stdlib_module_names
+            yield from (alias.asname or alias.name for alias in node.names if library)
         elif not isinstance(node, _FUNCTIONS):
             waiting += ast.iter_child_nodes(node)
 

@@ -193,6 +193,29 @@ class TestWatching:
             ("a.py", "import json\ndef f(g):\n    json.LOADS = lambda: g", "4: replaces a function of another module"),
             ("a.py", "import os.path\nfor os.path.join in [f]:\n    pass", "3: replaces a function of another module"),
             ("a.py", "import a as b\nclass C:\n    b.c.d = d", "4: replaces a function of another module"),
+            ("a.py", "import json\n\nvars(json).update(loads=f)", "4: replaces a function of another module"),
+            ("a.py", "import json\n\njson.__dict__['loads'] = f", "4: replaces a function of another module"),
+            ("a.py", "import json\n\nsetattr(json, 'loads', f)", "4: replaces a function of another module"),
+            ("a.py", "from json import JSONDecoder as D\n\nD.decode = f", "4: replaces a function of another module"),
+            ("a.py", "random.seed(1)", "chance"),
+            ("a.py", "x = find_spec('tests')", "looks which modules there are"),
+            ("a.py", "x = import_module('tests.x')", "looks which modules there are"),
+            ("a.py", "def __getattr__(name):\n    return name", "makes names when they are asked for"),
+            ("a.py", "os.umask(0)", "changes its process when it is imported"),
+            ("a.py", "_ = subprocess.Popen(['a'])", "changes its process when it is imported"),
+            ("a.py", "os.environ['A'] = 'b'", "changes its process when it is imported"),
+            ("a.py", "x = Path(__file__).parent", "reads its own source"),
+            ("a.js", "Object.prototype.size ??= 1", "changes what all modules share"),
+            ("a.js", "Object.assign(Array.prototype, { f })", "changes what all modules share"),
+            ("a.js", "process.on('uncaughtException', () => {})", "changes what all modules share"),
+            ("a.ts", "const fs = require('node:fs')\n\nfs.readFileSync = f", "changes what all modules share"),
+            ("a.go", 'import (\n\t"net/http"\n)\n\nfunc init() {\n\thttp.DefaultClient = nil\n}', "another package"),
+            ("a.go", "func init() {\n\tlog.SetOutput(nil)\n}", "another package"),
+            ("a.go", 'var x, _ = filepath.Glob("*.go")', "looks where it is run"),
+            ("a.go", "var x = bits.UintSize", "decides by how it is compiled"),
+            ("a.go", "//go:build !release\n\npackage a", "2: is compiled only for some"),
+            ("a.rs", "fn f() { debug_assert!({ x = 1; true }); }", "decides by how it is compiled"),
+            ("a.rs", "fn f() { let x = catch_unwind(|| g()); }", "decides by how it is compiled"),
             ("a.rs", 'const X: &str = env!("CARGO_BIN_NAME");', "decides by how it is compiled"),
             ("a.rs", '#[cfg(feature = "x")]\nmod s;', "decides by how it is compiled"),
         ],
@@ -221,10 +244,42 @@ class TestWatching:
             ("a.py", "", "import logging as log\n\n\ndef f(log=None):\n    log.level = 3\n    log.name = f\n"),
             ("a.py", "", "import log\n\nlog.level: int = -3\nlog.count += 1\nlog.names = [f'{f}']\n"),
             ("a.rs", "", 'pub fn v() -> &\'static str { env!("CARGO_PKG_VERSION") }\n'),
+            ("a.rs", "", "fn f(a: u8) {\n    debug_assert!(a == 1 || a >= 3);\n    debug_assert_eq!(a, 2);\n}\n"),
+            ("a.py", "", "import json\n\nsetattr(json, 'x', 3)\nvars(json).get('y')\nvars(other).update(a=1)\n"),
+            ("a.py", "", "def f():\n    os.chdir('a')\n"),
+            ("a.py", "", 'x = Path(__file__).with_name("a.json").read_text()\ny = Path(__file__).parent / "b.csv"\n'),
+            ("a.js", "", "const f = (Map) => Object.assign({}, x);\nconst Name = { Map: 1 };\nmodule.Error = x;\n"),
+            ("a.js", "", "if (Map.size === 3 || f(Math.max) >= 2) g(Object.keys(x).length == 1);\n"),
+            ("a.go", "", 'package a\n\nimport "net/http"\n\nvar c = http.DefaultClient\nvar d = x.Name == y\n'),
+            ("a.go", "//go:build linux\n\npackage a\n", "//go:build linux\n\npackage a\n\nvar x = 1\n"),
         ],
     )
     def test_lines_that_do_not(self, path: str, old: str, new: str) -> None:
         assert watches_tests(tree({path: old} if old else {}), patch_of({path: new})) == ()
+
+    @pytest.mark.parametrize(
+        ("path", "line"),
+        [
+            ("a.py", "x = os.environ.get('KIT_MODE', '')"),
+            ("a.py", "x = os.environ['KIT_MODE']"),
+            ("a.js", "const x = process.env.KIT_MODE;"),
+            ("a.ts", "const x = import.meta.env.KIT_MODE;"),
+            ("a.go", 'var x = os.Getenv("KIT_MODE")'),
+            ("a.rs", 'fn f() { env::var("KIT_MODE"); }'),
+        ],
+    )
+    def test_variables_that_only_tests_set(self, path: str, line: str) -> None:
+        base = {path: "\n", "tests/conftest.py": "os.environ['KIT_MODE'] = '1'\n", "pytest.ini": "[pytest]\n"}
+        said = f"{path}: reads a variable that the tests set: KIT_MODE"
+        assert watches_tests(tree(base), patch_of({path: f"{line}\n"})) == (said,)
+        assert watches_tests(tree({**base, "b.py": "KIT_MODE = 1\n"}), patch_of({path: f"{line}\n"})) == ()
+        assert watches_tests(tree({**base, path: f"{line}\n"}), patch_of({path: f"\n{line}\n"})) == ()
+
+    def test_files_of_go_that_only_some_machines_have(self) -> None:
+        (found,) = watches_tests(tree({"a.go": "package a\n"}), patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"}))
+        assert found == "a_amd64.go:1: is compiled only for some machines or builds"
+        base = tree({"a_amd64.go": "package a\n"})
+        assert watches_tests(base, patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"})) == ()
 
     @pytest.mark.parametrize(
         ("line", "known", "cargo"),
