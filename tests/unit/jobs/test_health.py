@@ -228,7 +228,13 @@ def test_effects_of_former_owners_are_no_delay(server: Server) -> None:
     server.claim()
     with server.engine.begin() as db:
         for epoch in (0, 1):
-            effect = {"key": f"job1/label/{epoch}", "job": "job1", "epoch": epoch, "issue_ref": {}, "effect": {}}
+            effect: dict[str, object] = {
+                "key": f"job1/label/{epoch}",
+                "job": "job1",
+                "epoch": epoch,
+                "issue_ref": {},
+                "effect": {},
+            }
             effect |= {"digest": "", "revision": 1, "due": NOW.timestamp() - 60.0 + 30.0 * epoch, "attempts": 1}
             db.execute(effects.insert().values(**effect, state="wanted"))
     found = server.health.figures()
