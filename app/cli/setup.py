@@ -5,7 +5,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,10 +23,11 @@ from app.core.text import one_line
 from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.inspection import RepositoryInspection, inspect, notes_about_contents, top_level
+from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.python import is_environment_creation
-from app.verify.trials import Trial, TrialLimits
+from app.verify.trials import CLEAR, Trial, TrialLimits
 
-SHOWN = 200
+SHOWN = 300
 
 
 def setup_command(arguments: argparse.Namespace) -> int:
@@ -41,7 +42,7 @@ def setup_command(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(report.lines(explain=arguments.explain)))
     if arguments.write and report.works:
-        print(_write(inspected.root, report), file=sys.stderr)
+        print(write_configuration(inspected.root, report), file=sys.stderr)
     return ExitCode.OK if report.works else ExitCode.SETUP_FAILED
 
 
@@ -52,6 +53,8 @@ class SetupReport:
     chosen: ChosenSetup | None
     seconds: float
     notes: tuple[str, ...] = ()
+    keeps_setup: bool = False
+    """Whether the short lines of the set-up were tried as they stand, and are as good."""
 
     @property
     def best(self) -> Trial | None:
@@ -101,23 +104,39 @@ class SetupReport:
         }
 
     def lines(self, *, explain: bool) -> Iterator[str]:
+        """What a person reads: the result first, then what was executed, then what to do."""
         best = self.best
         if best is None:
             yield "No set-up works here."
         else:
-            count = best.count
-            yield f"{best.candidate.name}: {best.candidate.reason}"
-            numbers = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
-            only_code = "its tests pass; only their exit code is known"
-            yield f"  {only_code if self.works and not self.comparable else numbers}; {best.seconds:.0f} s"
-            if best.reason:
-                yield f"  {best.reason}"
-        yield "setup:"
-        yield from (f"  - {command if explain else one_line(command)[:SHOWN]}" for command in self.commands)
-        yield f"test: {self.test}"
+            yield f"{self._outcome(best)} ({best.seconds:.0f} s)."
+            yield ""
+            yield f"  chosen  {best.candidate.reason}"
+            plan = self.chosen.plan if self.chosen else SetupPlan()
+            for command in (self.commands if explain else plan.short) or ("nothing to install",):
+                yield f"  set-up  {command if explain else _line(command)}"
+            yield f"  tests   {self.test}"
+            yield from (f"  note    {_line(note)}" for note in (*best.left_out, *plan.notes))
+        yield ""
         if explain or not self.comparable:
             yield "Tried, the best first:"
-            yield from (f"  - {reason}" for reason in self.reasons)
+            yield from (f"  - {reason if explain else _line(reason)}" for reason in self.reasons)
+        if self.works:
+            yield f"agent-fix finds this by itself. --write keeps it in {SOURCE}, --explain shows every command."
+        else:
+            yield f"Write `setup:` and `test:` into {SOURCE}, as you would type them here."
+
+    def _outcome(self, best: Trial) -> str:
+        count = best.count
+        if self.works and not self.comparable:
+            return "The tests pass; single ones are not known, only the exit code"
+        skipped = f", {count.skipped} are skipped" if count.skipped else ""
+        return f"{count.passed} tests pass, {count.failed} fail{skipped}"
+
+
+def _line(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}… ({len(line) - SHOWN:,} more characters: --explain)"
 
 
 async def _examine(
@@ -151,7 +170,22 @@ async def _examine(
             chosen = await setup.chosen()
         except SetupError as error:
             return SetupReport(None, monotonic() - started, (error.message, *notes))
-    return SetupReport(chosen, monotonic() - started, notes)
+        report = SetupReport(chosen, monotonic() - started, notes)
+        if not (arguments.write and report.works):
+            return report
+        return replace(report, keeps_setup=await _does_as_well(setup, report))
+
+
+async def _does_as_well(setup: ProjectSetup, report: SetupReport) -> bool:
+    """Whether the set-up's short lines, as a configuration, let as many tests pass."""
+    best = report.best
+    if report.chosen is None or best is None:
+        return False
+    try:
+        trial = await setup.try_lines(report.chosen.plan.short, report.test)
+    except SetupError:
+        return False
+    return trial.comparable and trial.count.passed >= CLEAR * best.count.passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +199,20 @@ class _Stderr:
             print(one_line(text), file=sys.stderr)
 
 
-def _write(root: Path, report: SetupReport) -> str:
+def write_configuration(root: Path, report: SetupReport) -> str:
     """Add the keys to the repository's configuration; what is written there already stays."""
     path = root / SOURCE
     before = path.read_text("utf-8") if path.exists() else ""
     present = yaml.safe_load(before) if before.strip() else {}
     if not isinstance(present, dict) or {"setup", "test"} & present.keys():
         raise AgentFixError(f"{path} has `setup:` or `test:` already.", hint="Remove these keys, then try again.")
-    lines = yaml.safe_dump({"setup": report.commands, "test": report.test}, sort_keys=False, width=10_000)
+    setup = list(report.chosen.plan.short) if report.chosen and report.keeps_setup else None
+    added = {**({"setup": setup} if setup is not None else {}), "test": report.test}
+    lines = yaml.safe_dump(added, sort_keys=False, width=10_000)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(before + ("" if before.endswith("\n") or not before else "\n") + lines, "utf-8")
-    return f"Written to {path}."
+    if setup is None:
+        return (
+            f"Written to {path}: `test:` only. Short lines for the set-up do not do as well, so it is found each time."
+        )
+    return f"Written to {path}, after these lines gave the same result."

@@ -71,7 +71,7 @@ class SetupPlan:
     `readable` are host paths that are mounted read-only at the same path while the commands run (a local package index,
     a certificate file). `notes` tell people what was not prepared, and why. `groups` are the commands by downloading
     client, if there are several: one may fail with a note as long as another succeeds (a Python project's browser tests
-    need npm, its suite does not).
+    need npm, its suite does not). `short` is what a person would write instead of `commands`: the first attempt only.
     """
 
     commands: tuple[str, ...] = ()
@@ -83,6 +83,7 @@ class SetupPlan:
     notes: tuple[str, ...] = ()
     origin: Literal["configuration", "detected", "none"] = "none"
     groups: tuple[tuple[str, ...], ...] = ()
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,17 @@ class ProjectSetup:
         trials.insert(0 if better else len(trials), trial)
         return proposal
 
+    async def try_lines(self, setup: Sequence[str], test: str) -> Trial:
+        """What these lines of a configuration give. Raises SetupError if nothing can be set up with them."""
+        tools = await self.tools()
+        plan = await self._plan(tools, SetupChoice(), setup)
+        suite = await asyncio.to_thread(find_suite, self.project.tree, test)
+        candidate = Candidate("lines", "the lines for the configuration", 0, SetupChoice(), suite)
+        (trial,) = await try_candidates(
+            [candidate], lambda one: self._open(one.name, plan), self.limits, self.progress, self._possible.set
+        )
+        return trial
+
     async def _proposed(self, tools: SetupTools, proposal: ProposedSetup) -> tuple[Candidate, SetupPlan]:
         suite = await asyncio.to_thread(find_suite, self.project.tree, self.project.test or proposal.test)
         suite = replace(suite, origin="detected") if suite and not self.project.test else suite

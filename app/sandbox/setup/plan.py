@@ -135,6 +135,7 @@ async def plan_setup(
         notes=_flat([notes, left_out]),
         origin=origin,
         groups=_groups(steps),
+        short=_flat(step.short or step.commands for step in steps),
     )
 
 

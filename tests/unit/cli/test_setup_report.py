@@ -1,8 +1,10 @@
-"""What `agent-fix setup` says of the best trial."""
+"""What `agent-fix setup` shows to people, and what it writes into a configuration."""
 
-import pytest
+from pathlib import Path
 
-from app.cli.setup import SetupReport
+import yaml
+
+from app.cli.setup import SetupReport, write_configuration
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.pipeline.wiring.project_setup import ChosenSetup
 from app.sandbox.base import SetupPlan
@@ -11,32 +13,58 @@ from app.verify.candidates import Candidate
 from app.verify.frameworks import SuiteCommand
 from app.verify.trials import Trial
 
-SUITE = SuiteCommand("gradle test")
-
-
-def report(exit_code: int, count: TestCount | None) -> SetupReport:
-    result = SuiteResult(execution=Execution(command=SUITE.command, exit_code=exit_code, seconds=3), count=count)
-    trial = Trial(Candidate("manifests", "what its scripts say", 1, SetupChoice(), SUITE), 3.0, result)
-    return SetupReport(ChosenSetup(SetupPlan(), SUITE, trials=(trial,)), 4.0)
-
-
-def test_a_suite_of_which_only_the_exit_code_is_known_works_and_cannot_be_compared() -> None:
-    found = report(0, None)
-    assert (found.works, found.as_json()["comparable"]) == (True, False)
-    assert found.reasons == ["Only its exit code is known. manifests: what its scripts say"]
-    assert "  its tests pass; only their exit code is known; 3 s" in [*found.lines(explain=False)]
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "count", "works"),
-    [
-        (0, TestCount(passed=10), True),
-        (1, TestCount(passed=9, failed=1), True),
-        (1, None, False),
-        (0, TestCount(), False),
-    ],
+PLAN = SetupPlan(
+    commands=("python3 -I -m venv /env", "/tmp/uv/bin/uv pip install -e . || pip install -e ." + " x" * 400),
+    short=("pip install -e .",),
+    notes=("b is left out",),
 )
-def test_single_tests_make_it_comparable(exit_code: int, count: TestCount | None, *, works: bool) -> None:
-    found = report(exit_code, count)
-    assert (found.works, found.comparable) == (works, works)
-    assert not any("Only its exit code" in reason for reason in found.reasons)
+SUITE = SuiteCommand("pytest -q")
+
+
+def report(passed: int, failed: int, *, keeps_setup: bool = False) -> SetupReport:
+    execution = Execution(command="pytest -q", exit_code=1 if failed else 0, seconds=1)
+    result = SuiteResult(execution=execution, count=TestCount(passed=passed, failed=failed, skipped=2))
+    trial = Trial(Candidate("tox.ini", "what tox.ini says", 1, SetupChoice(), SUITE), 8.2, result, "", ("a is absent",))
+    return SetupReport(ChosenSetup(PLAN, SUITE, trials=(trial,)), 9.0, keeps_setup=keeps_setup)
+
+
+def test_the_result_comes_first_and_commands_are_as_a_person_writes_them() -> None:
+    assert list(report(99, 1).lines(explain=False)) == [
+        "99 tests pass, 1 fail, 2 are skipped (8 s).",
+        "",
+        "  chosen  what tox.ini says",
+        "  set-up  pip install -e .",
+        "  tests   pytest -q",
+        "  note    a is absent",
+        "  note    b is left out",
+        "",
+        "agent-fix finds this by itself. --write keeps it in .github/agent-fix.yml, --explain shows every command.",
+    ]
+
+
+def test_explained_it_has_every_command_and_candidate() -> None:
+    shown = "\n".join(report(99, 1).lines(explain=True))
+    assert f"  set-up  {PLAN.commands[1]}\n" in shown
+    assert "Tried, the best first:\n  - tox.ini: what tox.ini says\n" in shown
+
+
+def test_a_set_up_that_does_not_work_says_what_to_do() -> None:
+    shown = list(report(1, 99).lines(explain=False))
+    assert shown[0] == "1 tests pass, 99 fail, 2 are skipped (8 s)."
+    assert shown[-1] == "Write `setup:` and `test:` into .github/agent-fix.yml, as you would type them here."
+    assert list(SetupReport(None, 1.0, ("No index answers.",)).lines(explain=False)) == [
+        "No set-up works here.",
+        "",
+        "Tried, the best first:",
+        "  - No index answers.",
+        shown[-1],
+    ]
+
+
+def test_only_lines_that_were_tried_are_written(tmp_path: Path) -> None:
+    written = tmp_path / ".github/agent-fix.yml"
+    assert "the same result" in write_configuration(tmp_path, report(99, 1, keeps_setup=True))
+    assert yaml.safe_load(written.read_text()) == {"setup": ["pip install -e ."], "test": "pytest -q"}
+    written.write_text("model: openai/gpt-5\n")
+    assert "`test:` only" in write_configuration(tmp_path, report(99, 1))
+    assert yaml.safe_load(written.read_text()) == {"model": "openai/gpt-5", "test": "pytest -q"}

@@ -238,3 +238,10 @@ async def test_no_model_is_asked_where_a_candidate_is_good(tmp_path: Path) -> No
     proposer = Proposer()
     await project_setup(CountedProvider(ALL_PASS), tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
     assert proposer.asked == []
+
+
+async def test_lines_for_a_configuration_are_tried_as_they_stand(tmp_path: Path) -> None:
+    provider = CountedProvider(4)
+    trial = await project_setup(provider, tmp_path).try_lines(("pip install x",), "python -m unittest -v")
+    assert (trial.comparable, trial.count.passed) == (True, 2)
+    assert provider.plans == [("/usr/bin/python3 -I -m venv /env", "pip install x")]

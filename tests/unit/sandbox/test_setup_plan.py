@@ -281,6 +281,7 @@ PNPM_INSTALL = re.compile(
     r"^pnpm install --frozen-lockfile \|\| pnpm install --no-frozen-lockfile --ignore-scripts \|\| node /tmp/leave-out"
 )
 PNPM = "npm install --global --prefix /env --no-audit --no-fund pnpm@"
+YARN_1 = "yarn install --frozen-lockfile"
 YARN = "npm install --global --prefix /env --no-audit --no-fund "
 
 
@@ -343,6 +344,25 @@ async def test_node_projects_are_installed_by_the_manager_of_their_lock_file(
     for found, expected in zip(executed, commands, strict=True):
         assert found == expected if isinstance(expected, str) else expected.search(found)
     assert setup.directories == ("node_modules",)
+
+
+@pytest.mark.parametrize(
+    ("files", "before", "short"),
+    [
+        ({"pyproject.toml": BUILD, "test_a.py": "import pytest"}, "", ["pip install -e . pytest"]),
+        ({"pyproject.toml": BUILD}, "2024-02-03", ["pip install uv", "uv pip install --exclude-newer 2024-02-03 -e ."]),
+        ({"package.json": PACKAGE, "package-lock.json": "{}"}, "", ["npm ci"]),
+        (
+            {"package.json": PACKAGE, "yarn.lock": ""},
+            "",
+            [f"{YARN.replace(' --no-audit --no-fund', '')}yarn@1", YARN_1],
+        ),
+        ({"web/package.json": PACKAGE}, "", ["cd web/ && npm install --no-package-lock"]),
+        ({"go.mod": "module a\n"}, "", ["GOCACHE=/env/go/cache go build std"]),
+    ],
+)
+async def test_a_plan_has_lines_as_a_person_writes_them(files: dict[str, str], before: str, short: list[str]) -> None:
+    assert list((await plan(files, choice=SetupChoice(before=before))).short) == short
 
 
 async def test_the_package_manager_a_project_names_is_the_one_it_gets() -> None:

@@ -24,7 +24,7 @@ class InstallStep:
     `client` is the downloader (`pip`, `npm`, `cargo`, `go`), `tools` the programs whose versions the result depends
     on, `manifests` the files that decided it (all files if code of the project may be executed), `facts` anything else
     the result depends on. `neutral` means that no code that the project chooses is executed, so that the result is
-    valid for every project with the same needs.
+    valid for every project with the same needs. `short` is what a person would write; empty for `commands` as they are.
     """
 
     client: str
@@ -36,6 +36,7 @@ class InstallStep:
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     neutral: bool = False
+    short: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
                 commands=tuple(
                     f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)
                 ),
+                short=tuple(f"{inside}{command}" for command in _short(files, root, tools, choice.before)),
                 tools=("node",),
                 manifests=tuple(files)
                 if _executes(files, root, members)
@@ -220,6 +221,15 @@ def _commands(
         return (*forget, *_bring(bun, "bun", tools), *_leaving_out(install, relaxed))
     dated_first = f"npm install --no-package-lock {_QUIET}" + (f" --before {before}" if before else "")
     return (*forget, *_leaving_out(f"{dated_first} || {dated}", dated))
+
+
+def _short(files: ManifestFiles, root: str, tools: Collection[str], before: str) -> tuple[str, ...]:
+    """The install command that is tried first, after one that brings its package manager."""
+    *others, install = _commands(files, root, tools, before, ())
+    first = install.partition(" || ")[0].replace(f" {_QUIET}", "")
+    if f"{root}yarn.lock" in files and " || " in install:
+        first = "yarn install" if "__metadata:" in files.text(f"{root}yarn.lock") else "yarn install --frozen-lockfile"
+    return (*(command.replace(f" {_QUIET}", "") for command in others if not command.startswith("printf")), first)
 
 
 def _leaving_out(install: str, last: str) -> tuple[str, str]:

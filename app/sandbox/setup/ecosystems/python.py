@@ -120,6 +120,7 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
             directories=tuple(path for root in roots for path in generated_files(files, root)),
             facts=_layout(files, modules=any(item.startswith("-e") for item in wanted)),
+            short=_short(wanted, choice.before),
             neutral=not (uv_reads_more(files) or any(item.startswith("-") for item in wanted)),
         )
     ]
@@ -266,6 +267,13 @@ def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -
         return (install,)
     lines = " ".join(shlex.quote(pin) for pin in pins)
     return (f"printf '%s\\n' {lines} > {_CONSTRAINTS}", install)
+
+
+def _short(wanted: list[str], before: str) -> tuple[str, ...]:
+    packages = " ".join(wanted)
+    if before:  # pip has no such option
+        return ("pip install uv", f"uv pip install --exclude-newer {before} {packages}")
+    return (f"pip install {packages}",)
 
 
 def _files_read(files: ManifestFiles, roots: Collection[str], wanted: Iterable[str]) -> tuple[str, ...] | None:
