@@ -204,7 +204,9 @@ class JobWorker:
     def _release_rest(self, error: AgentFixError) -> None:
         """End the remaining tests, or postpone them; after some failures at the same step they are given up."""
         queue, row = self.job_process.server_context.queue, self.job_process.store.get(self.claim.job)
-        result = JobResult.model_validate(row.result if row else None)
+        if row is None or not row.rest_pending:  # others have ended the job meanwhile
+            return
+        result = JobResult.model_validate(row.result)
         reason = clip(error.message, MAX_REASON)
         stored = result.with_rest_state("given_up" if error.final else "pending", reason).model_dump(mode="json")
         if error.final:

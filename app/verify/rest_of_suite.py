@@ -159,18 +159,21 @@ def _needed(found: SuiteComparison) -> SuiteComparison:
 
 
 def _with(rest: RestOfSuite, part: RestPart, files: int) -> RestOfSuite:
+    newly, missing = (*rest.newly_failing, *part.newly_failing), (*rest.missing, *part.missing)
+    more = (f"There are more such tests: only the first {MAX_NAMED} are named and counted.",)
+    cut = more if max(len(newly), len(missing)) > MAX_NAMED else ()
     update = {
         "parts": rest.parts + 1,
         "compared": rest.compared + part.compared,
         "looked_at": rest.looked_at + files,
         "base": _sum(rest.base, part.base),
         "head": _sum(rest.head, part.head),
-        "newly_failing": (*rest.newly_failing, *part.newly_failing)[:MAX_NAMED],
-        "missing": (*rest.missing, *part.missing)[:MAX_NAMED],
+        "newly_failing": newly[:MAX_NAMED],
+        "missing": missing[:MAX_NAMED],
         "worse": rest.worse or part.worse,
         "changed": (*rest.changed, *part.changed)[:MAX_NAMED],
         "recheck": rest.recheck or part.recheck,
-        "notes": tuple(dict.fromkeys((*rest.notes, *part.notes)))[:MAX_NAMED],
+        "notes": tuple(dict.fromkeys((*cut, *rest.notes, *part.notes)))[:MAX_NAMED],
         "seconds": round(rest.seconds + part.seconds, 3),
     }
     return rest.model_copy(update=update)
