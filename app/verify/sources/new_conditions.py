@@ -39,7 +39,7 @@ _DEFINITION = re.compile(
     r"|method_(?:definition|declaration)|(?:function|struct|enum|trait)_item|(?:singleton_)?method)$"
 )
 _AROUND = re.compile(r"^(?:decorated_definition|export_statement)$")
-_OWN_CALL = re.compile(rb"(?:(?:self|this|cls)\.)?[\w$]+")
+_OWN_CALL = re.compile(rb"(?:(?:self|this|cls)\.)?#?[\w$]+")
 _RAISING = (b"raise", b"throw", b"panic")
 _OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
 _WORDS = {"python": (b"and", b"False", b"or", b"True"), "c": (b"&&", b"0", b"||", b"1")}
@@ -188,7 +188,11 @@ class _Parts(NamedTuple):
 
 
 def _called(statement: Node) -> Node | None:
-    """The function of a statement that is nothing but a call."""
+    """The function of a statement that is nothing but a call, the name of a decorator, or the word of an assertion."""
+    if statement.type in _ASSERTIONS:
+        return statement.children[0]
+    if statement.type == "decorator":
+        return next((node for node in walk_nodes(statement) if node.type == "identifier"), None)
     call = (
         statement.named_children[0] if statement.type == "expression_statement" and statement.named_children else None
     )
@@ -208,7 +212,7 @@ def _offered(statement: Node, content: bytes) -> Iterator[Node]:
 
 def _part(node: Node, content: bytes, name: Node) -> _Part:
     outer = node.parent
-    while outer is not None and _AROUND.search(outer.type):
+    while outer is not None and _AROUND.search(outer.type) and node.type != "decorator":
         node, outer = outer, outer.parent
     words = content[name.start_byte : name.end_byte]
     return _Part(node.start_point[0], node.end_point[0] + 1, words, outer is None or outer.parent is None)

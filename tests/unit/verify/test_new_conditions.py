@@ -201,6 +201,15 @@ def test_a_branch_beside_a_change_is_put_back_alone(old: str, new: str) -> None:
             "fn f(a: u8) -> u8 {\n    2\n}\n",
             "    check(a);\n",
         ),
+        ("python", "@admin\ndef f(a):\n    return 1\n", "def f(a, b=None):\n    return 1\n", "@admin\n"),
+        ("python", "@kit.admin(1)\ndef f(a):\n    return 1\n", "def f(b):\n    return 1\n", "@kit.admin(1)\n"),
+        ("python", "def f(a):\n    assert a\n    return 1\n", "def f(a):\n    return 2\n", "    assert a\n"),
+        (
+            "javascript",
+            "class A {\n  f(a) {\n    this.#check(a);\n    return 1;\n  }\n}\n",
+            "class A {\n  f(a) {\n    return 2;\n  }\n}\n",
+            "    this.#check(a);\n",
+        ),
         ("python", 'from a import b\n\n__all__ = ["b"]\nC = 1\n', "__all__ = []\nC = 1\n", "from a import b\n"),
     ],
 )
@@ -214,6 +223,7 @@ def test_parts_that_are_lost_beside_a_change_are_put_back_alone(
     ("old", "new"),
     [
         ("def f(a):\n    check(a)\n    return 1\n", "def f(a):\n    check(a, 2)\n    return 2\n"),
+        ("@one\ndef f(a):\n    return 1\n", "@one(2)\ndef f(a, b):\n    return 1\n"),
         ("def f(a):\n    a.sort()\n    return a[0]\n", "def f(a):\n    return min(a)\n"),
         ("def f(a):\n    return 1\n\n\ndef g(a):\n    return 3\n", "g = print\n\n\ndef f(a):\n    return 2\n"),
     ],
