@@ -88,11 +88,11 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
 
 
 def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:
-    """The test runner itself, where `npm test` also lints, checks types or measures coverage, else None."""
-    if suite.narrowed and suite.framework != "other":
-        return None
+    """The test runner itself, where `npm test` also does something else or ends with the first failure, else None."""
     top = f"{suite.directory}/" if suite.directory else ""
     scripts = node_scripts(files.json(f"{top}package.json"))
+    if suite.narrowed and suite.framework != "other" and not scripts.stops_early:
+        return None
     runner = scripts.runner or _node_tests(files, top)
     if not runner:
         return None
@@ -130,10 +130,10 @@ def _python(
     found = []
     for declared in declared_setups(files)[:MAX_DECLARED]:
         own = _suite(tree, declared, suite, test)
-        choice = SetupChoice(declared.requirements, surroundings.pythons.get(now, ""))
+        choice = SetupChoice(declared.requirements, surroundings.pythons.get(now, ""), pytest=_by_pytest(own))
         reason = f"what {declared.source} installs and runs, on Python {now}"
         found.append(Candidate(declared.source, reason, declared.score, choice, own))
-    choice = SetupChoice(python=surroundings.pythons.get(now, ""))
+    choice = SetupChoice(python=surroundings.pythons.get(now, ""), pytest=_by_pytest(suite))
     reason = f"extras, groups and requirement files by their usual names, on Python {now}"
     found.append(Candidate("manifests", reason, 40, choice, suite))
     # Packages as they were come after the same packages of today, but before a worse description.
@@ -146,6 +146,10 @@ def _python(
                 Candidate(f"{one.name} as of {dated}", reason, one.score - (-1 if locked else 12), choice, one.suite)
             )
     return found
+
+
+def _by_pytest(suite: SuiteCommand | None) -> bool:
+    return suite is not None and suite.framework == "pytest"
 
 
 def _suite(tree: Tree, declared: DeclaredSetup, suite: SuiteCommand | None, test: str | None) -> SuiteCommand | None:

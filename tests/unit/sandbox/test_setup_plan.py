@@ -346,6 +346,11 @@ async def test_node_projects_are_installed_by_the_manager_of_their_lock_file(
     assert setup.directories == ("node_modules",)
 
 
+async def test_pytest_is_installed_where_a_candidate_runs_it() -> None:
+    commands = (await plan({"pyproject.toml": BUILD}, choice=SetupChoice(pytest=True))).commands
+    assert install_of(commands).startswith(f"{UV}-e . pytest ")
+
+
 @pytest.mark.parametrize(
     ("files", "before", "short"),
     [

@@ -41,6 +41,9 @@ def of(surroundings: Surroundings, files: dict[str, str]) -> list[Candidate]:
 PYTHON = {"pyproject.toml": PROJECT, "tox.ini": TOX, "tests/test_a.py": "def test_a(): pass\n"}
 
 
+UNITTEST = "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        pass\n"
+
+
 def test_a_fresh_project_is_tried_as_it_describes_itself_and_then_by_its_manifests() -> None:
     first, second = of(FRESH, PYTHON)
     assert (first.name, second.name) == ("tox.ini", "manifests")
@@ -254,3 +257,25 @@ def test_tap_is_read_test_by_test() -> None:
         "later > nothing": "skipped",
     }
     assert "expected: 3" in report["adds > should be equal (2)"].text
+
+
+def test_pytest_is_installed_where_it_is_what_runs_the_tests() -> None:
+    """Their files are written for unittest; that pytest is used is said elsewhere, and who installs it is not."""
+    files = {
+        "pyproject.toml": PROJECT + "[tool.ruff.lint]\nselect = ['flake8-pytest-style']\n",
+        "a/test_a.py": UNITTEST,
+    }
+    (found,) = of(FRESH, files)
+    assert found.suite is not None
+    assert (found.suite.command, found.choice.pytest) == ("python3 -m pytest", True)
+    assert not of(FRESH, {"pyproject.toml": PROJECT, "a/test_a.py": UNITTEST})[0].choice.pytest
+
+
+@pytest.mark.parametrize("option", ["--bail", "-b", "--bail=1", "--bail 1"])
+def test_a_suite_that_ends_with_its_first_failure_is_run_to_its_end(option: str) -> None:
+    package = {"scripts": {"test": f"mocha --require x {option} test/"}, "devDependencies": {"mocha": "^8"}}
+    first, second = of(FRESH, {"package.json": json.dumps(package)})
+    assert (first.name, second.name) == ("package.json, runner", "manifests")
+    assert first.suite is not None
+    assert first.suite.command == "npx --no-install mocha --require x test/"
+    assert (first.suite.framework, first.suite.narrowed) == ("mocha", first.suite.command)

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from app.sandbox.setup.declared.commands import simple_commands
@@ -38,6 +39,14 @@ _SEQUENCE = frozenset({"npm-run-all", "npm-run-all2", "run-s", "run-p", "concurr
 _WITH_VALUE = frozenset(
     {"--filter", "-F", "--prefix", "--workspace", "-w", "--cwd", "--reporter", "--report-dir", "-r"}
 )
+_NOT_KEPT = frozenset({"--watch", "-w", "--watchAll", "--coverage", "--ci", "--verbose", "--silent", "--ui"}) | {
+    "--coverage.enabled"
+}
+_NOT_KEPT_WITH_VALUE = re.compile(
+    r"--(?:coverage|reporters?|reporter-(?:options?|outfile)|maxWorkers|watch(?:All)?)[=.]"
+)
+_WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReporters"})
+_STOPS = re.compile(r"--bail(?:=.*)?|-b|--fail-fast")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -45,12 +54,14 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 class NodeScripts:
     """What `npm test` comes to: `runner` is empty where no known one is behind it.
 
-    `before` are the commands that build what the tests need, `checks` those that look at style and types.
+    `before` are the commands that build what the tests need, `checks` those that look at style and types. `stops_early`
+    means that the project's own command ends with the first failure; `runner` does not.
     """
 
     runner: str = ""
     before: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    stops_early: bool = False
 
 
 def node_scripts(package: Mapping[str, Any]) -> NodeScripts:
@@ -88,6 +99,7 @@ def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], d
         for name, arguments in called:
             _script(found, scripts, name, arguments, depth + 1)
     elif program in RUNNERS or (program == "node" and "--test" in rest) or (program == "bun" and "test" in rest[:1]):
+        found.stops_early = program != "node" and any(map(_STOPS.fullmatch, rest))
         if program == "node":
             found.runner = _joined([*assigned, *words])
         elif program == "bun":
@@ -183,26 +195,14 @@ def _matching(pattern: str, scripts: Mapping[str, str]) -> list[str]:
 
 
 def _kept(program: str, arguments: list[str]) -> list[str]:
-    """Without watch modes, coverage and reporters: our own report is asked for beside."""
+    """Without watch modes, coverage, reporters and an end at the first failure: our own report is asked for beside."""
     kept, skip = [], False
-    for word in arguments:
+    for word, following in pairwise([*arguments, ""]):
         if skip:
             skip = False
-        elif word in {
-            "--watch",
-            "-w",
-            "--watchAll",
-            "--coverage",
-            "--ci",
-            "--verbose",
-            "--silent",
-            "--ui",
-            "--coverage.enabled",
-        } or re.match(r"--(?:coverage|reporters?|reporter-(?:options?|outfile)|maxWorkers|watch(?:All)?)[=.]", word):
-            continue
-        elif word in {"--reporter", "-R", "--reporters", "--coverageReporters"}:
+        elif word in _WITH_REPORTER or (word == "--bail" and following.isdigit()):
             skip = True
-        else:
+        elif word not in _NOT_KEPT and not _STOPS.fullmatch(word) and not _NOT_KEPT_WITH_VALUE.match(word):
             kept.append(word)
     if program == "vitest" and kept[:1] not in (["run"], ["related"], ["bench"]):
         kept = ["run", *kept]

@@ -44,12 +44,14 @@ class SetupChoice:
     """What one candidate decides about a set-up; what is empty is decided by the manifests.
 
     `requirements` are pip's arguments, quoted for a shell. `python` is an interpreter that the sandbox shows at the
-    same path. `before` is a date (ISO 8601): packages are resolved as they were then.
+    same path. `before` is a date (ISO 8601): packages are resolved as they were then. `pytest` says that it will run
+    the tests, whoever they are written for.
     """
 
     requirements: tuple[str, ...] = ()
     python: str = ""
     before: str = ""
+    pytest: bool = False
 
 
 class ManifestFiles:

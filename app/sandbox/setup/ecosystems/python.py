@@ -99,7 +99,7 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
         item for root in roots or ("",) for item in default_pip_arguments(files, root)
     ]
     wanted = _merged(wanted)
-    if uses_pytest(files) and not any(_PYTEST.match(item) for item in wanted):
+    if (choice.pytest or uses_pytest(files)) and not any(_PYTEST.match(item) for item in wanted):
         wanted.append("pytest")
     if not wanted:
         return []
