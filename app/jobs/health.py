@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
-from app.jobs.inbox import deliveries
+from app.jobs.inbox import DELIVERIES, deliveries
 from app.jobs.job_queries import BOTH, WORKED_ON
 from app.jobs.queries import in_utc
 from app.jobs.queue import QueueLimits
@@ -162,10 +162,9 @@ def _spent(db: Connection) -> tuple[MicroUSD, int]:
 
 
 def _deliveries(db: Connection) -> tuple[int, datetime | None, int]:
-    undone = deliveries.c.state.in_(("waiting", "claimed"))
-    query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
+    query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
     count, oldest = db.execute(query).one()
-    dead = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state == "dead")) or 0
+    dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead)) or 0
     return count, in_utc(oldest) if oldest is not None else None, dead
 
 

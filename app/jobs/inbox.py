@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.process_owner import is_gone
+from app.jobs.leased_queue import LeasedQueue
 from app.jobs.tables import insert_into
 
 metadata = sa.MetaData()
@@ -42,7 +42,9 @@ deliveries = sa.Table(
     sa.Column("outcome", sa.Text, nullable=False, default=""),
     sa.Index("deliveries_due", "state", "due_at"),
 )
-"""`due_at` is when a waiting row may be claimed, and when a claimed one may be claimed by somebody else."""
+DELIVERIES: Final = LeasedQueue(
+    deliveries, deliveries.c.seq, deliveries.c.due_at, "outcome", waiting="waiting", dead="dead"
+)
 
 write_checks = sa.Table(
     "inbox_write_checks",
@@ -62,7 +64,6 @@ LEASE: Final = timedelta(seconds=60)
 
 StoreOutcome = Literal["stored", "duplicate", "conflict"]
 Clock = Callable[[], datetime]
-_UNDONE: Final = ("waiting", "claimed")
 
 
 class InboxError(AgentFixError):
@@ -122,7 +123,7 @@ class Inbox:
     def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
         """Store all of them in one transaction; they are committed when this returns."""
         with self._transaction() as db:
-            undone = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state.in_(_UNDONE))) or 0
+            undone = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.open)) or 0
             if undone + len(arrived) > self._most:
                 raise InboxError(f"{undone} deliveries wait already.")
             stored = [self._store(db, delivery) for delivery in arrived]
@@ -133,19 +134,13 @@ class Inbox:
     def claim(self, owner: str, limit: int = 10, lease: timedelta = LEASE) -> list[ClaimedDelivery]:
         """Claim the oldest deliveries that nobody works on, or whose worker's lease has expired."""
         now = self._clock()
-        expired = (deliveries.c.state == "claimed") & (deliveries.c.due_at <= now)
-        due = (deliveries.c.state.in_(_UNDONE)) & (deliveries.c.due_at <= now)
-        free = sa.select(deliveries.c.seq).where(due).order_by(deliveries.c.seq).limit(limit)
+        due = sa.select(deliveries.c.seq).where(DELIVERIES.due(now)).order_by(deliveries.c.seq).limit(limit)
         with self._transaction() as db:
-            self._end_leases_of_the_dead(db, now)
-            given_up = {"state": "dead", "outcome": "its worker died each time", "done_at": now}
-            db.execute(deliveries.update().where(expired, deliveries.c.attempts >= MAX_DEATHS).values(**given_up))
-            rows = db.execute(
-                deliveries.update()
-                .where(deliveries.c.seq.in_(free.with_for_update(skip_locked=True).scalar_subquery()))
-                .values(state="claimed", owner=owner, due_at=now + lease, attempts=deliveries.c.attempts + 1)
-                .returning(deliveries)
-            ).mappings()
+            DELIVERIES.end_leases(db, DELIVERIES.gone_owners(db, now), now)
+            DELIVERIES.give_up(db, sa.true(), now, MAX_DEATHS, "its worker died each time", done_at=now)
+            # Not a subquery of the claim: Postgres may run that once for each row, with other rows each time.
+            oldest = db.execute(due.with_for_update(skip_locked=True)).scalars().all()
+            rows = DELIVERIES.claim(db, deliveries.c.seq.in_(oldest), owner, now, now + lease)
             found = sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.seq)
         if found:
             failpoint("delivery.claimed")
@@ -186,16 +181,15 @@ class Inbox:
         with self._transaction() as db:
             beat = insert_into(db, write_checks).values(id=1, at=self._clock())
             db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
-            undone = deliveries.c.state.in_(_UNDONE)
-            query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(undone)
+            query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
             count, oldest = db.execute(query).one()
-            dead = db.scalar(sa.select(sa.func.count()).where(deliveries.c.state == "dead"))
+            dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead))
             return InboxHealth(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
 
     def prune(self) -> int:
         """Delete the bodies, and later the rows, of old processed deliveries; return the number of rows."""
         now = self._clock()
-        over = deliveries.c.state.not_in(_UNDONE) & deliveries.c.done_at.is_not(None)
+        over = sa.not_(DELIVERIES.open) & deliveries.c.done_at.is_not(None)
         with self._transaction() as db:
             old = deliveries.update().where(
                 over, deliveries.c.state == "done", deliveries.c.done_at < now - KEEP_BODIES
@@ -203,33 +197,19 @@ class Inbox:
             db.execute(old.values(body=None))
             return db.execute(deliveries.delete().where(over, deliveries.c.done_at < now - KEEP_ROWS)).rowcount
 
-    def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
-        """Release the leases of processes on this machine that have ended."""
-        held = (deliveries.c.state == "claimed") & (deliveries.c.due_at > now)
-        owners = db.execute(sa.select(deliveries.c.owner).where(held).distinct()).scalars().all()
-        dead = [owner for owner in owners if owner and is_gone(owner)]
-        if dead:
-            db.execute(deliveries.update().where(held, deliveries.c.owner.in_(dead)).values(due_at=now))
-
     def _store(self, db: Connection, delivery: Delivery) -> StoreOutcome:
         if insert_delivery(db, delivery, self._clock()):
             return "stored"
         known = db.execute(deliveries.select().where(deliveries.c.id == delivery.id)).mappings().first()
         if known is not None and known["content"] != delivery.content:
             return "conflict"
-        return "stored" if self._revive(db, delivery) else "duplicate"
-
-    def _revive(self, db: Connection, delivery: Delivery) -> bool:
-        """Give a delivery that was given up new attempts when it is redelivered: that is what redelivering is for."""
-        dead = (deliveries.c.content == delivery.content) & (deliveries.c.state == "dead")
-        fresh = {"state": "waiting", "attempts": 0, "due_at": self._clock(), "done_at": None, "body": delivery.body}
-        return db.execute(deliveries.update().where(dead).values(**fresh)).rowcount == 1
+        same = deliveries.c.content == delivery.content  # one that was given up is redelivered to be tried again
+        again = DELIVERIES.retry(db, same, self._clock(), done_at=None, body=delivery.body)
+        return "stored" if again else "duplicate"
 
     def _change(self, claimed: ClaimedDelivery, **values: object) -> bool:
-        ours = (deliveries.c.seq == claimed.seq) & (deliveries.c.state == "claimed")
-        fence = (deliveries.c.owner == claimed.owner) & (deliveries.c.attempts == claimed.attempt)
         with self._transaction() as db:
-            return db.execute(deliveries.update().where(ours, fence).values(**values)).rowcount == 1
+            return DELIVERIES.change(db, claimed.seq, claimed.owner, claimed.attempt, **values)
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Engine
 from app.core.failpoints import failpoint
 from app.core.job import Job, JobState
 from app.jobs.context import JobContext, ThreadRef
+from app.jobs.leased_queue import Lease
 from app.jobs.store import JobRow, WaitingFor, job_row
 from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 
@@ -21,6 +22,9 @@ POSTED_STATES = timedelta(minutes=10)
 ACTIVE = job_contexts.c.active_key > ""
 """Not just `IS NOT NULL`, which SQLite reads the whole table for."""
 BOTH = jobs.join(job_contexts, job_contexts.c.job == jobs.c.id)
+JOB_LEASE: Final = Lease(
+    BOTH, job_contexts.c.job, jobs.c.owner, job_contexts.c.lease_until, claimed=jobs.c.owner.is_not(None)
+)
 AHEAD = timedelta(minutes=30)
 """How much earlier a job seems to have been requested for each step of its priority. So a job that waits long enough
 comes before every newer one, whatever their priorities."""

@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import moment
-from app.jobs.inbox import deliveries
-from app.jobs.job_queries import BOTH, IN_TURN, WORKED_ON
+from app.jobs.inbox import DELIVERIES, deliveries
+from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.queries import in_utc
 from app.jobs.queue import URGENT, QueueLimits
-from app.jobs.tables import effects, github_limits, job_contexts, jobs, writing
+from app.jobs.tables import EFFECTS, effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import pauses
 
 SHOWN: Final = 50
@@ -126,7 +126,8 @@ class OperationsOverview:
             queue, waiting = self._queue(db, now)
             busy, held = db.execute(_HELD).one()
             letters = [*_dead_deliveries(db), *_failed_effects(db)]
-            dead = sum(db.scalar(sa.select(sa.func.count()).where(each)) or 0 for each in (_DEAD, _FAILED))
+            counts = (sa.select(sa.func.count()).where(each) for each in (DELIVERIES.dead, EFFECTS.dead))
+            dead = sum(db.scalar(count) or 0 for count in counts)
             limits = db.execute(github_limits.select().order_by(*github_limits.primary_key.columns)).mappings()
             paused = db.execute(pauses.select().where(pauses.c.until > now.timestamp())).mappings()
             return Operations(
@@ -146,19 +147,10 @@ class OperationsOverview:
         now = self._clock()
         with writing(self._engine) as db:
             if kind == "delivery" and id.isdecimal() and len(id) < 19:
-                fresh = {"state": "waiting", "attempts": 0, "due_at": now, "done_at": None, "owner": None}
-                mine = (deliveries.c.seq == int(id), _DEAD, deliveries.c.body.is_not(None))
-                return db.execute(deliveries.update().where(*mine).values(fresh)).rowcount == 1
+                this = sa.and_(deliveries.c.seq == int(id), deliveries.c.body.is_not(None))
+                return DELIVERIES.retry(db, this, now, done_at=None)
             if kind == "effect":
-                again = {
-                    "state": "wanted",
-                    "attempts": 0,
-                    "due": now.timestamp(),
-                    "owner": "",
-                    "reason": "",
-                    "error": None,
-                }
-                return db.execute(effects.update().where(effects.c.key == id, _FAILED).values(again)).rowcount == 1
+                return EFFECTS.retry(db, effects.c.key == id, now, reason="", error=None)
         return False
 
     def store_limits(self, found: Iterable[GitHubLimit]) -> None:
@@ -173,7 +165,7 @@ class OperationsOverview:
 
     def _queue(self, db: Connection, now: datetime) -> tuple[tuple[QueuedJob, ...], int]:
         """The next of the jobs that need a worker and have none, as they are taken, and the number of all of them."""
-        held = sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
+        held = JOB_LEASE.held(now)
         query = sa.select(job_contexts.c.repository).select_from(BOTH).where(held)
         busy = Counter(db.execute(query).scalars())
         needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), sa.not_(held))
@@ -213,9 +205,7 @@ class OperationsOverview:
 
 _TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")
 _NAME: Final = jobs.c.job[("task", "repository")].as_string().label("name")
-_DEAD: Final = deliveries.c.state == "dead"
 _HELD: Final = sa.select(sa.func.count(jobs.c.owner.distinct()), sa.func.count()).where(jobs.c.owner.is_not(None))
-_FAILED: Final = effects.c.state == "failed"
 
 
 def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
@@ -232,7 +222,7 @@ def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
 
 def _dead_deliveries(db: Connection) -> list[DeadLetter]:
     columns = [column for column in deliveries.columns if column is not deliveries.c.body]
-    query = sa.select(*columns).where(_DEAD).order_by(deliveries.c.seq.desc()).limit(SHOWN)
+    query = sa.select(*columns).where(DELIVERIES.dead).order_by(deliveries.c.seq.desc()).limit(SHOWN)
     return [
         DeadLetter(
             id=str(row["seq"]),
@@ -248,7 +238,7 @@ def _dead_deliveries(db: Connection) -> list[DeadLetter]:
 
 
 def _failed_effects(db: Connection) -> list[DeadLetter]:
-    query = effects.select().where(_FAILED).order_by(effects.c.seq.desc()).limit(SHOWN)
+    query = effects.select().where(EFFECTS.dead).order_by(effects.c.seq.desc()).limit(SHOWN)
     return [
         DeadLetter(
             id=row["key"],

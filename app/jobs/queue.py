@@ -43,8 +43,7 @@ from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import MicroUSD
 from app.jobs.context import JobContext
 from app.jobs.daily_budget import DailyBudget, DayCaps
-from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, WAITS_FOR_PULL_REQUESTS, WORKED_ON
-from app.jobs.process_owner import is_gone
+from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON
 from app.jobs.store import WaitingFor
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
@@ -169,7 +168,7 @@ class JobQueue:
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
-            self._end_leases_of_the_dead(db, now)
+            JOB_LEASE.end_leases(db, JOB_LEASE.gone_owners(db, now), now)
             self._end_stopped(db, now)
             busy = self._busy(db, now)
             free_slots = min(most, limits.jobs - busy.total())
@@ -324,8 +323,9 @@ class JobQueue:
             db.execute(jobs.update().where(jobs.c.id == job_id).values(stop_requested=True))
             first = (job_contexts.c.job == job_id, job_contexts.c.stop_reason == "")
             db.execute(job_contexts.update().where(*first).values(stop_reason=reason))
-            self._end_leases_of_the_dead(db, self._clock())
-            return job_id in self._end_stopped(db, self._clock())
+            now = self._clock()
+            JOB_LEASE.end_leases(db, JOB_LEASE.gone_owners(db, now), now)
+            return job_id in self._end_stopped(db, now)
 
     def to_stop(self) -> frozenset[str]:
         """Jobs in progress that were asked to stop."""
@@ -377,17 +377,8 @@ class JobQueue:
 
     def _busy(self, db: Connection, now: datetime) -> Counter[int]:
         """The number of jobs in progress in each repository."""
-        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(_leased(now))
+        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(JOB_LEASE.held(now))
         return Counter({row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))})
-
-    def _end_leases_of_the_dead(self, db: Connection, now: datetime) -> None:
-        """Release the leases of workers on this machine that have ended."""
-        owners = db.execute(sa.select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()).scalars().all()
-        dead = [owner for owner in owners if owner and is_gone(owner)]
-        if dead:
-            of_the_dead = job_contexts.c.job.in_(sa.select(jobs.c.id).where(jobs.c.owner.in_(dead)))
-            leased = job_contexts.c.lease_until > now.timestamp()
-            db.execute(job_contexts.update().where(of_the_dead, leased).values(lease_until=0.0))
 
     def _waiting(self, db: Connection, now: datetime, per_repository: int) -> Iterator[sa.RowMapping]:
         """Jobs that need a worker, next one first: unclaimed ones and those with an expired lease.
@@ -406,8 +397,7 @@ class JobQueue:
 
     def _rests(self, db: Connection, now: datetime, limits: QueueLimits, most: int) -> Iterator[sa.RowMapping]:
         """Published jobs whose suites have remaining tests to run; they come after all jobs that need a worker."""
-        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
-        wanted = (job_contexts.c.waiting_for == "rest", free, job_contexts.c.due <= now.timestamp())
+        wanted = (job_contexts.c.waiting_for == "rest", JOB_LEASE.free(now), job_contexts.c.due <= now.timestamp())
         not_full = job_contexts.c.repository.not_in(_full(now, limits.per_repository))
         query = sa.select(jobs, job_contexts).select_from(BOTH).where(*wanted, not_full).order_by(*IN_TURN).limit(most)
         yield from db.execute(query).mappings().all()
@@ -433,18 +423,16 @@ class JobQueue:
 
     def _end_stopped(self, db: Connection, now: datetime) -> list[str]:
         """End jobs that were asked to stop and that no live process works on, unless the publisher has them."""
-        unclaimed = sa.or_(jobs.c.owner.is_(None), _lease_expired(now))
-        stoppable = (jobs.c.stop_requested.is_(True), unclaimed, jobs.c.state.not_in(FINAL))
-        still_here = sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.handed_over.is_(False))
-        stopped = jobs.update().where(*stoppable, still_here).returning(jobs.c.id)
+        here = (job_contexts.c.job == jobs.c.id, job_contexts.c.handed_over.is_(False), JOB_LEASE.free(now))
+        stoppable = (jobs.c.stop_requested.is_(True), jobs.c.state.not_in(FINAL), sa.exists().where(*here))
+        stopped = jobs.update().where(*stoppable).returning(jobs.c.id)
         why = sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == jobs.c.id).scalar_subquery()
         reason = sa.func.coalesce(sa.func.nullif(why, ""), STOPPED)
         values = {"state": "stopped", "reason": reason, "owner": None, "updated_at": now}
         ended = list(db.execute(stopped.values(values)).scalars())
         if ended:
             db.execute(job_contexts.update().where(job_contexts.c.job.in_(ended)).values(active_key=None))
-        free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
-        resting = (job_contexts.c.waiting_for == "rest", jobs.c.stop_requested.is_(True), free)
+        resting = (job_contexts.c.waiting_for == "rest", jobs.c.stop_requested.is_(True), JOB_LEASE.free(now))
         rests = db.execute(sa.select(jobs.c.id).select_from(BOTH).where(*resting)).scalars().all()
         return [*ended, *(job_id for job_id in rests if self._end_rest(db, job_id))]
 
@@ -485,26 +473,15 @@ class JobQueue:
 
 def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
     """True for a job that a worker could claim now, if all limits allowed it."""
-    free = sa.or_(jobs.c.owner.is_(None), job_contexts.c.lease_until <= now.timestamp())
     due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
     needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
-    return sa.and_(free, *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
-
-
-def _leased(now: datetime) -> sa.ColumnElement[bool]:
-    """True for a job that is in progress."""
-    return sa.and_(jobs.c.owner.is_not(None), job_contexts.c.lease_until > now.timestamp())
+    return sa.and_(JOB_LEASE.free(now), *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
 
 
 def _full(now: datetime, per_repository: int) -> sa.Select[tuple[int]]:
     """The repositories with as many jobs in progress as they may have."""
-    places = sa.select(job_contexts.c.repository).select_from(BOTH).where(_leased(now))
+    places = sa.select(job_contexts.c.repository).select_from(BOTH).where(JOB_LEASE.held(now))
     return places.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
-
-
-def _lease_expired(now: datetime) -> sa.ColumnElement[bool]:
-    """True, for a job in an outer statement, if its worker's lease has expired."""
-    return sa.exists().where(job_contexts.c.job == jobs.c.id, job_contexts.c.lease_until <= now.timestamp())
 
 
 def paid_by(job: Job, job_context: JobContext) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from app.core.errors import AgentFixError
+from app.jobs.leased_queue import LeasedQueue
 
 metadata = sa.MetaData()
 
@@ -349,9 +350,7 @@ effects = sa.Table(
     sa.Column("error", sa.JSON),
     sa.Index("ix_effects_state_due", "state", "due"),
 )
-"""`due`, in seconds since 1970: when a wanted effect may be claimed, or when the lease of a claimed one ends."""
-
-OPEN_EFFECTS = ("wanted", "claimed")
+EFFECTS: Final = LeasedQueue(effects, effects.c.key, effects.c.due, "reason", waiting="wanted", dead="failed")
 _BRANCHES = ("open_draft_pr", "push_commits")
 """Effects that only the job's current owner may request."""
 
@@ -361,7 +360,7 @@ def adopt_effects(db: Connection, job: str, epoch: int, *, branches: bool) -> in
 
     Without `branches`, only effects about the job's status, which stay valid under the next owner.
     """
-    mine = effects.update().where(effects.c.job == job, effects.c.state.in_(OPEN_EFFECTS))
+    mine = effects.update().where(effects.c.job == job, EFFECTS.open)
     for kind in () if branches else _BRANCHES:
         mine = mine.where(effects.c.key.not_like(f"{job}/{kind}/%"))
     return db.execute(mine.values(epoch=epoch)).rowcount

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine, RowMapping
@@ -21,7 +21,7 @@ from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
-from app.jobs.tables import OPEN_EFFECTS, adopt_effects, effects, outbox_tables, receipts
+from app.jobs.tables import EFFECTS, adopt_effects, effects, outbox_tables, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,
     LEASE,
@@ -42,6 +42,7 @@ _jobs = sa.table("jobs", sa.column("id", sa.String), sa.column("epoch", sa.Integ
 
 NO_JOB = "d-"
 """The prefix of names for effects that belong to no job (`name_without_job`)."""
+_NEVER_FINISHED = sa.literal("It was started ") + sa.cast(effects.c.attempts, sa.String) + " times and never finished."
 MAX_EFFECTS = 60
 """Different effects of one job, so that no job floods a repository."""
 
@@ -87,17 +88,11 @@ class EffectStatus:
 
 
 class Outbox:
-    """Reads and writes both tables, each in one short transaction.
+    """Reads and writes both tables, each in one short transaction."""
 
-    `is_gone` tells whether a publisher's process has certainly ended; its leases are then ignored.
-    """
-
-    def __init__(
-        self, engine: Engine, now: Callable[[], datetime], *, is_gone: Callable[[str], bool] = lambda _owner: False
-    ) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], datetime]) -> None:
         self._engine = engine
         self._now = now
-        self._is_gone = is_gone
 
     def create_tables(self) -> None:
         outbox_tables.create_all(self._engine)
@@ -141,21 +136,23 @@ class Outbox:
         Effects of `busy` installations wait. If the publisher dies, an effect is due again after its lease, and failed
         after too many such attempts.
         """
-        self._end_leases_of_the_dead()
+        now = self._now()
+        with self._engine.connect() as db:
+            dead = EFFECTS.gone_owners(db, now)
+        if dead:
+            with self._engine.begin() as db:
+                EFFECTS.end_leases(db, dead, now)
         for key, job, epoch in self._due(busy):
+            this = effects.c.key == key
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
                     continue
-                row = _row(db, key, lock=True)
-                if row is None or row["state"] not in OPEN_EFFECTS or row["due"] > self._now().timestamp():
+                if EFFECTS.give_up(db, this, now, MAX_ATTEMPTS, _NEVER_FINISHED, error=None):
                     continue
-                if row["state"] == "claimed" and row["attempts"] >= MAX_ATTEMPTS:
-                    reason = f"It was started {row['attempts']} times and never finished."
-                    self._leave(db, row, NextAttempt("failed", self._now(), row["attempts"]), reason)
-                    continue
-                self._take(db, row, owner)
-            failpoint("effect.claimed")
-            return _claim(row, owner)
+                rows = EFFECTS.claim(db, this, owner, now, now + LEASE)
+            if rows:
+                failpoint("effect.claimed")
+                return _claim(rows[0])
         return None
 
     def done(self, claim: EffectClaim, receipt: Receipt) -> None:
@@ -169,25 +166,26 @@ class Outbox:
             if db.execute(known).first() is None:
                 values = {"key": claim.key, "revision": claim.revision, "job": claim.job, "at": now.timestamp()}
                 db.execute(receipts.insert().values(receipt=receipt.model_dump(mode="json"), **values))
-            if row is not None and row["state"] in OPEN_EFFECTS:
-                self._leave(db, row, after_success(claim.revision, row["revision"], now), "")
+            if row is not None:
+                then = _columns(after_success(claim.revision, row["revision"], now))
+                ended = effects.update().where(effects.c.key == claim.key, EFFECTS.open)
+                db.execute(ended.values(**then, owner="", error=None))
 
     def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
         """Record the failure, and when to try again, if at all."""
         then = after_failure(error, claim.attempts, self._now())
-        ours = (effects.c.key == claim.key, effects.c.state == "claimed")
+        values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
         with self._engine.begin() as db:
-            values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
-            db.execute(effects.update().where(*ours, effects.c.attempts == claim.attempts).values(values))
+            EFFECTS.change(db, claim.key, claim.owner, claim.attempts, **values)
         return then
 
     def amend(self, claim: EffectClaim, effect: Effect) -> None:
         """Replace a claimed effect by the publisher's version, due at once."""
-        ours = (effects.c.key == claim.key, effects.c.state == "claimed", effects.c.attempts == claim.attempts)
         then = NextAttempt("wanted", self._now(), claim.attempts)
+        values = {**_columns(then), "owner": "", "effect": effect.model_dump(mode="json")}
+        same = effects.c.revision == claim.revision
         with self._engine.begin() as db:
-            values = {**_columns(then), "owner": "", "effect": effect.model_dump(mode="json")}
-            db.execute(effects.update().where(*ours, effects.c.revision == claim.revision).values(values))
+            EFFECTS.change(db, claim.key, claim.owner, claim.attempts, same, **values)
 
     def withdraw(self, job: str) -> int:
         """Withdraw effects that nobody has claimed; returns how many are claimed at this moment."""
@@ -212,40 +210,20 @@ class Outbox:
     def next_due(self) -> datetime | None:
         """When the next effect may be claimed; None if none is open."""
         with self._engine.connect() as db:
-            soonest = sa.select(sa.func.min(effects.c.due)).where(effects.c.state.in_(OPEN_EFFECTS))
+            soonest = sa.select(sa.func.min(effects.c.due)).where(EFFECTS.open)
             found = db.execute(soonest).scalar()
         return None if found is None else moment(found)
 
-    def _end_leases_of_the_dead(self) -> None:
-        held = (effects.c.state == "claimed", effects.c.due > self._now().timestamp())
-        with self._engine.connect() as db:
-            owners = db.execute(sa.select(effects.c.owner).where(*held).distinct()).scalars().all()
-        dead = [owner for owner in owners if self._is_gone(owner)]
-        if dead:
-            with self._engine.begin() as db:
-                of_the_dead = effects.update().where(*held, effects.c.owner.in_(dead))
-                db.execute(of_the_dead.values(due=self._now().timestamp()))
-
     def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
         """The next due effects, without those of former owners: these may be many, and would hide all others."""
-        due = (effects.c.state.in_(OPEN_EFFECTS), effects.c.due <= self._now().timestamp())
         valid = sa.or_(effects.c.epoch == _jobs.c.epoch, effects.c.job.like(f"{NO_JOB}%"))
         query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).select_from(
             effects.outerjoin(_jobs, _jobs.c.id == effects.c.job)
         )
-        query = query.where(*due, valid, effects.c.installation.not_in(list(busy)))
+        query = query.where(EFFECTS.due(self._now()), valid, effects.c.installation.not_in(list(busy)))
         with self._engine.connect() as db:
             found = db.execute(query.order_by(effects.c.due, effects.c.seq).limit(50)).all()
         return [(row.key, row.job, row.epoch) for row in found]
-
-    def _take(self, db: Connection, row: RowMapping, owner: str) -> None:
-        """Claim the row. No other publisher can, because the job's row was locked before this one was read."""
-        values = {**_columns(NextAttempt("claimed", self._now() + LEASE, row["attempts"] + 1)), "owner": owner}
-        db.execute(effects.update().where(effects.c.key == row["key"]).values(values))
-
-    def _leave(self, db: Connection, row: RowMapping, then: NextAttempt, reason: str) -> None:
-        values = {**_columns(then), "owner": "", "reason": reason, "error": None}
-        db.execute(effects.update().where(effects.c.key == row["key"]).values(values))
 
 
 def name_without_job(trigger: str) -> str:
@@ -295,13 +273,13 @@ def _columns(then: NextAttempt) -> dict[str, Any]:
     return {"state": then.state, "due": then.due.timestamp(), "attempts": max(0, then.attempts)}
 
 
-def _claim(row: RowMapping, owner: str) -> EffectClaim:
+def _claim(row: RowMapping) -> EffectClaim:
     return EffectClaim(
         key=row["key"],
         job=row["job"],
         issue_ref=IssueRef.model_validate(row["issue_ref"]),
         effect=EFFECT_ADAPTER.validate_python(row["effect"]),
         revision=row["revision"],
-        attempts=cast("int", row["attempts"]) + 1,
-        owner=owner,
+        attempts=row["attempts"],
+        owner=row["owner"],
     )

@@ -17,7 +17,6 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.messages import JobMessages
 from app.jobs.outcomes import Outcomes
 from app.jobs.plan_versions import PlanVersions
-from app.jobs.process_owner import is_gone
 from app.jobs.queue import JobQueue
 from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
@@ -58,7 +57,7 @@ class Stores:
 
     @cached_property
     def outbox(self) -> Outbox:
-        return Outbox(self.engine, self.clock, is_gone=is_gone)
+        return Outbox(self.engine, self.clock)
 
     @property
     def poll_cursors(self) -> PollCursors:
