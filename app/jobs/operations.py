@@ -1,7 +1,7 @@
 """Data for the operators' page: the queue, workers, dead letters and rate limits."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -13,7 +13,7 @@ from app.core.clock import moment
 from app.jobs.inbox import DELIVERIES, deliveries
 from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.queries import in_utc
-from app.jobs.queue import URGENT, QueueLimits
+from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
 from app.jobs.tables import EFFECTS, effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import pauses
 
@@ -142,6 +142,14 @@ class OperationsOverview:
                 pauses=tuple(ProviderPause(row["provider"], moment(row["until"]), row["why"]) for row in paused),
             )
 
+    def why_waiting(self, job_ids: Collection[str]) -> dict[str, str]:
+        """Why each of these jobs has not begun, by its id; only jobs that need a worker and have none."""
+        now = self._clock()
+        query = sa.select(*_WHY).select_from(BOTH).where(_needs_worker(now), jobs.c.id.in_(job_ids))
+        with self._engine.connect() as db:
+            busy = jobs_in_progress(db, now)
+            return {row["id"]: self._why(row, busy, now) for row in db.execute(query).mappings()}
+
     def retry(self, kind: str, id: str) -> bool:  # noqa: A002
         """Give a dead letter new attempts, at once; False if there is no such letter any more."""
         now = self._clock()
@@ -165,15 +173,12 @@ class OperationsOverview:
 
     def _queue(self, db: Connection, now: datetime) -> tuple[tuple[QueuedJob, ...], int]:
         """The next of the jobs that need a worker and have none, as they are taken, and the number of all of them."""
-        held = JOB_LEASE.held(now)
-        query = sa.select(job_contexts.c.repository).select_from(BOTH).where(held)
-        busy = Counter(db.execute(query).scalars())
-        needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), sa.not_(held))
-        columns = (jobs.c.id, jobs.c.reason, _TITLE, _NAME, job_contexts.c.repository, job_contexts.c.created_at)
-        more = (job_contexts.c.priority, job_contexts.c.ready, job_contexts.c.due, job_contexts.c.waiting_for)
-        query = sa.select(*columns, *more).select_from(BOTH).where(*needs).order_by(*IN_TURN).limit(SHOWN)
+        needs = _needs_worker(now)
+        columns = (*_WHY, _TITLE, _NAME, job_contexts.c.created_at, job_contexts.c.priority)
+        query = sa.select(*columns).select_from(BOTH).where(needs).order_by(*IN_TURN).limit(SHOWN)
         rows = db.execute(query).mappings()
-        count = db.scalar(sa.select(sa.func.count()).select_from(BOTH).where(*needs)) or 0
+        count = db.scalar(sa.select(sa.func.count()).select_from(BOTH).where(needs)) or 0
+        busy = jobs_in_progress(db, now)
         queue = tuple(
             QueuedJob(
                 place=place,
@@ -200,12 +205,26 @@ class OperationsOverview:
             return f"the server is at its limit of {limits.jobs} jobs"
         if here >= limits.per_repository:
             return f"its repository is at its limit of {limits.per_repository} jobs"
-        return "ready; waiting for a free worker"
+        return "for a free worker"
 
 
 _TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")
 _NAME: Final = jobs.c.job[("task", "repository")].as_string().label("name")
+_WHY: Final = (
+    jobs.c.id,
+    jobs.c.reason,
+    job_contexts.c.repository,
+    job_contexts.c.ready,
+    job_contexts.c.due,
+    job_contexts.c.waiting_for,
+)
 _HELD: Final = sa.select(sa.func.count(jobs.c.owner.distinct()), sa.func.count()).where(jobs.c.owner.is_not(None))
+
+
+def _needs_worker(now: datetime) -> sa.ColumnElement[bool]:
+    """True for a job that needs a worker and has none."""
+    needs = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False))
+    return sa.and_(*needs, sa.not_(JOB_LEASE.held(now)))
 
 
 def _workers(db: Connection, now: datetime) -> list[BusyWorker]:

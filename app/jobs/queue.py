@@ -170,7 +170,7 @@ class JobQueue:
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_ONE_CLAIM_AT_A_TIME)))
             JOB_LEASE.end_leases(db, JOB_LEASE.gone_owners(db, now), now)
             self._end_stopped(db, now)
-            busy = self._busy(db, now)
+            busy = jobs_in_progress(db, now)
             free_slots = min(most, limits.jobs - busy.total())
             if free_slots <= 0:
                 return []
@@ -257,7 +257,7 @@ class JobQueue:
         """True if a job could be claimed if this one gave its place back."""
         now = self._clock()
         with self.engine.connect() as db:
-            busy = self._busy(db, now)
+            busy = jobs_in_progress(db, now)
             mine = sa.select(job_contexts.c.repository).where(job_contexts.c.job == claim.job)
             own = db.execute(mine).scalar()
             query = sa.select(job_contexts.c.repository).select_from(BOTH).where(waits_for_worker(now), ACTIVE)
@@ -375,11 +375,6 @@ class JobQueue:
     def _active(self, db: Connection, key: str) -> str | None:
         return db.execute(sa.select(job_contexts.c.job).where(job_contexts.c.active_key == key)).scalar()
 
-    def _busy(self, db: Connection, now: datetime) -> Counter[int]:
-        """The number of jobs in progress in each repository."""
-        query = sa.select(job_contexts.c.repository, sa.func.count()).select_from(BOTH).where(JOB_LEASE.held(now))
-        return Counter({row[0]: row[1] for row in db.execute(query.group_by(job_contexts.c.repository))})
-
     def _waiting(self, db: Connection, now: datetime, per_repository: int) -> Iterator[sa.RowMapping]:
         """Jobs that need a worker, next one first: unclaimed ones and those with an expired lease.
 
@@ -476,6 +471,12 @@ def waits_for_worker(now: datetime) -> sa.ColumnElement[bool]:
     due = (job_contexts.c.ready.is_(True), job_contexts.c.due <= now.timestamp())
     needs_work = (jobs.c.state.in_(WORKED_ON), job_contexts.c.handed_over.is_(False), jobs.c.stop_requested.is_(False))
     return sa.and_(JOB_LEASE.free(now), *due, *needs_work, job_contexts.c.waiting_for != "pull_requests")
+
+
+def jobs_in_progress(db: Connection, now: datetime) -> Counter[int]:
+    """The number of jobs in progress in each repository."""
+    query = sa.select(job_contexts.c.repository).select_from(BOTH).where(JOB_LEASE.held(now))
+    return Counter(db.execute(query).scalars())
 
 
 def _full(now: datetime, per_repository: int) -> sa.Select[tuple[int]]:

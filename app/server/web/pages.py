@@ -219,11 +219,14 @@ class DashboardPages:
         health: HealthMetrics,
         actions: JobActions,
         settings: Settings,
+        *,
+        operations: OperationsOverview,
     ) -> None:
         self._files = files
         self._list = listing
         self._health = health
         self._actions = actions
+        self._operations = operations
         self._settings = settings
         self._templates = environment()
 
@@ -251,6 +254,7 @@ class DashboardPages:
             versions=await asyncio.to_thread(self._actions.plans.of, job),
             approvable=may_be_approved(page.listed.state, page.listed.aim),
             place=await asyncio.to_thread(self._actions.place, job) if page.waits else None,
+            why=await asyncio.to_thread(self._operations.why_waiting, [job]),
             links=self._links(page),
             change=(change or b"").decode("utf-8", "replace"),
             model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),
@@ -293,11 +297,13 @@ class DashboardPages:
         job_filter = list_query.job_filter(chosen, visitor.visible)
         counts = self._list.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
+        listed = self._list.page(job_filter, list_query.sort, list_query.page)
         return self.render(
             "jobs.html",
             visitor=visitor,
             list_query=list_query,
-            listed=self._list.page(job_filter, list_query.sort, list_query.page),
+            listed=listed,
+            why=self._operations.why_waiting([job.id for job in listed.jobs if job.state == "queued"]),
             groups=groups,
             total=sum(counts.values()),
             states=STATES,

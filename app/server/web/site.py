@@ -63,7 +63,9 @@ def site(settings: Settings, parts: SiteParts) -> AccessGuard:
     password = DashboardPassword(settings.web_token, clock)
     actions = JobActions(engine, clock, parts.queue, settings.defaults)
     audit, listing = AuditLog(engine, clock), JobList(engine, clock)
-    pages = DashboardPages(files, listing, parts.health, actions, settings)
+    limits = QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
+    operations = OperationsOverview(engine, clock, limits)
+    pages = DashboardPages(files, listing, parts.health, actions, settings, operations=operations)
     signing_in = None
     if parts.sign_in is not None:
         signing_in = SignInPages(
@@ -79,8 +81,7 @@ def site(settings: Settings, parts: SiteParts) -> AccessGuard:
         )
     following = LogStreams(files.overview, ending=parts.ending)
     public = {f"/{name}" for name in ASSETS} | set(OPEN if signing_in else ())
-    limits = QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
-    operators = OperatorPages(OperationsOverview(engine, clock, limits), parts.health, audit, pages.render)
+    operators = OperatorPages(operations, parts.health, audit, pages.render)
     forms = JobForms(actions, audit, pages.message)
     app = FastAPI(
         routes=_routes(parts, pages, forms=forms, following=following, operators=operators, signing_in=signing_in),

@@ -67,7 +67,7 @@ async def test_each_waiting_job_says_why_it_waits(empty: WebClient) -> None:
     found = operations(empty).now()
     assert [(each.place, each.id, each.why) for each in found.queue] == [
         (1, "j3", "its repository is at its limit of 2 jobs"),
-        (2, "j4", "ready; waiting for a free worker"),
+        (2, "j4", "for a free worker"),
         (3, "j5", "fetching its base commit"),
     ]
     assert [(each.host, each.pid, [lease.id for lease in each.leases]) for each in found.workers] == [
@@ -82,6 +82,8 @@ async def test_each_waiting_job_says_why_it_waits(empty: WebClient) -> None:
     assert [each.id for each in late.queue][:3] == ["j1", "j2", "j3"], "what nobody holds any more is taken over"
     page = await empty.page("/operators")
     assert "fetching its base commit" in page
+    for address in ("/", "/jobs/j5"):
+        assert "fetching its base commit" in await empty.page(address), "the list and the job's page say the same"
     assert '<span class="no">expired</span>' in page
 
 
