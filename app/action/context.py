@@ -15,11 +15,11 @@ from app.jobs.job_queries import JobWithContext
 from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
 from app.server.wiring.context import ServerContext
+from app.server.wiring.github_access import connect
 from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of
-from app.server.wiring.workflow_connection import connect
 from app.triggers.events import LabelAdded
-from app.triggers.events_from_api import EventsFromApi
 from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.poller import EventsFromApi
 from app.triggers.rules import LABEL
 from app.triggers.status_comment_recovery import StatusCommentRecovery
 

@@ -22,7 +22,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.llm.base import Message, Model, ModelRequest
 from app.llm.errors import ModelError
 from app.llm.ledger import usd
-from app.llm.price_file import read_prices
+from app.llm.prices import read_prices
 from app.llm.registry import make_model
 from app.pipeline.wiring.sandboxes import make_provider, sandbox_availability
 from app.publish.plaintext import duration
@@ -152,7 +152,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 def github_command(arguments: argparse.Namespace) -> int:
     """Whether agent-fix can work in a repository."""
-    from app.server.wiring.repository_doctor import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
+    from app.server.wiring.github_access import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
     owner, slash, name = arguments.github.partition("/")
     if not (owner and slash and name) or "/" in name:

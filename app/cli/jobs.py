@@ -17,8 +17,7 @@ from app.core.text import plain
 from app.jobs.store import JobRow
 from app.llm.ledger import price, usd
 from app.publish.plaintext import count
-from app.server.shutdown import CANCELLED, end_process
-from app.server.terminal import TerminalProgress
+from app.server.terminal import CANCELLED, TerminalProgress, end_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,8 +36,7 @@ from app.github.base import NewPullRequest
 from app.jobs.job_queries import WORKED_ON
 from app.llm.ledger import usd
 from app.publish.pull_request_text import pull_request_body, pull_request_content, pull_request_title, shown_model
-from app.server.shutdown import CANCELLED, InterruptHandler, end_process
-from app.server.terminal import TerminalProgress, is_screen, may_colour
+from app.server.terminal import CANCELLED, InterruptHandler, TerminalProgress, end_process, is_screen, may_colour
 
 if TYPE_CHECKING:
     from app.jobs.engine import DurableEngine

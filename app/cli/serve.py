@@ -70,7 +70,7 @@ def _prepare(settings: Settings) -> int:
 def _check_prices(settings: Settings) -> None:
     """Check the price file now and report each wrong line and key, because no job could start with it."""
     if settings.prices is not None:
-        from app.llm.price_file import read_prices  # noqa: PLC0415
+        from app.llm.prices import read_prices  # noqa: PLC0415
 
         read_prices(settings.prices)
 

@@ -114,7 +114,7 @@ class Settings:
     models: ModelNames = field(default_factory=ModelNames)
     """By kind of work; `model` is the one for code."""
     prices: Path | None = None
-    """The operator's price file (`app.llm.price_file`)."""
+    """The operator's price file (`app.llm.prices`)."""
     runners: Path | None = None
     """A directory with the operator's recipes for other coding agents (`app.agent.external.recipe`)."""
     sandbox: str = "bubblewrap"

@@ -1,4 +1,9 @@
-"""The price of tokens, exact for actual usage and never too low for a planned call, and LiteLLM's list of prices."""
+"""The price of tokens, exact for actual usage and never too low for a planned call.
+
+Prices come from LiteLLM's list, and from the operator's own file (YAML or JSON, dollars per million tokens):
+
+    openai/qwen3-coder: {input: 0.20, output: 0.80, cached: 0.02, context_window: 262144, max_output: 65536}
+"""
 
 import importlib.util
 import json
@@ -11,10 +16,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
+from app.config.value_rules import unknown_key, wrong_value
+from app.core.errors import AgentFixError, ExitCode
 from app.core.money import MicroUSD
 from app.core.record import Record
+from app.core.strict_yaml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml
+from app.core.text import one_line
 from app.llm.base import ModelInfo, Usage
 
 MILLION = 1_000_000
@@ -219,3 +229,47 @@ def _provider(name: str) -> str:
     """`vertex_ai-anthropic_models` → `vertex_ai`, `bedrock_converse` → `bedrock`."""
     name = name.removeprefix("text-completion-").removesuffix("_converse").removesuffix("_chat")
     return name.partition("-")[0] if name.startswith(("vertex_ai-", "fireworks_ai-")) else name
+
+
+_PRICES = TypeAdapter(dict[str, Price])
+HINT = "Write `openai/NAME: {input: 0.20, output: 0.80}`, in dollars per million tokens."
+
+
+def read_prices(path: Path | None) -> Mapping[str, Price]:
+    """The file's prices by model name. Raises AgentFixError, which names each wrong line and key."""
+    if path is None:
+        return {}
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise AgentFixError(f"The price file {path} cannot be read: {reason}.", code=ExitCode.CONFIG) from error
+    return parse_prices(content, str(path))
+
+
+def parse_prices(content: bytes, source: str) -> Mapping[str, Price]:
+    document = read_yaml(content)
+    problems = list(document.problems)
+    prices: Mapping[str, Price] = {}
+    if isinstance(document.value, dict):
+        try:
+            prices = _PRICES.validate_python(document.value, strict=True)
+        except ValidationError as error:
+            problems += [_problem(details, document) for details in error.errors(include_url=False)]
+    elif not problems:
+        problems.append(YamlProblem(1, WHOLE_FILE, "must be a mapping of models to prices"))
+    if problems:
+        shown = [
+            f"{source}:{line}: {one_line(key)[:120]}: {one_line(message)}" for line, key, message in sorted(problems)
+        ]
+        raise AgentFixError("\n".join(shown[:20]), code=ExitCode.CONFIG, hint=HINT)
+    return prices
+
+
+def _problem(details: ErrorDetails, document: YamlDocument) -> YamlProblem:
+    path = details["loc"]
+    while path not in document.lines:
+        path = path[:-1]
+    if details["type"] == "extra_forbidden":
+        return YamlProblem(document.lines[path], dotted(path), unknown_key(str(path[-1]), Price.model_fields))
+    return YamlProblem(document.lines[path], dotted(path), wrong_value(details))

@@ -1,4 +1,4 @@
-"""Renders the status comment: what a job is doing, its progress and cost, and the available commands.
+"""Renders the status comment, and reads it back: what a job is doing, its progress and cost, and the commands.
 
 The headline comes first, then the stages and the commands. All text of a model or a command is escaped; links and
 commands come from here only.
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from app.core.job import FINAL, WAITING, Job, JobState
+from app.core.job import FINAL, JOB_ID, WAITING, Job, JobState
 from app.core.money import Totals
 from app.core.plan import Plan
 from app.core.redaction import find_secrets
 from app.core.result import JobResult
+from app.github.comments import MARKED
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
@@ -23,7 +24,7 @@ from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.evidence import Caps, clip
 from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
 from app.publish.plaintext import count
-from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary
+from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary, read_plan
 from app.publish.pull_request_text import banner, pull_request_content, shown_model
 from app.publish.verification_text import bullets
 
@@ -392,3 +393,50 @@ def attempt_diff(diff: str, limit: int) -> str:
     more = len(lines) - len(shown)
     note = f"\n\n{count(more, 'more line')} not shown." if more else ""
     return details(TITLE, fenced("\n".join(shown), "diff") + note)
+
+
+_FORMER_APPROVAL, _FORMER_PLAN = "✋ A plan waits for your approval", "🧭 A plan, for you to approve"
+_FORMER: Final[dict[str, JobState]] = {
+    "⏳ Waiting for its turn": "queued",
+    _FORMER_APPROVAL: "awaiting_approval",
+    "❓ A question first": "needs_input",
+    "❓ Questions first": "needs_input",
+    "💸 A limit was reached": "limit_reached",
+    "💥 It did not work out": "error",
+    "💥 Job failed": "error",
+    _FORMER_PLAN: "answered",
+}
+"""Headlines of comments that earlier versions posted."""
+_STATES: Final[dict[str, JobState]] = {
+    **_FORMER,
+    **{headline: state for state, headline in HEADLINES.items()},
+    QUESTIONS: "needs_input",
+    PLANNED: "answered",
+}
+_WITH_PLAN: Final = frozenset({_FORMER_APPROVAL, _FORMER_PLAN, HEADLINES["awaiting_approval"], PLANNED})
+"""Other comments may quote what only looks like a plan: an answer, a diff."""
+_RUN = re.compile(r"\]\(\S+/actions/runs/([0-9]{1,18})\)")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCommentState:
+    """`plan` is the editable plan it shows, `run` the number of the workflow run."""
+
+    job: str
+    state: JobState
+    plan: str = ""
+    run: int = 0
+
+
+def read_status(comment: str) -> StatusCommentState | None:
+    """None if the text is not a job's status comment, whoever wrote it."""
+    text = comment.replace("\r\n", "\n").strip()
+    mark = MARKED.search(text)
+    first, _, rest = text.partition("\n")
+    headline = first.removeprefix("### ").strip()
+    state = _STATES.get(headline)
+    if mark is None or state is None or not JOB_ID.fullmatch(mark["key"]):
+        return None
+    runs = _RUN.findall(rest.rpartition("\n<sub>")[2])  # the footer; above it may be what others wrote
+    plan = read_plan(rest) if headline in _WITH_PLAN else None
+    return StatusCommentState(mark["key"], state, plan or "", int(runs[-1]) if runs else 0)

@@ -1,19 +1,202 @@
 """`agent-fix serve --setup`: a process with no other role, in which a person makes the GitHub App with a browser."""
 
 import asyncio
+import hmac
+import ipaddress
+import json
+import re
 import secrets
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.config.settings import Settings, write_app_file
 from app.core.errors import AgentFixError, ExitCode
-from app.github.app_manifest import NewAppResponse, exchange
+from app.github.app_manifest import MAX_NAME, NewAppResponse, exchange, manifest, page_to_make_it
 from app.github.connection import GitHubHost
 from app.server.http_limits import bounded_server
 from app.server.startup import address_of, listen, only_supervisor
-from app.server.web.setup import SetupPage
+from app.server.web.form_fields import single_fields
+from app.server.web.pages import HERE, environment
+from app.server.web.password import HEADERS, from_our_pages, is_small, with_headers
+
+COOKIE = "agent_fix_setup"
+MAX_STATES = 20
+_ORGANISATION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})")
+_HOST = re.compile(r"[A-Za-z0-9.\[\]:-]{1,255}")
+
+Exchange = Callable[[str], Awaitable[NewAppResponse]]
+Keep = Callable[[NewAppResponse, str], str]
+"""Stores a new App that was created with this public address, or with none; returns the file."""
+
+
+class SetupPage:
+    """Serves the person who has the terminal's token, until an App was created."""
+
+    def __init__(self, *, github_url: str, public_url: str, token: str, exchange: Exchange, keep: Keep) -> None:
+        self._github = github_url
+        self._public = public_url
+        self._token = token
+        self._exchange = exchange
+        self._keep = keep
+        self._states: dict[str, dict[str, str]] = {}
+        """Forms that were filled in, by the state that GitHub hands back."""
+        self._templates = environment()
+        self.made: NewAppResponse | None = None
+        self.ended = asyncio.Event()
+
+    def app(self) -> ASGIApp:
+        routes = [
+            Route("/setup", self.form),
+            Route("/setup", self.begin, methods=["POST"]),
+            Route("/setup/confirm", self.confirm),
+            Route("/setup/done", self.done),
+            Route("/style.css", _asset("style.css")),
+            Route("/icon.svg", _asset("icon.svg")),
+        ]
+        app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None)
+
+        async def with_our_headers(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                await app(scope, receive, with_headers(send))
+
+        return with_our_headers
+
+    async def form(self, request: Request) -> Response:
+        if given := request.query_params.get("token", ""):
+            if not _same(given, self._token):
+                return self._stranger()
+            answer = RedirectResponse("/setup", 303)  # removes the token from the address bar
+            secure = request.url.scheme == "https"
+            answer.set_cookie(COOKIE, self._token, path="/setup", httponly=True, samesite="lax", secure=secure)
+            return answer
+        if not self._knows(request):
+            return self._stranger()
+        empty = {"name": "", "organisation": "", "address": self._public}
+        form = self._states.get(request.query_params.get("state", ""), empty)
+        return self._render("setup.html", status=200, problem="", **form)
+
+    async def begin(self, request: Request) -> Response:
+        if not self._knows(request) or not from_our_pages(request.headers) or not is_small(request.headers):
+            return self._stranger()
+        fields = await single_fields(request)
+        form = {name: fields.get(name, "").strip() for name in ("name", "organisation", "address")}
+        if problem := _problem(form):
+            return self._render("setup.html", status=400, problem=problem, **form)
+        # A separate page, so that people can return to it from GitHub; a form's answer would be gone.
+        return RedirectResponse(f"/setup/confirm?state={self._new_state(form)}", 303)
+
+    async def confirm(self, request: Request) -> Response:
+        """The manifest as a form that the person sends to GitHub."""
+        state, host = request.query_params.get("state", ""), request.headers.get("host", "")
+        form = self._states.get(state)
+        if not self._knows(request) or form is None or not _HOST.fullmatch(host):
+            return self._stranger()
+        address = form["address"].rstrip("/")
+        forwarded = bool(urlsplit(address).path)  # a forwarder's channel, which must stay secret
+        here = f"{request.url.scheme}://{host}"
+        wanted = manifest(
+            name=form["name"],
+            home=self._github if forwarded or not address else address,
+            hook=address if forwarded or not address else f"{address}/webhook",
+            redirect=f"{here}/setup/done",
+            callback=f"{here if forwarded or not address else address}/sign-in/done",
+        )
+        access = wanted["default_permissions"].items()
+        page = self._render(
+            "setup_confirm.html",
+            action=page_to_make_it(self._github, form["organisation"], state),
+            state=state,
+            manifest=json.dumps(wanted),
+            wanted=wanted,
+            can={
+                level: [name.replace("_", " ") for name, given in access if given == level]
+                for level in ("read", "write")
+            },
+            owner=form["organisation"] or "your own account",
+            github=self._github,
+        )
+        github = "{0.scheme}://{0.netloc}".format(urlsplit(self._github))
+        policy = HEADERS["content-security-policy"].replace("form-action 'self'", f"form-action 'self' {github}")
+        page.headers["content-security-policy"] = policy
+        page.headers["referrer-policy"] = "strict-origin"  # so that GitHub does not get the form with `Origin: null`
+        return page
+
+    async def done(self, request: Request) -> Response:
+        """GitHub redirects the person here; the state proves that it was our form."""
+        state = self._states.pop(request.query_params.get("state", ""), None)
+        if not self._knows(request) or state is None or self.made is not None:
+            return self._stranger()
+        try:
+            app = await self._exchange(request.query_params.get("code", ""))
+            place = self._keep(app, state["address"].rstrip("/"))
+        except AgentFixError as error:
+            return self._render("setup_failed.html", status=502, message=error.message, hint=error.hint)
+        self.made = app
+        self.ended.set()
+        return self._render("setup_done.html", app=app, place=place, github=self._github)
+
+    def _knows(self, request: Request) -> bool:
+        return _same(request.cookies.get(COOKIE, ""), self._token)
+
+    def _new_state(self, form: dict[str, str]) -> str:
+        while len(self._states) >= MAX_STATES:
+            self._states.pop(next(iter(self._states)))
+        state = secrets.token_urlsafe(24)
+        self._states[state] = form
+        return state
+
+    def _stranger(self) -> Response:
+        return self._render("setup_stranger.html", status=403)
+
+    def _render(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(
+            self._templates.get_template(template).render(most_name=MAX_NAME, visitor=None, **values), status
+        )
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def _problem(form: dict[str, str]) -> str:
+    if not form["name"] or len(form["name"]) > MAX_NAME or not form["name"].isprintable():
+        return f"Enter a name of at most {MAX_NAME} characters."
+    if form["organisation"] and not _ORGANISATION.fullmatch(form["organisation"]):
+        return "This is not the name of an organization."
+    return _problem_of_address(form["address"]) if form["address"] else ""
+
+
+def _problem_of_address(address: str) -> str:
+    found = urlsplit(address)
+    if found.scheme not in {"http", "https"} or not found.hostname or found.query or found.fragment or found.username:
+        return "The address must look like https://agent-fix.example.org."
+    try:
+        loopback = ipaddress.ip_address(found.hostname).is_loopback
+    except ValueError:
+        loopback = found.hostname == "localhost" or found.hostname.endswith(".localhost")
+    return (
+        "GitHub cannot reach an address of this machine only. Leave it empty to work without webhooks."
+        if loopback
+        else ""
+    )
+
+
+def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return FileResponse(HERE / "static" / name)
+
+    return answer
+
 
 SECONDS = 3_600.0
 LINGER_SECONDS = 2.0

@@ -30,7 +30,7 @@ from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.publish.evidence import clip
 from app.publish.outbox import StaleEpoch
-from app.server.shutdown import end_process
+from app.server.terminal import end_process
 from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
 

@@ -24,8 +24,7 @@ from app.jobs.queue import JobClaim
 from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.server.launch.base import JobHandle, JobLauncher
 from app.server.launch.cluster import LaunchError
-from app.server.wiring.context import ServerContext
-from app.server.wiring.launchers import make_launcher
+from app.server.wiring.context import ServerContext, make_launcher
 
 CLAIMS = 32
 """How many jobs are claimed at once."""

@@ -32,9 +32,8 @@ from app.triggers.events import (
 from app.triggers.fact_loader import FactLoader, issue_behind
 from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import JobCommands
-from app.triggers.job_creator import JobCreator, StateChanged
+from app.triggers.job_creator import JobCreator, ReplyPoster, StateChanged
 from app.triggers.notifications import WORK_LABELS
-from app.triggers.reply_poster import ReplyPoster
 from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
 from app.triggers.stores import ServerDefaults, Stores
 

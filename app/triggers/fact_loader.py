@@ -1,7 +1,10 @@
-"""Loads the facts about an event, with as few GitHub requests as the decision needs."""
+"""Loads the facts about an event, with as few GitHub requests as the decision needs.
+
+One of them is how many pull requests of the bot are open, or will be, against the repository's limit.
+"""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,7 +16,8 @@ from app.github.connection import RepositoryId
 from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest, Repository
-from app.jobs.job_queries import JobWithContext
+from app.jobs.context import JobContext
+from app.jobs.job_queries import JobQueries, JobWithContext
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
@@ -44,10 +48,48 @@ from app.triggers.events import (
     key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients
-from app.triggers.open_branches import branches_in_use
 from app.triggers.permission import refusal
 from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
+
+OPENS: frozenset[str] = frozenset({"new_branch", "sibling"})
+"""Targets for which a pull request is opened."""
+
+
+def branches_in_use(
+    job_queries: JobQueries,
+    repository: int,
+    pulls: Iterable[PullRequest],
+    bot: int,
+    *,
+    waiting: bool = True,
+    except_issue: int = 0,
+) -> frozenset[str]:
+    """The branches of the bot's open pull requests, and of active jobs that will open one.
+
+    `waiting`: also of jobs that wait themselves; `except_issue` leaves out the jobs of an issue.
+    """
+    active = (
+        each.job.branch
+        for each in job_queries.active_jobs(repository=repository)
+        if each.job_context.publish_target in OPENS
+        and each.job_context.issue_ref.number != except_issue
+        and (waiting or each.waiting_for != "pull_requests")
+    )
+    return frozenset({*(each.head_branch for each in pulls if each.author == bot), *active})
+
+
+def is_full(job_context: JobContext, in_use: int) -> bool:
+    """True if a new job cannot open its pull request yet."""
+    most = job_context.config.max_open_pull_requests
+    return most is not None and job_context.publish_target in OPENS and in_use >= most
+
+
+def limit_reached(job_context: JobContext) -> str:
+    """What stands in a new job's way, for people."""
+    most = job_context.config.max_open_pull_requests
+    are = "1 agent-fix pull request is" if most == 1 else f"{most} agent-fix pull requests are"
+    return f"{are} already open or in progress, which is the limit for this repository."
 
 
 def job_behind(

@@ -22,10 +22,9 @@ from app.publish.evidence import clip
 from app.publish.plan_comment import read_plan
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
-from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
+from app.triggers.job_creator import JobCreator, ReplyPoster, RetryLater, StateChanged
 from app.triggers.job_draft import as_before
 from app.triggers.prompt_context import comments_in, is_about, is_asking, refs_of, review_of
-from app.triggers.reply_poster import ReplyPoster
 from app.triggers.stores import Stores
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
-"""Creates jobs: stores a job and its context in one transaction with the trigger."""
+"""Decides a trigger: stores its job in one transaction with it, or posts one reply that belongs to no job."""
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,17 +23,55 @@ from app.jobs.context import JobContext
 from app.jobs.queue import ORDINARY, URGENT
 from app.pipeline.lessons.failed_attempts import failed_attempts
 from app.publish import replies
-from app.publish.effects import AddReaction
-from app.publish.outbox import StaleEpoch
+from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusComment
+from app.publish.outbox import StaleEpoch, name_without_job
 from app.repo.git_format import is_full_id
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
 from app.triggers.events import SignedText
+from app.triggers.fact_loader import is_full, limit_reached
 from app.triggers.job_draft import JobDraft, as_before, kind_of_order
-from app.triggers.open_branches import is_full, limit_reached
 from app.triggers.prompt_context import PromptContext, load_prompt_context
-from app.triggers.reply_poster import ReplyPoster
 from app.triggers.stores import ServerDefaults, Stores
+
+NEEDS_HUMAN = "agent-needs-human"
+
+
+class ReplyPoster:
+    """Posts replies and stores the trigger's outcome. Blocking and idempotent."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def answer(self, trigger_context: TriggerContext, outcome: str, words: str, *, once_for: str = "") -> str:
+        """Reply and decide the trigger. With `once_for`, the same reply is posted only once per issue."""
+        if trigger_context.requested:
+            self._stores.requests.end(trigger_context.requested, "stopped", words)
+            return self.decide(trigger_context, outcome)
+        key = trigger_context.identity.key
+        if once_for:
+            digest = hashlib.sha256(once_for.encode()).hexdigest()[:16]
+            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.number}/told:{digest}"
+        self._add_effect(key, trigger_context, UpdateStatusComment(body=words))
+        return self.decide(trigger_context, outcome)
+
+    def acknowledge(self, trigger_context: TriggerContext) -> None:
+        """Add 👀 to what was written, if it accepts reactions."""
+        if trigger_context.target is not None and not trigger_context.requested:
+            seen = AddReaction(target=trigger_context.target, content="eyes")
+            self._add_effect(trigger_context.identity.key, trigger_context, seen)
+
+    def request_attention(self, trigger_context: TriggerContext) -> None:
+        """Mark that the bot cannot continue without a person."""
+        self._add_effect(trigger_context.identity.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
+
+    def decide(self, trigger_context: TriggerContext, outcome: str, job: str = "") -> str:
+        self._stores.triggers.record(trigger_context.row, outcome, job)
+        return outcome
+
+    def _add_effect(self, key: str, trigger_context: TriggerContext, effect: Effect) -> None:
+        self._stores.outbox.add(name_without_job(key), 0, trigger_context.issue_ref, effect)
+
 
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""

@@ -17,8 +17,8 @@ from app.github.reader import ensure_issue
 from app.jobs.requests import JobRequests, ProgramRequest
 from app.triggers.event_facts import RepositoryContext
 from app.triggers.events import Event, ProgramCommand
-from app.triggers.events_from_api import subject_of
 from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.poller import subject_of
 from app.triggers.stores import Stores
 
 MAX_TITLE = 256

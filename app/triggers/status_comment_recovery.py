@@ -27,7 +27,7 @@ from app.jobs.job_queries import WORKED_ON
 from app.jobs.process_owner import this_process
 from app.jobs.recovered import RecoveredJobs
 from app.publish.effects import Receipt, UpdateStatusComment
-from app.publish.status_parser import StatusCommentState, read_status
+from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
 from app.triggers.decisions import Destination, JobRequest

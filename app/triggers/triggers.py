@@ -21,10 +21,9 @@ from app.jobs.requests import PROGRAM_EVENT, ProgramRequest
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, InstallationChanged
-from app.triggers.fact_loader import read_config
+from app.triggers.fact_loader import branches_in_use, read_config
 from app.triggers.github_clients import GitHubClients, RepositoryClients
 from app.triggers.job_creator import RetryLater
-from app.triggers.open_branches import branches_in_use
 from app.triggers.poller import Poller
 from app.triggers.program_requests import ProgramRequests
 from app.triggers.stores import Mirror, ServerDefaults, Stores

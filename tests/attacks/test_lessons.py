@@ -34,7 +34,7 @@ from app.pipeline.lessons.recall import (
     recall,
     used_lessons_note,
 )
-from app.pipeline.wiring.lessons import JobLessons
+from app.pipeline.wiring.prompts import JobLessons
 from app.publish.markdown import inline
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress

@@ -20,7 +20,7 @@ from app.core.money import MicroUSD
 from app.core.scratch import scratch
 from app.llm.ledger import Ledger
 from app.llm.litellm_raw_call import LiteLLMRawCall
-from app.llm.price_file import read_prices
+from app.llm.prices import read_prices
 from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider
 from app.sandbox.base import SandboxSpec, SetupPlan

@@ -39,9 +39,8 @@ from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, sol
 from app.pipeline.planner import refuse_questions
 from app.pipeline.setup_proposal import propose_setup
 from app.pipeline.wiring.external_agent import external_agent
-from app.pipeline.wiring.lessons import job_lessons
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
-from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup
+from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.git_store import GitError, unified_diff
 from app.repo.index.commit_history import MAX_COMMITS

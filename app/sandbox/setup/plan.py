@@ -1,15 +1,20 @@
-"""Plans the installation of a repository's dependencies: its own `setup` commands, or those for its manifests."""
+"""Plans the installation of a repository's dependencies: its own `setup` commands, or those for its manifests.
+
+Public submodules are fetched if `network:` allows their host; the others stay empty directories.
+"""
 
 import asyncio
 import hashlib
 import json
 import platform
 import re
+import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from app.core.errors import ConfigError, SetupError
 from app.core.tree import Tree
@@ -36,7 +41,7 @@ from app.sandbox.setup.ecosystems.python import (
     has_python,
     python_install_steps,
 )
-from app.sandbox.setup.ecosystems.submodules import submodule_install_steps
+from app.sandbox.setup.ecosystems.python_metadata import read_ini
 from app.sandbox.setup.package_clients import PackageClients, ask, merge
 from app.sandbox.setup.package_tools import BESIDE_NODE, SYSTEM_TOOLS
 
@@ -270,3 +275,54 @@ def _commands(steps: Iterable[InstallStep]) -> tuple[str, ...]:
 def _flat(groups: Iterable[Iterable[T]]) -> tuple[T, ...]:
     """All items in order, each once."""
     return tuple(dict.fromkeys(item for group in groups for item in group))
+
+
+SHOWN = 5
+
+
+def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> list[InstallStep]:
+    """`hosts` are those that the configuration allows for the set-up."""
+    addresses = _addresses(files)
+    allowed = {path: addresses[path] for path in files.gitlinks if _host(addresses.get(path, "")) in hosts}
+    empty = [path for path in files.gitlinks if path not in allowed]
+    found = []
+    if empty:
+        names = ", ".join(empty[:SHOWN])
+        note = f"{names}: submodules stay empty, because `network:` allows no https host for them"
+        found.append(InstallStep("git", notes=(note,)))
+    for path, address in allowed.items():
+        found.append(
+            InstallStep(
+                "git",
+                commands=(fetch_command(path, address, files.gitlinks[path]),),
+                manifests=(".gitmodules",),
+                directories=(path,),
+                facts=(files.gitlinks[path],),
+            )
+        )
+    return found
+
+
+def _addresses(files: ManifestFiles) -> dict[str, str]:
+    modules = read_ini("\n".join(line.strip() for line in files.text(".gitmodules").splitlines())).values()
+    return {module["path"]: module["url"] for module in modules if "path" in module and "url" in module}
+
+
+def _host(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        return ""
+    plain = parts.scheme == "https" and port is None and parts.username is None
+    return (parts.hostname or "") if plain else ""
+
+
+def fetch_command(path: str, address: str, commit: str) -> str:
+    """Fetch only the pinned commit, without `.git`; a failure is no reason to stop."""
+    place, url = shlex.quote(f"./{path}"), shlex.quote(address)
+    git = f"git -C {place}"
+    return (
+        f"{{ git init -q {place} && {git} fetch -q --depth 1 -- {url} {commit} && {git} checkout -q FETCH_HEAD; }}"
+        f" || echo 'the submodule cannot be fetched, and stays empty'; rm -rf {place}/.git"
+    )

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.jobs.api_keys import ApiCaller, ApiKeys
 from app.jobs.context import JobContext
 from app.jobs.tables import DatabaseError
+from app.server.web.api_models import problem
 from app.server.web.password import (
     BEARER,
     MAX_BYTES,
@@ -30,7 +31,6 @@ from app.server.web.password import (
     is_small,
     with_headers,
 )
-from app.server.web.problems import problem
 from app.server.web.sign_in import SignInPages
 from app.server.web.visitors import Visitor
 

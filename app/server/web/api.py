@@ -51,11 +51,11 @@ from app.server.web.api_models import (
     Stopped,
     UsageJson,
     dollars,
+    error_responses,
     micro,
 )
 from app.server.web.log_stream import LogStreams
 from app.server.web.password import OPERATOR, client_of
-from app.server.web.problems import error_responses
 
 STOPPED_BY_API = "Stopped through the API by {who}."
 MAX_LINES = 1_000

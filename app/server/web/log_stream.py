@@ -13,7 +13,7 @@ from app.jobs.queries import JobOverview
 from app.jobs.store import ProgressRow
 from app.server.web import formatting
 from app.server.web.access import visitor_of
-from app.server.web.problems import problem
+from app.server.web.api_models import problem
 
 MAX_FOLLOWERS = 200
 MAX_OF_ONE = 10

@@ -33,12 +33,11 @@ from app.server.web import metrics
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts
 from app.server.web.api import router as api_router
-from app.server.web.api_models import Problem
+from app.server.web.api_models import Problem, invalid, problem, problem_of_exception
 from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
 from app.server.web.pages import HERE, DashboardPages, OperatorPages
 from app.server.web.password import DashboardPassword, FailureLimit, is_api
-from app.server.web.problems import invalid, problem, problem_of_exception
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 
 ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}

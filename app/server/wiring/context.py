@@ -1,4 +1,4 @@
-"""A server's shared state: one database and one state directory, used by all its roles."""
+"""What all roles of a server share: one database, one state directory, and where the settings have jobs run."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -14,6 +14,7 @@ from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import open_database
 from app.repo.git_store import GitStore
+from app.server.launch.base import ChildProcesses, JobLauncher
 from app.triggers.stores import Stores
 
 
@@ -56,3 +57,18 @@ class ServerContext(Stores):
     def mirror(self, repository: int) -> GitStore:
         """The trusted bare repository of a GitHub repository, by its id, which survives renames."""
         return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")
+
+
+def make_launcher(settings: Settings) -> JobLauncher:
+    """The launcher of `AGENT_FIX_JOBS_RUN_ON`. Raises AgentFixError if its template or its client cannot be used."""
+    if settings.jobs_run_on == "process" or settings.jobs_template is None:
+        return ChildProcesses(settings)
+    from app.server.launch.cluster import ClusterLauncher  # noqa: PLC0415  # a cluster's client is imported if used
+
+    if settings.jobs_run_on == "kubernetes":
+        from app.server.launch.kubernetes_jobs import KubernetesJobs  # noqa: PLC0415
+
+        return ClusterLauncher(KubernetesJobs(settings.jobs_template, settings.environment.get("KUBECONFIG", "")))
+    from app.server.launch.ecs_tasks import EcsTasks  # noqa: PLC0415
+
+    return ClusterLauncher(EcsTasks(settings.jobs_template))

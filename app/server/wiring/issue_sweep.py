@@ -16,14 +16,14 @@ from app.github.errors import NoAccess
 from app.github.models import GitHubIssue, IssueEvent
 from app.jobs.daily_budget import spent
 from app.jobs.job_queries import WORKED_ON
-from app.publish.status_parser import read_status
+from app.publish.status_text import read_status
 from app.server.wiring.context import ServerContext
+from app.server.wiring.github_access import connect
 from app.server.wiring.publisher import defaults_of
-from app.server.wiring.workflow_connection import connect
 from app.triggers.event_handler import EventHandler
-from app.triggers.events_from_api import EventsFromApi
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients
+from app.triggers.poller import EventsFromApi
 from app.triggers.rules import LABEL
 from app.triggers.status_comment_recovery import is_at_work, last_status, may_write
 from app.triggers.sweep import AT_WORK, SweepCandidate, SweepLimits

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.listing import LINES, ignored_by
+from app.sandbox.changes import LINES, ignored_by
 
 RULES = {
     ".gitignore": b"# comment\n\nbuild/\n*.log\n!keep.log\n/anchored\ndoc/*.txt\n**/deep/x\na/**/z\ntrail  \nesc\\ \n"

@@ -16,7 +16,7 @@ from app.llm.base import Message, ModelInfo, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
-from app.llm.price_file import parse_prices, read_prices
+from app.llm.prices import parse_prices, read_prices
 from app.pipeline.wiring.models import make_budgeted_models
 from app.repo.git_store import GitStore
 from app.repo.inspection import inspect

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sandbox.changes import SortedFiles, escaped, kind_problem, name_problem, repository, sort_files
-from app.sandbox.listing import ListedFile, compare
+from app.sandbox.changes import (
+    ListedFile,
+    SortedFiles,
+    compare,
+    escaped,
+    kind_problem,
+    name_problem,
+    repository,
+    sort_files,
+)
 
 
 def record(path: str, kind: str = "f", mode: int = 0o644, size: int = 1) -> ListedFile:

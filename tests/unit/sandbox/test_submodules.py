@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from app.sandbox.setup.ecosystems.submodules import fetch_command
+from app.sandbox.setup.plan import fetch_command
 from tests.support.repositories import commit_files, git, make_repository
 
 

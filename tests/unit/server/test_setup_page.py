@@ -20,8 +20,7 @@ from app.core.errors import AgentFixError
 from app.github.app_manifest import EVENTS, PERMISSIONS, NewAppResponse, exchange, page_to_make_it
 from app.github.connection import GitHubHost
 from app.github.errors import ForgeError
-from app.server.app_setup import keep, run_setup
-from app.server.web.setup import SetupPage
+from app.server.app_setup import SetupPage, keep, run_setup
 from tests.support.github.authentication import app_key
 from tests.support.github.registration import problems_of
 

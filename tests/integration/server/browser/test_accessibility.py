@@ -15,8 +15,8 @@ from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import QueueLimits
 from app.jobs.sessions import WebSessions
+from app.server.app_setup import SetupPage
 from app.server.web.password import MAX_FAILURES
-from app.server.web.setup import SetupPage
 from tests.integration.server.browser.chromium import axe_core
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite, dashboard
 from tests.support.loopback import listening, serving

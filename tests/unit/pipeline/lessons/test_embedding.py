@@ -17,7 +17,7 @@ from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import CALL, Embedding
 from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking
-from app.pipeline.wiring.lessons import make_ranking
+from app.pipeline.wiring.prompts import make_ranking
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
 
 KEY = "sk-canary-0123456789"

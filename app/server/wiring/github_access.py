@@ -1,12 +1,37 @@
-"""Whether agent-fix can work in a repository of GitHub, asked as the server's App or with a token we were given."""
+"""How the steps of a workflow and `agent-fix doctor` get in to GitHub: with a token they were given, or as an App."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from app.config.settings import Settings
 from app.config.workflow import TOKEN, github_token
 from app.core.checks import Check
 from app.core.errors import AgentFixError
+from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
 from app.github.repository_doctor import examine_app, examine_token
 from app.triggers.rules import LABEL
+
+
+@asynccontextmanager
+async def connect(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[TokenConnection]:
+    """With the token that was given, or, where an App was, with a new one of its own.
+
+    An App's token ends after an hour, and a job may take longer: so each step makes one, and revokes it at its end.
+    """
+    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    if not settings.app_id:
+        async with TokenConnection(host, token) as bearer:
+            yield bearer
+        return
+    async with AppConnection(host, AppCredentials(settings.app_id, settings.private_key)) as app:
+        registration = AppRegistration(app)
+        installation, made = await registration.workflow_token(owner, name)
+        try:
+            async with TokenConnection(host, made, app_id=settings.app_id) as bearer:
+                yield bearer
+        finally:
+            await registration.revoke(installation, made)
 
 
 async def examine(settings: Settings, owner: str, name: str) -> list[Check]:
