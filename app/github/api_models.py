@@ -160,14 +160,10 @@ class ReviewResponse(ApiModel):
     submitted_at: datetime | None = None
 
 
-class HeadRepositoryResponse(ApiModel):
-    id: int
-
-
 class BranchResponse(ApiModel):
     ref: str
     sha: str
-    repo: HeadRepositoryResponse | None = None
+    repo: IdResponse | None = None
 
 
 class PullRequestResponse(ApiModel):

@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
@@ -30,17 +29,12 @@ from app.publish.policy import merge_note
 from app.publish.policy_rules import PublishRefused
 from app.publish.publisher import IsolatedLoop
 from app.publish.pull_request_text import follow_up_body, pull_request_content, update_verdict
+from app.repo.git_store import GitStore
 
 MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
 STOPPED_REST = "It was stopped."
 GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
-
-
-class DiffReader(Protocol):
-    """Reads diffs from the trusted repository (`app.repo.git_store`)."""
-
-    def diff(self, base: str, head: str, *, paths: list[str] | None = None, context: int = 3) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,7 @@ class JobFinalizer:
         store: JobStore,
         job_queries: JobQueries,
         outbox: Outbox,
-        mirror: Callable[[int], DiffReader],
+        mirror: Callable[[int], GitStore],
         *,
         forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0,
         stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST,

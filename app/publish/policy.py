@@ -21,9 +21,11 @@ from app.core.job import Blobs
 from app.core.patch import Patch
 from app.core.tree import TreeEntry
 from app.github.base import ForgeEffects
+from app.github.branches import BranchesApi
 from app.github.errors import NoAccess, RateLimited
-from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
-from app.jobs.job_queries import JobWithContext
+from app.github.models import ActorPermission
+from app.github.reader import PullRequestsApi, RepositoryReader
+from app.jobs.job_queries import JobQueries, JobWithContext
 from app.publish.early_draft import AT_WORK, NOT_YET, EarlyDrafts, is_early_effect
 from app.publish.effects import (
     Effect,
@@ -104,54 +106,17 @@ def _workflows(store: GitStore, commit: str) -> dict[str, TreeEntry]:
     return {path: entry for path, entry in store.tree(commit).entries().items() if path.startswith(WORKFLOWS)}
 
 
-class PolicyReader(Protocol):
-    """Reads the facts from the forge (`app.github.reader`)."""
-
-    async def installation(self) -> int | None: ...
-
-    async def repository(self) -> Repository: ...
-
-    async def actor(self, user: int) -> ActorPermission: ...
-
-    async def issue(self, number: int) -> GitHubIssue | None: ...
-
-    async def pull_request(self, number: int) -> PullRequest | None: ...
-
-    async def file(self, path: str, ref: str = "") -> bytes | None: ...
-
-
-class CommitStore(Protocol):
-    """The trusted repository, and how commits get into it (`app.github.branches`)."""
-
-    @property
-    def store(self) -> GitStore: ...
-
-    async def fetch(self, commit: str) -> None: ...
-
-
-class MergeBaseReader(Protocol):
-    """Finds the merge base of two commits (`app.github.reader`)."""
-
-    async def merge_base(self, base: str, head: str) -> str: ...
-
-
 class PolicyTarget(ForgeEffects, Protocol):
     """A forge, with the readers for everything that is checked before publishing there."""
 
     @property
-    def pulls(self) -> MergeBaseReader: ...
+    def pulls(self) -> PullRequestsApi: ...
 
     @property
-    def reads(self) -> PolicyReader: ...
+    def reads(self) -> RepositoryReader: ...
 
     @property
-    def branches(self) -> CommitStore: ...
-
-
-class JobLookup(Protocol):
-    """Jobs with their contexts (`app.jobs.job_queries`)."""
-
-    def get(self, job_id: str) -> JobWithContext | None: ...
+    def branches(self) -> BranchesApi: ...
 
 
 class PublishPolicy:
@@ -159,7 +124,7 @@ class PublishPolicy:
 
     def __init__(
         self,
-        job_queries: JobLookup,
+        job_queries: JobQueries,
         blobs: Callable[[str], Blobs],
         secret_scan: SecretScan,
         now: Callable[[], datetime],
@@ -265,7 +230,7 @@ class PublishPolicy:
         self._secret_scan.refuse_patch(claim.job, patch)
         return PublishRequest(where, claim.issue_ref, effect, patch)
 
-    async def _ask(self, request: PublishRequest, reads: PolicyReader) -> LiveState:
+    async def _ask(self, request: PublishRequest, reads: RepositoryReader) -> LiveState:
         """Read only the facts that the rules need."""
         number, job_context, origin = request.issue_ref.number, request.where.job_context, request.where.job.task.origin
         repository = await reads.repository()
@@ -281,7 +246,7 @@ class PublishPolicy:
             bots_may_ask=bool(self._allowed_apps),
         )
 
-    async def _store_commit(self, request: PublishRequest, branches: CommitStore) -> None:
+    async def _store_commit(self, request: PublishRequest, branches: BranchesApi) -> None:
         """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
         await _fetch_missing(branches, request.patch.base, *request.effect.recipe.parents)
         try:
@@ -293,7 +258,7 @@ class PublishPolicy:
             raise PublishRefused("The rebuilt commit is not the verified one; nothing was pushed.")
 
 
-async def _fetch_missing(branches: CommitStore, *commits: str) -> None:
+async def _fetch_missing(branches: BranchesApi, *commits: str) -> None:
     for needed in commits:
         if not await asyncio.to_thread(_has, branches.store, needed):
             await branches.fetch(needed)
@@ -311,7 +276,7 @@ def _has(store: GitStore, commit: str) -> bool:
     return store.keeps(commit)
 
 
-async def _asker(reads: PolicyReader, user: int) -> ActorPermission:
+async def _asker(reads: RepositoryReader, user: int) -> ActorPermission:
     """The requester's permission; an account that is gone has none."""
     try:
         return await reads.actor(user)
@@ -321,7 +286,7 @@ async def _asker(reads: PolicyReader, user: int) -> ActorPermission:
         ) from None
 
 
-async def _config(reads: PolicyReader, admitted: RepoConfig, operator: OperatorDefaults) -> RepoConfig:
+async def _config(reads: RepositoryReader, admitted: RepoConfig, operator: OperatorDefaults) -> RepoConfig:
     """The default branch's configuration now: it may protect more and allow fewer people. An invalid one is ignored."""
     text = await reads.file(SOURCE)
     if text is None:

@@ -8,18 +8,17 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
-from app.core.money import Totals, dollars
+from app.core.money import dollars
 from app.core.result import JobResult
 from app.core.text import one_line, plain
 from app.core.verification import Verdict
 from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.job_queries import AFTER_REST, JobQueries, JobWithContext
 from app.jobs.store import JobBlobs, JobStore
-from app.llm.ledger import NEAR_CAP
+from app.llm.ledger import NEAR_CAP, Ledger
 from app.publish.early_draft import early_draft_effects, early_key, status_key
 from app.publish.effects import (
     MAX_BODY,
@@ -67,12 +66,6 @@ _TURN = re.compile(r"turn (\d+)")
 logger = logging.getLogger(__name__)
 
 
-class CostSource(Protocol):
-    """The cost of a job's model calls so far (`app.llm.sql_ledger`)."""
-
-    def totals(self) -> Totals: ...
-
-
 class StatusUpdater:
     """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
     replaces a job's page there, such as by a workflow run. `early`: drafts may be opened early. `kept`: where an
@@ -83,7 +76,7 @@ class StatusUpdater:
         store: JobStore,
         job_queries: JobQueries,
         outbox: Outbox,
-        account: Callable[[str], CostSource],
+        account: Callable[[str], Ledger],
         now: Callable[[], datetime],
         *,
         public_url: str = "",

@@ -1,12 +1,12 @@
 """The controls around tests that turn from red to green, one of which alters each condition that a patch adds."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from functools import cache, cached_property
 from random import Random
 from secrets import randbits
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.core.patch import FileChange, Patch
 from app.core.tree import Tree
@@ -68,10 +68,8 @@ class Altered:
         return f"{self.condition.says} ({self.path}:{self.condition.first})"
 
 
-class RunsAltered(Protocol):
-    """Runs some tests on the head, altered or not."""
-
-    async def __call__(self, ids: Sequence[str], altered: Altered | None, timeout: float) -> TestRun: ...
+RunsAltered = Callable[[Sequence[str], Altered | None, float], Coroutine[Any, Any, TestRun]]
+"""Runs some tests on the head, altered or not, for so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
