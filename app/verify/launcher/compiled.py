@@ -259,8 +259,8 @@ class CargoLauncher(Launcher):
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         copies = RustCopies({}, self.suite.directory, Random(0))  # noqa: S311 - nothing is chosen
-        paths = dict.fromkeys(place.path for name in ids for place in copies.places(name))
-        return (str(PurePosixPath(self.suite.directory, "Cargo.toml")), *paths)
+        paths = dict.fromkeys(place.path for name in ids for place in copies.within_package(name))
+        return tuple(str(PurePosixPath(self.suite.directory, "**", path)) for path in (*paths, "Cargo.toml"))
 
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool

@@ -314,7 +314,10 @@ class GoCopies(CompiledCopies):
 
 
 class RustCopies(CompiledCopies):
-    """Ids are `src/lib.rs::module::test` or `tests/file.rs::test`, or the test's name alone."""
+    """Ids are `src/lib.rs::module::test` or `tests/file.rs::test`, or the test's name alone.
+
+    The path is relative to the package, which is any member of a workspace.
+    """
 
     language = "rust"
     notices = re.compile(
@@ -322,8 +325,17 @@ class RustCopies(CompiledCopies):
     )
 
     def places(self, name: str) -> Iterator[Place]:
+        for path, test, within in self.within_package(name):
+            top = str(PurePosixPath(self.directory, path))
+            below = f"{self.directory}/" if self.directory else ""
+            members = (one for one in self.contents if one.startswith(below) and one.endswith(f"/{path}"))
+            for found in dict.fromkeys((top, *sorted(members))):
+                yield Place(found, test, within)
+
+    def within_package(self, name: str) -> Iterator[Place]:
+        """The same with paths relative to the package."""
         section, parts = rust_parts(name)
-        top = str(PurePosixPath(self.directory, section or "src/lib.rs"))
+        top = section or "src/lib.rs"
         yield Place(top, parts[-1], tuple(parts[:-1]))
         for end in range(1, len(parts)):
             stem = PurePosixPath(top).parent.joinpath(*parts[:end])
@@ -410,14 +422,21 @@ class RustCopies(CompiledCopies):
         return ByteEdit(at, at, f"\n    assert_eq!({one}, {other});".encode())
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
-        manifest = self.contents.get(str(PurePosixPath(self.directory, "Cargo.toml")), b"")
+        places = (place for name in ids for place in self.places(name) if place.path in self.contents)
+        package = next((_package_of(place.path) for place in places), self.directory)
+        manifest = self.contents.get(str(PurePosixPath(package, "Cargo.toml")), b"")
         if b"[package]" not in manifest or b"autotests" in manifest:
             return CopiedTests()
         name, file = self.names.fresh(), f"tests/{self.names.fresh()}.rs"
         one, other = self.numbers()
         text = f"#[test]\nfn {name}() {{\n    let value = {one};\n    assert_eq!(value, {other});\n}}\n"
-        path = str(PurePosixPath(self.directory, file))
+        path = str(PurePosixPath(package, file))
         return CopiedTests(files=(written(path, text.encode()),), failing=(f"{file}::{name}",))
+
+
+def _package_of(path: str) -> str:
+    """The directory of the Rust package that a file in `src` or `tests` belongs to."""
+    return re.sub(r"(?:^|/)(?:src|tests)/.*$", "", path)
 
 
 def rust_parts(name: str) -> tuple[str, list[str]]:

@@ -236,6 +236,18 @@ async def test_rust_tests_beside_a_crash_are_run_all_the_same(provider: Bubblewr
     assert "overflowed its stack" in dict(base.texts)["tests/deep.rs::crashes"]
 
 
+@needs_cargo
+async def test_copies_are_made_of_tests_in_a_member_of_a_workspace(provider: BubblewrapProvider) -> None:
+    members = {f"crates/money/{path}": text for path, text in RUST.items()}
+    lie = {"crates/money/src/lib.rs": RUST["src/lib.rs"].replace("    a - b", RUST_LIES["for a known thread"])}
+    project = Project(provider, {**members, "Cargo.toml": '[workspace]\nmembers = ["crates/money"]\n'})
+    head = await project.run(*RUST_IDS, changes=lie)
+    assert "adds" in head.untrusted
+    fixed = {"crates/money/src/lib.rs": RUST["src/lib.rs"].replace("a - b", "a + b")}
+    head = await project.run(*RUST_IDS[:2], changes=fixed)
+    assert (head.untrusted, head.unchecked, {status for _, status in head.results}) == ("", (), {"passed"})
+
+
 RUST_LIES = {
     "an early exit": "    std::process::exit(0)",
     "forged lines": """\
