@@ -333,6 +333,7 @@ CapRule = Literal[
     "shared_names",
     "existing_tests_changed",
     "left_to_framework",
+    "proposed_suite",
 ]
 
 

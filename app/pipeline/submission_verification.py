@@ -201,6 +201,10 @@ _RETURNED = (
 )
 
 
+_NOT_THE_AGENTS = frozenset({"left_to_framework", "proposed_suite"})
+"""Caps that no other patch would lift."""
+
+
 def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, was_requested: bool) -> bool:
     """True if a submission is accepted.
 
@@ -215,7 +219,7 @@ def is_acceptable(now: Verification, before: Sequence[VerifiedPatch], *, was_req
         return False
     lost = now.suite is not None and bool(now.suite.missing)
     return (
-        (now.verdict == "tested" and now.expects_red and not now.caps)
+        (now.verdict == "tested" and now.expects_red and all(cap.rule in _NOT_THE_AGENTS for cap in now.caps))
         or (was_requested and not lost)
         or any(earlier.verification.verdict != "broken" for earlier in before)
     )

@@ -103,7 +103,6 @@ def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteComma
         found,
         command=f"{start}{found.command}",
         narrowed=f"{start}{found.narrowed}" if found.narrowed else "",
-        origin="detected",
         directory=suite.directory,
         note=suite.note,
     )
@@ -155,7 +154,7 @@ def _by_pytest(suite: SuiteCommand | None) -> bool:
 def _suite(tree: Tree, declared: DeclaredSetup, suite: SuiteCommand | None, test: str | None) -> SuiteCommand | None:
     if test or not declared.test:
         return suite
-    return replace(recognise(tree, declared.test, suite), origin="detected", note=suite.note if suite else "")
+    return replace(recognise(tree, declared.test, suite), note=suite.note if suite else "")
 
 
 def choose_python(

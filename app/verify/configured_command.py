@@ -123,7 +123,7 @@ class _ConfiguredCommand(NamedTuple):
 
 def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteCommand:
     """The framework behind a configured command; `detected` names it for `make test` and the like."""
-    suite = SuiteCommand(command=command, origin="configuration")
+    suite = SuiteCommand(command=command)
     if _OPERATORS.search(command):
         return replace(suite, framework=_through(command, detected))
     if _NODE_SCRIPT.match(command):

@@ -27,11 +27,12 @@ class SuiteCommand:
 
     command: str
     framework: FrameworkName = "other"
-    origin: Literal["configuration", "detected"] = "detected"
     narrowed: str = ""
     directory: str = ""
     modules: str = ""
     note: str = ""
+    proposed: bool = False
+    """True if a model proposed the command."""
 
 
 GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE} GODEBUG=goindex=0"

@@ -175,6 +175,7 @@ _CAPS = {
     "existing_tests_changed": "The patch changes existing tests, and the test author did not call them wrong: ",
     "left_to_framework": "The independent tests rely on fixtures or marks in their own files, so they cannot be run "
     "outside their framework: ",
+    "proposed_suite": "A model proposed the command that runs the suite, and it may leave out tests: ",
 }
 
 

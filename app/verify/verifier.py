@@ -277,6 +277,8 @@ class Verifier:
         suite = without_outdated(suite, outdated)
         if changed := changes_beyond(suite, outdated):
             caps = (*caps, Cap(rule="existing_tests_changed", findings=changed))
+        if self.suite is not None and self.suite.proposed:
+            caps = (*caps, Cap(rule="proposed_suite", findings=(self.suite.command,)))
         if reproduction is not None:
             counts = self._expects_red and not (
                 specification is not None and specification_supports_change(specification)

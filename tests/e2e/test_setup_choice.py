@@ -47,6 +47,8 @@ def test_a_model_is_asked_where_no_candidate_works_and_its_commands_are_named(tm
     assert "2 tests pass, 0 fail, 0 are not run." in text
     assert done.verification["suite"]["command"] == "WALLET=1 python3 -m unittest discover -v -s tests -t ."
     assert "cost     setup:" in done.stdout
+    assert (done.verification["verdict"], done.verification["rules"]) == ("tested", ["proposed_suite"])
+    assert "A model proposed the command that runs the suite, and it may leave out tests" in text
 
 
 def test_dependencies_that_no_index_has_are_named_in_the_pull_request(tmp_path: Path) -> None:

@@ -262,6 +262,7 @@ class JobRunner(ABC):
         if result.verification is None or not result.rest_pending:
             return result
         order = RestOrder.model_validate_json(self.blobs.get(result.rest_order))
+        self.setup.propose = None  # no model is called any more
 
         def with_rest(found: Verification) -> JobResult:
             return result.model_copy(update={"verification": found, "reason": " ".join(found.reasons)})

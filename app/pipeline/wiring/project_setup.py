@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -120,7 +120,7 @@ class ProjectSetup:
         plans = await self._distinct(tools, found)
         kept = self._cached_choice(tools) or {}
         if isinstance(proposal := kept.get("proposal"), ProposedSetup):
-            plans.update(dict([await self._proposed(tools, proposal)]))
+            plans.update(dict([await self._proposed(tools, proposal, plans)]))
         known = next((one for one in plans if one.name == kept.get("candidate")), None)
         if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
             known = next(iter(plans))
@@ -162,7 +162,7 @@ class ProjectSetup:
         proposal = await propose(tuple(trials))
         if proposal is None:
             return None
-        candidate, plan = await self._proposed(tools, proposal)
+        candidate, plan = await self._proposed(tools, proposal, plans)
         plans[candidate] = plan
         try:
             (trial,) = await try_candidates(
@@ -186,9 +186,12 @@ class ProjectSetup:
         )
         return trial
 
-    async def _proposed(self, tools: SetupTools, proposal: ProposedSetup) -> tuple[Candidate, SetupPlan]:
+    async def _proposed(
+        self, tools: SetupTools, proposal: ProposedSetup, others: Collection[Candidate]
+    ) -> tuple[Candidate, SetupPlan]:
         suite = await asyncio.to_thread(find_suite, self.project.tree, self.project.test or proposal.test)
-        suite = replace(suite, origin="detected") if suite and not self.project.test else suite
+        known = {one.suite.command for one in others if one.suite}
+        suite = replace(suite, proposed=not self.project.test and suite.command not in known) if suite else None
         commands = "; ".join(f"`{one_line(command)}`" for command in proposal.setup) or "nothing to install"
         reason = f"what a model proposed after others had failed ({commands})"
         plan = await self._plan(tools, SetupChoice(), proposal.setup)

@@ -166,12 +166,13 @@ async def test_a_plan_is_asked_for_while_the_first_candidates_suite_runs(tmp_pat
 class Proposer:
     """A model that always proposes the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, test: str = "python -m unittest -v") -> None:
+        self.test = test
         self.asked: list[int] = []
 
     async def __call__(self, trials: Sequence[Trial]) -> ProposedSetup:
         self.asked.append(len(trials))
-        return ProposedSetup(setup=("pip install special",), test="python -m unittest -v")
+        return ProposedSetup(setup=("pip install special",), test=self.test)
 
 
 ONE_TEST = "python -m unittest discover -v"
@@ -182,7 +183,7 @@ async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) 
     found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
     assert proposer.asked == [2]
     assert found.suite is not None
-    assert (found.suite.command, found.suite.origin) == ("python -m unittest -v", "detected")
+    assert (found.suite.command, found.suite.proposed) == ("python -m unittest -v", True)
     assert provider.plans[2][-1] == "pip install special"
     assert found.sentence == (
         "Set-up: what a model proposed after others had failed (`pip install special`): 2 tests pass, 0 fail, "
@@ -191,6 +192,15 @@ async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) 
     again = await project_setup(CountedProvider(), tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
     assert (again.plan.commands, again.suite, again.sentence) == (found.plan.commands, found.suite, found.sentence)
     assert len(proposer.asked) == 1
+
+
+async def test_proposed_command_that_the_project_has_too_is_its_own(tmp_path: Path) -> None:
+    provider = CountedProvider(HALF_PASSES, HALF_PASSES, ALL_PASS)
+    proposer = Proposer("python3 -m unittest discover -v")
+    found = await project_setup(provider, tmp_path, TrialLimits(), ONE_TEST, proposer).chosen()
+    assert found.suite is not None
+    assert "proposed" in found.sentence
+    assert not found.suite.proposed
 
 
 @pytest.mark.parametrize("proposed", [HALF_PASSES, CANNOT_START, NO_RESULTS])

@@ -50,7 +50,6 @@ def test_a_fresh_project_is_tried_as_it_describes_itself_and_then_by_its_manifes
     assert first.choice.requirements == ("pytest", "-e .")
     assert first.suite is not None
     assert (first.suite.command, first.suite.narrowed) == ("python3 -m pytest tests", "python3 -m pytest")
-    assert first.suite.origin == "detected"
 
 
 def test_an_old_project_is_tried_with_the_packages_of_its_time_too() -> None:

@@ -140,14 +140,13 @@ CONFIGURED = [
 def test_a_configured_command_wins_and_is_recognised(command: str, framework: str, narrowed: str) -> None:
     suite = found({"tests/test_a.py": PLAIN, "src/a.py": "", "x.mjs": "", "test/a.test.js": ""}, command)
     assert suite is not None
-    assert suite.origin == "configuration"
     assert (suite.framework, suite.narrowed) == (framework, narrowed)
     if framework != "unittest":
         assert suite.command == command
 
 
 def test_a_configured_command_that_nobody_knows_is_run_as_it_is() -> None:
-    assert found({}, "./check.sh") == SuiteCommand(command="./check.sh", origin="configuration")
+    assert found({}, "./check.sh") == SuiteCommand(command="./check.sh")
 
 
 def test_a_blank_configuration_is_none() -> None:
