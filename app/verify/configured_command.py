@@ -71,7 +71,7 @@ def _client(place: ProjectDirectory) -> str:
 def framework_of(script: str) -> FrameworkName:
     """The framework that a script's text names."""
     words = {PurePosixPath(word).name for word in re.split(r"[\s;&|]+", script)}
-    names: tuple[FrameworkName, ...] = ("vitest", "jest", "mocha")
+    names: tuple[FrameworkName, ...] = ("vitest", "jest", "mocha", "borp")
     for name in names:
         if name in words:
             return name
@@ -103,7 +103,19 @@ _LAUNCHER_RE = re.compile(
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
 _NODE_SCRIPT = re.compile(rf"^(?:{TEST_SCRIPT_RE})(?: run)? test$|^npm t$")
-_BUN_VALUES = frozenset({"--preload", "-r", "--timeout", "--tsconfig-override", "--jsx-import-source", "--conditions"})
+_FILE_RUNNER_VALUES = frozenset(
+    {
+        "--preload",
+        "-r",
+        "--timeout",
+        "--concurrency",
+        "--ignore",
+        "--post-compile",
+        "--tsconfig-override",
+        "--jsx-import-source",
+        "--conditions",
+    }
+)
 _PYTEST_VALUES = frozenset(
     {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
     | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}
@@ -210,11 +222,14 @@ def _node(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
 
 
-def _bun(command: _ConfiguredCommand) -> SuiteCommand:
-    """Paths choose among test files, so the configured ones are replaced by the chosen files."""
+def _by_files(command: _ConfiguredCommand) -> SuiteCommand:
+    """`bun test` and borp: words that choose among test files are replaced by the chosen files."""
     words = command.rest.split()
-    kept = [word for at, word in enumerate(words) if at < 2 or word.startswith("-") or words[at - 1] in _BUN_VALUES]
-    return replace(command.suite, framework="bun", narrowed=command.launcher + " ".join(kept))
+    name: FrameworkName = "bun" if words[0] == "bun" else "borp"
+    first = 2 if name == "bun" else 1
+    kept = [word for at, word in enumerate(words) if word.startswith("-") or words[at - 1] in _FILE_RUNNER_VALUES]
+    narrowed = " ".join([*words[:first], *(word for word in kept if word not in words[:first])])
+    return replace(command.suite, framework=name, narrowed=command.launcher + narrowed)
 
 
 def _go(command: _ConfiguredCommand) -> SuiteCommand:
@@ -241,7 +256,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _tap),
     (re.compile(r"uvu(?:@\S*)?(?!\S)"), _uvu),
     (re.compile(r"node .*--test\b"), _node),
-    (re.compile(r"bun test\b(?!:)"), _bun),
+    (re.compile(r"(?:bun test|borp)\b(?![:-])"), _by_files),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),
     (re.compile(r"mvn .*\b(?:test|verify)\b"), _maven),

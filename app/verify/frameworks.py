@@ -13,7 +13,20 @@ from app.verify.reports import Report, read_bun, read_jest, read_junit, read_moc
 from app.verify.test_paths import is_test_file
 
 FrameworkName = Literal[
-    "pytest", "unittest", "node", "jest", "vitest", "mocha", "bun", "tap", "uvu", "go", "cargo", "maven", "other"
+    "pytest",
+    "unittest",
+    "node",
+    "jest",
+    "vitest",
+    "mocha",
+    "borp",
+    "bun",
+    "tap",
+    "uvu",
+    "go",
+    "cargo",
+    "maven",
+    "other",
 ]
 
 
@@ -182,6 +195,12 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         read=read_mocha,
         or_in_output=True,
         arguments="--reporter json --reporter-option output={report}",
+        environment=_NPM_QUIET,
+        targets=_files,
+    ),
+    "borp": Framework(
+        read=read_junit,
+        arguments="--reporter=spec --reporter=junit:{report}",
         environment=_NPM_QUIET,
         targets=_files,
     ),

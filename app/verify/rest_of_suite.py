@@ -31,7 +31,7 @@ _SCRIPTS = (".js", ".jsx", ".ts", ".tsx", ".mjs", ".cjs", ".mts", ".cts")
 _SUFFIXES: Mapping[FrameworkName, tuple[str, ...]] = {
     "pytest": (".py",),
     "unittest": (".py",),
-    **dict.fromkeys(("node", "jest", "vitest", "mocha", "bun"), _SCRIPTS),
+    **dict.fromkeys(("node", "jest", "vitest", "mocha", "borp", "bun"), _SCRIPTS),
     "go": (".go",),
     "cargo": (".rs",),
     "maven": (".java",),

@@ -354,6 +354,12 @@ SCRIPTS = [
     ({"test": "xo && ava"}, "npx --no-install ava", [], ["npx --no-install xo"]),
     ({"test": "npm test"}, "", [], []),
     (
+        {"test": "eslint . && npm run borp && jest", "borp": "borp --timeout 9 --coverage --check-coverage --lines 95"},
+        "npx --no-install borp --timeout 9",
+        [],
+        ["npx --no-install eslint ."],
+    ),
+    (
         {
             "test": "bun run unit && bun run types",
             "unit": "bun build.ts && bun test --only src",

@@ -130,6 +130,7 @@ CONFIGURED = [
     ("vitest run", "vitest", "vitest run"),
     ("node --import ./x.mjs --test test/", "node", "node --import ./x.mjs --test"),
     ("node --test --test-reporter=tap", "other", ""),
+    ("npx --no-install borp --timeout 9 test/*.js", "borp", "npx --no-install borp --timeout 9"),
     ("bun test --timeout 9 src/a.test.ts", "bun", "bun test --timeout 9"),
     ("go test -race ./...", "go", "go test -race"),
     ("cargo test --all-features", "cargo", "cargo test --all-features"),

@@ -11,7 +11,9 @@ from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6
-RUNNERS = frozenset({"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "tsd-jest"})
+RUNNERS = frozenset(
+    {"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "borp", "tsd-jest"}
+)
 _CHECKS = frozenset(
     {
         "eslint",
@@ -40,12 +42,14 @@ _WITH_VALUE = frozenset(
     {"--filter", "-F", "--prefix", "--workspace", "-w", "--cwd", "--reporter", "--report-dir", "-r"}
 )
 _NOT_KEPT = frozenset({"--watch", "-w", "--watchAll", "--coverage", "--ci", "--verbose", "--silent", "--ui"}) | {
-    "--coverage.enabled"
+    *("--coverage.enabled", "--check-coverage")
 }
 _NOT_KEPT_WITH_VALUE = re.compile(
     r"--(?:coverage|reporters?|reporter-(?:options?|outfile)|maxWorkers|watch(?:All)?)[=.]"
 )
-_WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReporters"})
+_WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReporters"}) | {
+    *("--lines", "--functions", "--branches", "--statements")
+}
 _STOPS = re.compile(r"--bail(?:=.*)?|-b|--fail-fast")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
