@@ -118,6 +118,15 @@ async def test_a_node_project_is_installed_and_works_offline(services: SetupSand
         assert text(listed).split() == ["node_modules", "package.json", "test.js"]
 
 
+async def test_development_dependencies_that_need_a_git_repository_are_left_out(services: SetupSandboxes) -> None:
+    wanted = {"evalmd": "0.0.19", "is-number": "7.0.0"}  # evalmd's own dependency on fs-extra is one on GitHub
+    project = {"package.json": json.dumps({"name": "marked", "devDependencies": wanted})}
+    setup = await plan(project)
+    async with services.open("marked", project, setup) as sandbox:
+        listed = await sandbox.exec(["ls", "node_modules"], timeout=20)
+    assert text(listed).split() == ["is-number"]
+
+
 VITEST_PROJECT = {
     "package.json": json.dumps(
         {

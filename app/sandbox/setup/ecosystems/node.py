@@ -72,19 +72,28 @@ for (let left = 8; left; left--) {
   const errors = output.split('\\n').filter((line) => absent.test(line)).join(' \\n').replace(/%2f/gi, '/');
   const read = JSON.parse(fs.readFileSync('package.json', 'utf8'));
   let changed = false;
-  for (const group of groups) for (const name of Object.keys(read[group] || {})) {
-    if ([`/${name}/-/`, `/${name} `, `/${name}:`, ` ${name}@`, `'${name}@`].some((text) => errors.includes(text))) {
+  const leaveOut = (wrong) => {
+    for (const group of groups) for (const [name, range] of Object.entries(read[group] || {})) if (wrong(name, range)) {
       delete read[group][name];
       changed = true;
       console.log(name + process.argv[3]);
     }
-  }
+  };
+  leaveOut((name) =>
+    [`/${name}/-/`, `/${name} `, `/${name}:`, ` ${name}@`, `'${name}@`].some((text) => errors.includes(text)));
+  const sources = Array.from(errors.matchAll(/ls-remote .*?[:/]([^\\s:/]+\\/[^\\s/]+?)(?:\\.git)?(?=[\\s'"#]|$)/g));
+  if (!changed && sources.length) leaveOut((name, range) => {
+    const ask = ['view', `${name}@${range}`, 'dependencies', 'optionalDependencies', '--json'];
+    const needs = spawnSync('npm', ask, { encoding: 'utf8' }).stdout || '';
+    return sources.some(([, source]) => needs.includes(source));
+  });
   if (!changed) process.exit(done.status || 1);
   fs.writeFileSync('package.json', JSON.stringify(read, null, 2));
 }
 process.exit(1);
 """
-"""Repeats an install command without the development dependencies that its errors name."""
+"""Repeats an install command without the development dependencies that its errors name, or that need a git repository
+that they name."""
 # Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
