@@ -33,6 +33,8 @@ _RELEASED = {
     "3.14": date(2025, 10, 7),
     "3.15": date(2026, 10, 1),
 }
+_PROGRAMS = 'PATH="$PWD/node_modules/.bin:$PATH" '
+"""As npm has it for scripts: what they start may start a dependency's program."""
 MAX_NODE_TESTS = 200
 _NODE_TEST = re.compile(r"[.-]test\.[cm]?js$")
 _USES_NODE_TEST = re.compile(r"""from\s+['"]node:test['"]|require\(['"]node:test['"]\)""")
@@ -98,7 +100,9 @@ def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteComma
         return None
     found = recognise(tree, runner, suite)
     before = scripts.before if scripts.runner else ()
-    start = prefix(suite.directory) + "".join(f"{command} && " for command in before)
+    start = prefix(suite.directory) + "".join(
+        f"{'' if command.startswith('npx ') else _PROGRAMS}{command} && " for command in before
+    )
     return replace(
         found,
         command=f"{start}{found.command}",

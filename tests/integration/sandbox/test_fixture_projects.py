@@ -144,6 +144,34 @@ async def test_the_runner_behind_a_script_that_also_lints(projects: Projects) ->
     assert chosen.suite.command == "node --test"
 
 
+FAKE_MOCHA = """#!/usr/bin/env node
+const fs = require('fs'), stops = process.argv.includes('--bail'), built = fs.existsSync('built');
+const report = process.argv.map((word) => /output=(.*)/.exec(word)).find(Boolean);
+const test = (fullTitle, err) => ({ fullTitle, file: 'test/a.js', err });
+const passes = Array.from({ length: stops || !built ? 1 : 30 }, (_, at) => test(`passes ${at}`));
+const found = { stats: {}, passes, pending: [], failures: [test('fails', { message: 'Error: 1' })] };
+if (report) fs.writeFileSync(report[1], JSON.stringify(found));
+process.exit(1);
+"""
+"""Ends with the first failure where it is asked to, as mocha does."""
+
+
+async def test_a_suite_that_ends_with_its_first_failure_is_run_to_its_end(projects: Projects) -> None:
+    scripts = {"test": "npm run build && mocha --bail test/", "build": "node build.js"}
+    build = "require('child_process').execFileSync('builder', ['built'])\n"  # a dependency's program
+    package = {"name": "a", "scripts": scripts, "devDependencies": {"mocha": "file:mocha", "builder": "file:builder"}}
+    files = {
+        "package.json": json.dumps(package),
+        "mocha/package.json": '{"name": "mocha", "version": "1.0.0", "bin": "m.js"}',
+        "mocha/m.js": FAKE_MOCHA,
+        "builder/package.json": '{"name": "builder", "version": "1.0.0", "bin": "b.js"}',
+        "builder/b.js": "#!/usr/bin/env node\nrequire('fs').writeFileSync(process.argv[2], '')\n",
+        "build.js": build,
+        "test/a.js": "",
+    }
+    assert results(await projects.set_up(files))[0] == ("package.json, runner", 30, 1)
+
+
 BACKEND = """
 import base64, hashlib, os, pathlib, zipfile
 
