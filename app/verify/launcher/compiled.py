@@ -128,9 +128,10 @@ class GoEvents:
 
     def unbegun(self, name: str) -> bool:
         """True if other tests of a package that failed had begun, and this one had not."""
-        package, test = name.partition("::")[0], name.partition("/")[0]
+        package, _, test = name.partition("::")
+        begun = f"{package}::{test.partition('/')[0]}" in self._begun
         others = any(one.startswith(f"{package}::") for one in self._begun)
-        return "failed" in self._statuses.get(package, ()) and test not in self._begun and others
+        return "failed" in self._statuses.get(package, ()) and not begun and others
 
     def hanging(self, ids: Sequence[str]) -> str:
         return next((name for name in ids if name in self._begun and name not in self._statuses), "")

@@ -78,7 +78,7 @@ async def test_go_reports_each_id_on_base_and_head(provider: BubblewrapProvider)
 
 @needs_go
 async def test_go_tests_behind_a_crash_are_run_all_the_same(provider: BubblewrapProvider) -> None:
-    crash = 'package money\n\nimport "testing"\n\nfunc TestAbout(t *testing.T) {\n\tvar p *int\n\t*p = 1\n}\n'
+    crash = 'package money\n\nimport (\n\t"os"\n\t"testing"\n)\n\nfunc TestAbout(t *testing.T) {\n\tos.Exit(3)\n}\n'
     ids = ("example.com/money::TestAbout", *GO_IDS)
     base = await Project(provider, GO, setup=GO_SETUP).run(*ids, tests={"about_test.go": crash})
     assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "failed", "passed"])
