@@ -123,6 +123,8 @@ class SetupReport:
             yield from (f"  - {reason if explain else _line(reason)}" for reason in self.reasons)
         if self.works:
             yield f"agent-fix finds this by itself. --write keeps it in {SOURCE}, --explain shows every command."
+        elif best is not None and best.too_long:
+            yield f"The suite needs more time: give --seconds, or a `test:` in {SOURCE} that runs a part of it."
         else:
             yield f"Write `setup:` and `test:` into {SOURCE}, as you would type them here."
 

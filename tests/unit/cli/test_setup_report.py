@@ -61,6 +61,13 @@ def test_a_set_up_that_does_not_work_says_what_to_do() -> None:
     ]
 
 
+def test_a_suite_that_is_too_long_is_not_called_wrong() -> None:
+    stopped = SuiteResult(execution=Execution(command="pytest -q", exit_code=124, seconds=9, timed_out=True))
+    trial = Trial(Candidate("tox.ini", "what tox.ini says", 1, SetupChoice(), SUITE), 9.2, stopped, "It was stopped.")
+    shown = list(SetupReport(ChosenSetup(PLAN, SUITE, trials=(trial,)), 9.0).lines(explain=False))
+    assert shown[-1].startswith("The suite needs more time: give --seconds, or a `test:`")
+
+
 def test_only_lines_that_were_tried_are_written(tmp_path: Path) -> None:
     written = tmp_path / ".github/agent-fix.yml"
     assert "the same result" in write_configuration(tmp_path, report(99, 1, keeps_setup=True))
