@@ -101,8 +101,10 @@ class Alterations:
         if wrong or unexecuted:
             wrong, unexecuted = await self._not_covered_by_suite(wrong, unexecuted, limit)
         if wrong or unexecuted:
-            sentences = [f"no test executes {one}" for one in unexecuted]
-            return _control("failed", [*sentences, *(f"no test fails when {one}" for one in wrong)])
+            sentences = [f"no independent or existing test executes {one}" for one in unexecuted]
+            return _control(
+                "failed", [*sentences, *(f"no independent or existing test fails when {one}" for one in wrong)]
+            )
         left = len(outcomes) - len(chosen)
         sentences = [f"no independent test notices {one}" for one in unnoticed if one in also]
         return _control("held", [*sentences, *([f"{left} more alterations were skipped for time"] if left else [])])

@@ -124,7 +124,7 @@ class SpecificationBuilder:
     def _sorted_out(self, draft: Specification, repeats: Repeats) -> tuple[list[SpecifiedTest], list[str]]:
         """The tests by their results on the base, and why others are dropped."""
         reasons, texts = reasons_on_base(repeats, ExistingNames(self.tree), self.text), dict(repeats.first.texts)
-        kept, dropped = list[SpecifiedTest](), list[str]()
+        kept, dropped, shown = list[SpecifiedTest](), list[str](), set[str]()
         for test in draft.tests:
             on_base = reasons[test.id]
             if on_base.counts:
@@ -132,7 +132,9 @@ class SpecificationBuilder:
                 kept.append(test.model_copy(update={"role": "shows", "missing": on_base.missing, "base_text": text}))
             elif on_base.reason:
                 text = one_line(texts.get(test.id, "")[-MAX_TEXT:])
-                dropped.append(f"{test.id}: {on_base.reason}.{f' {text}' if text else ''}")
+                more = f" {text}" if text and text not in shown else ""
+                shown.add(text)
+                dropped.append(f"{test.id}: {on_base.reason}.{more}")
             else:
                 kept.append(test)
         return kept, dropped

@@ -358,7 +358,7 @@ def _about_reproduction(found: Reproduction | None) -> str:
         return "The reproduction was not run."
     where = found.reference
     if found.on_base == "red" and found.ids:
-        return "The agent's own tests do not count, because a control failed when they ran."
+        return "The agent's own tests do not count, because not all controls held when they ran."
     on_base = {
         "red": f"The reproduction fails on {where} and passes on the head, but it names no test that the harness can"
         " run by its id.",

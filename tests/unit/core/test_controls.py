@@ -419,7 +419,7 @@ async def test_each_new_condition_is_altered_in_a_run_of_its_own() -> None:
 async def test_a_condition_that_no_test_needs_is_named() -> None:
     passing = otherwise("altered", shows="passed", new="passed")
     found = control(await examine(runs(ends=passing)), "altered_conditions_fail")
-    assert (found.outcome, found.detail) == ("failed", "no test fails when `3` (a.py:1).")
+    assert (found.outcome, found.detail) == ("failed", "no independent or existing test fails when `3` (a.py:1).")
     one_fails = control(await examine(runs(ends=otherwise("altered", shows="passed"))), "altered_conditions_fail")
     assert one_fails.outcome == "held"
 
@@ -444,14 +444,14 @@ async def test_a_new_statement_has_to_be_executed() -> None:
     variants = of_conditions(condition("statement"), condition("statement", 2, "return 4"), condition("outcome", 2))
     run = runs()
     found = control(await examine(run, variants), "altered_conditions_fail")
-    assert (found.outcome, found.detail) == ("failed", "no test executes `return 4` (a.py:2).")
+    assert (found.outcome, found.detail) == ("failed", "no independent or existing test executes `return 4` (a.py:2).")
     assert "s-altered" not in run.names, "what is not executed needs no run"
 
 
 async def test_removed_lines_are_put_back_even_if_none_is_executed() -> None:
     run = runs(ends=otherwise("altered", shows="passed", new="passed"))
     found = control(await examine(run, of_conditions(condition("removed", 9))), "altered_conditions_fail")
-    assert (found.outcome, found.detail) == ("failed", "no test fails when `3` (a.py:9).")
+    assert (found.outcome, found.detail) == ("failed", "no independent or existing test fails when `3` (a.py:9).")
 
 
 EXISTING = "t.py::existing"

@@ -351,6 +351,12 @@ SCRIPTS = [
         ["npx --no-install tsc -p ."],
         [],
     ),
+    (
+        {"pretest": "npm run readme", "readme": "evalmd README.md", "test": "nyc tape 'test/**/*.js'"},
+        "npx --no-install tape 'test/**/*.js'",
+        [],
+        ["npx --no-install evalmd README.md"],
+    ),
     ({"test": "xo && ava"}, "npx --no-install ava", [], ["npx --no-install xo"]),
     ({"test": "npm test"}, "", [], []),
     (

@@ -110,6 +110,13 @@ async def test_a_missing_interface_is_a_red_where_the_issue_names_it(text: str) 
     assert kept.get(IDS[1], "dropped") == ("dropped" if text == NO_NAME else "")
 
 
+async def test_an_output_that_several_tests_share_is_reported_once() -> None:
+    run = ScriptedRuns(lambda name, before: USUAL, texts=dict.fromkeys(IDS[:2], NO_NAME))
+    _, told = await freeze(run=run, text="Please add more.")
+    assert told.count("does not exist, which the issue does not name.") == 2
+    assert told.count(NO_NAME) == 1
+
+
 async def test_without_a_red_test_there_is_no_specification() -> None:
     found, told = await freeze(dict.fromkeys(IDS, "passed"))
     assert not found.tests

@@ -30,7 +30,19 @@ _CHECKS = frozenset(
         "jscs",
         "size-limit",
     }
-    | {"depcheck", "commitlint", "dtslint", "ts-standard", "semistandard", "remark", "markdownlint", "knip", "tslint"}
+    | {
+        "depcheck",
+        "eclint",
+        "evalmd",
+        "commitlint",
+        "dtslint",
+        "ts-standard",
+        "semistandard",
+        "remark",
+        "markdownlint",
+        "knip",
+        "tslint",
+    }
     | {"flow", "vue-tsc", "dprint", "changeset", "bundlewatch", "snyk", "del-cli", "rimraf", "rm"}
 )
 _CHECK_NAMES = re.compile(
