@@ -111,3 +111,7 @@ def _backspaced(text: str) -> str:
         elif shown and shown[-1] != "\n":
             shown.pop()
     return "".join(shown)
+
+
+def clip(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"

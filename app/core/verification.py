@@ -37,6 +37,10 @@ class Execution(Record):
     timed_out: bool = False
     excerpt: str = ""
 
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
 
 class Control(Record):
     """One check of the evidence itself.

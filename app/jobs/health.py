@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import in_utc
 from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.inbox import DELIVERIES, deliveries
 from app.jobs.job_queries import BOTH, WORKED_ON
-from app.jobs.queries import in_utc
 from app.jobs.queue import QueueLimits
 from app.jobs.tables import effects, job_contexts, jobs
 from app.llm.sql_ledger import calls

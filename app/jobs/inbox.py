@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.jobs.leased_queue import LeasedQueue
@@ -184,7 +185,7 @@ class Inbox:
             query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
             count, oldest = db.execute(query).one()
             dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead))
-            return InboxHealth(undone=count, oldest=_aware(oldest) if oldest else None, dead=dead or 0)
+            return InboxHealth(undone=count, oldest=in_utc(oldest) if oldest else None, dead=dead or 0)
 
     def prune(self) -> int:
         """Delete the bodies, and later the rows, of old processed deliveries; return the number of rows."""
@@ -238,13 +239,8 @@ def insert_delivery(db: Connection, delivery: Delivery, now: datetime) -> bool:
 
 def _claimed(row: sa.RowMapping) -> ClaimedDelivery:
     delivery = Delivery(id=row["id"], event=row["event"], body=bytes(row["body"]))
-    received = _aware(row["received_at"])
+    received = in_utc(row["received_at"])
     return ClaimedDelivery(row["seq"], row["attempts"], row["owner"], delivery, received)
-
-
-def _aware(moment: datetime) -> datetime:
-    """Add UTC: SQLite stores no time zone, and all our times are in UTC."""
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 MAX_TOGETHER: Final = 64

@@ -9,10 +9,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.core.clock import moment
+from app.core.clock import in_utc, moment
 from app.jobs.inbox import DELIVERIES, deliveries
 from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
-from app.jobs.queries import in_utc
 from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
 from app.jobs.tables import EFFECTS, effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import pauses

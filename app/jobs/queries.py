@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.core.clock import moment
+from app.core.clock import in_utc, moment
 from app.core.job import STREAMED, JobState, ProgressKind
 from app.core.money import MicroUSD
 from app.jobs.store import ProgressRow, WaitingFor
@@ -208,11 +208,6 @@ def _effect_summaries(db: Connection, job_id: str) -> list[EffectSummary]:
             )
         )
     return found
-
-
-def in_utc(moment: datetime) -> datetime:
-    """Add UTC: SQLite stores no time zone, and all our times are in UTC."""
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 SortOrder = Literal["newest", "oldest", "changed", "cost"]

@@ -7,6 +7,7 @@ from typing import Final
 
 from app.core.job import FINAL, Job, JobState
 from app.core.patch import Patch
+from app.core.text import clip
 from app.github.errors import RateLimited
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
@@ -19,7 +20,7 @@ from app.publish.effects import (
     UpdateDraftStatus,
     key_of,
 )
-from app.publish.evidence import Caps, clip
+from app.publish.evidence import Caps
 from app.publish.follow_up import marked_state
 from app.publish.markdown import inline
 from app.publish.outbox import EffectStatus, Outbox

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from app.core.text import clip
 from app.core.verification import Control, Outcome, Specification, SpecificationResult, SpecifiedTest, Verification
 from app.llm.ledger import usd
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, quoted, table
@@ -33,10 +34,6 @@ class Caps(NamedTuple):
     output: int
     items: int
     text: int
-
-
-def clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 def effort(found: Specification) -> str:

@@ -9,6 +9,7 @@ from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobState
 from app.core.result import JobResult
+from app.core.text import clip
 from app.github.errors import ForgeError, NoAccess
 from app.jobs.context import ThreadRef
 from app.jobs.job_queries import JobQueries, JobWithContext
@@ -22,7 +23,6 @@ from app.publish.effects import (
     PushCommits,
     Receipt,
 )
-from app.publish.evidence import clip
 from app.publish.markdown import code_span, quoted
 from app.publish.outbox import EffectStatus, Outbox, StaleEpoch
 from app.publish.policy import merge_note

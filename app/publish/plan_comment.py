@@ -5,7 +5,8 @@ from typing import Final
 
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
-from app.publish.evidence import Caps, clip
+from app.core.text import clip
+from app.publish.evidence import Caps
 from app.publish.markdown import fenced, inline
 from app.publish.verification_text import bullets
 

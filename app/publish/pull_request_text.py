@@ -15,10 +15,11 @@ from app.core.plan import Plan
 from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
 from app.core.task import Person, Task, TaskKind
+from app.core.text import clip
 from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
 from app.llm.ledger import fallback_notes, price, usd
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
-from app.publish.evidence import Caps, clip
+from app.publish.evidence import Caps
 from app.publish.follow_up import marked_part
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
 from app.publish.plaintext import count, duration, harmless_line, harmless_text

@@ -7,8 +7,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
+from app.core.clock import in_utc
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
 from app.core.money import dollars
@@ -174,7 +175,7 @@ class StatusUpdater:
             job=job,
             job_context=each.job_context,
             state=row.state,
-            at=_aware(row.updated_at) if row.state in FINAL | WAITING else self._now(),
+            at=in_utc(row.updated_at) if row.state in FINAL | WAITING else self._now(),
             reason=row.reason,
             result=result,
             diff=self._diff(job.id, result) if row.state in ATTEMPT_SHOWN and result else "",
@@ -285,8 +286,3 @@ def _check(view: StatusView) -> Iterator[WriteCheckRun]:
 
 def _still_running(result: JobResult) -> str:
     return "The remaining tests are still running. " if result.rest_pending else ""
-
-
-def _aware(moment: datetime) -> datetime:
-    """Adds the zone, which SQLite drops and which is always UTC."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from app.core.text import clip
 from app.core.verification import (
     Execution,
     ExistingTestChange,
@@ -15,7 +16,7 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
-from app.publish.evidence import Caps, clip, control_table, independent_tests
+from app.publish.evidence import Caps, control_table, independent_tests
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, table
 from app.publish.plaintext import count, duration
 
@@ -191,7 +192,7 @@ def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
     if result is None:
         return _REDNESS["not_run"]
     execution, counted = result.execution, result.count
-    good = execution.exit_code == 0 and not execution.timed_out
+    good = execution.ok
     tolerable = not execution.timed_out and bool(result.failing) and set(result.failing or ()) <= set(known)
     words = "passes" if good else "fails"
     if counted is not None:

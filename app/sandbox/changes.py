@@ -19,6 +19,7 @@ from pathspec import GitIgnoreSpec
 from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.tree import Tree, TreeEntry
+from app.repo.git_format import path_bytes, path_text
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
@@ -87,7 +88,7 @@ async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
     await sandbox.exec(
         ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=output.add
     )
-    return [_text(path) for path in bytes(output.content).split(b"\0")[:-1]]
+    return [path_text(path) for path in bytes(output.content).split(b"\0")[:-1]]
 
 
 class _LimitedOutput:
@@ -124,15 +125,11 @@ def _literal(text: str) -> str:
 
 def _record(line: bytes) -> ListedFile:
     _, _, mode, size, kind, path = line.split(b" ", 5)
-    return ListedFile(int(mode, 8), int(size), kind.decode(), _text(path))
+    return ListedFile(int(mode, 8), int(size), kind.decode(), path_text(path))
 
 
 def _path(line: bytes) -> str:
-    return _text(line.split(b" ", 5)[5])
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
+    return path_text(line.split(b" ", 5)[5])
 
 
 LITTER_DIRECTORIES = frozenset(
@@ -346,7 +343,7 @@ async def read_files(sandbox: Sandbox, paths: Sequence[str], *, max_bytes: int) 
         if len(received) < space:
             received.extend(chunk)
 
-    names = b"".join(_bytes(path) + b"\0" for path in paths)
+    names = b"".join(path_bytes(path) + b"\0" for path in paths)
     # Errors about single files must not get into the stream; those files are simply missing.
     script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
     done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=receive)
@@ -360,7 +357,7 @@ def _unpack(stream: bytes) -> Iterable[ArchiveItem]:
         with tarfile.open(fileobj=io.BytesIO(stream), mode="r:", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 if member.issym():
-                    yield ArchiveItem(member.name, "120000", _bytes(member.linkname))
+                    yield ArchiveItem(member.name, "120000", path_bytes(member.linkname))
                 elif member.isreg():
                     body = archive.extractfile(member)
                     mode: Mode = "100755" if member.mode & 0o111 else "100644"
@@ -387,10 +384,6 @@ async def write_files(sandbox: Sandbox, items: Iterable[ArchiveItem]) -> None:
     done = await sandbox.exec([*UNPACK, "--file=-"], stdin=buffer.getvalue(), timeout=SECONDS)
     if not done.ok:
         raise SandboxError(f"The work tree could not be written: {done.output.decode(errors='replace')[-500:].strip()}")
-
-
-def _bytes(path: str) -> bytes:
-    return path.encode("utf-8", "surrogateescape")
 
 
 EXTRA_PRUNED = 1_000

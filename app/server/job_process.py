@@ -24,11 +24,11 @@ from app.core.errors import AgentFixError, ExitCode, LostSandboxError
 from app.core.job import STREAMED, Journal, N, Progress, ProgressKind, WaitingForUser
 from app.core.redaction import Redactor
 from app.core.result import JobResult
+from app.core.text import clip
 from app.jobs.process_owner import this_process
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
-from app.publish.evidence import clip
 from app.publish.outbox import StaleEpoch
 from app.server.terminal import end_process
 from app.server.wiring.context import ServerContext

@@ -4,7 +4,7 @@ One of them is how many pull requests of the bot are open, or will be, against t
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -47,7 +47,7 @@ from app.triggers.events import (
     digest,
     key_of,
 )
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients, RepositoryClients, if_accessible
 from app.triggers.permission import refusal
 from app.triggers.rules import LABEL, command_of
 from app.triggers.stores import Stores
@@ -210,8 +210,8 @@ class FactLoader:
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, words = await asyncio.gather(
-            _present(readers.facts.issue(number)),
-            _present(pull),
+            if_accessible(readers.facts.issue(number)),
+            if_accessible(pull),
             read_config(readers, self._operator),
             _words(event, readers),
         )
@@ -300,7 +300,7 @@ class FactLoader:
             return found
         readers = repo_context.readers
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
-        issue, pulled = await asyncio.gather(_present(readers.facts.issue(number)), _present(pull))
+        issue, pulled = await asyncio.gather(if_accessible(readers.facts.issue(number)), if_accessible(pull))
         job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if identity is not None:
@@ -324,7 +324,7 @@ class FactLoader:
         )
         if pull.author == repo_context.ours.user:
             issue, config = await asyncio.gather(
-                _present(readers.facts.issue(pull.number)), read_config(readers, self._operator)
+                if_accessible(readers.facts.issue(pull.number)), read_config(readers, self._operator)
             )
             state = with_issue(state, issue, pull)
             found = replace(found, config=config)
@@ -332,7 +332,7 @@ class FactLoader:
 
     async def _checked(self, event: ChecksFailed, readers: RepositoryClients) -> PullRequest | None:
         if event.pull_requests:
-            return await _present(readers.facts.pull_request(event.pull_requests[0]))
+            return await if_accessible(readers.facts.pull_request(event.pull_requests[0]))
         return await readers.facts.pull_request_of(event.head_ref) if event.head_ref else None
 
 
@@ -358,14 +358,6 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
             reviewed = await readers.comments.review(event.subject.number, event.id)
             return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
     return digest(comment.body) if comment else None
-
-
-async def _present(request: Awaitable[T | None]) -> T | None:
-    """None for something that was deleted or transferred: the repository itself is accessible."""
-    try:
-        return await request
-    except NoAccess:
-        return None
 
 
 async def _nothing() -> None:

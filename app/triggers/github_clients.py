@@ -1,11 +1,17 @@
 """The GitHub clients and readers of repositories for one kind of access, and the bot's own identity."""
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from app.github.checks import ChecksApi
 from app.github.comments import CommentsApi, ReviewThreadsApi
 from app.github.connection import Connection, RepositoryId
+from app.github.errors import NoAccess
 from app.github.models import BotAccount
 from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
+
+T = TypeVar("T")
 
 
 class RepositoryClients:
@@ -38,3 +44,11 @@ class GitHubClients:
             found = await find_bot_account(readers.api)
             self.known = found.model_copy(update={"allowed_apps": self._allowed_apps})
         return self.known
+
+
+async def if_accessible(request: Awaitable[T]) -> T | None:
+    """None for what was deleted or transferred, or what the installation may not read in this repository."""
+    try:
+        return await request
+    except NoAccess:
+        return None

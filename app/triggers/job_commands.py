@@ -10,7 +10,7 @@ from app.core.errors import AgentFixError
 from app.core.job import Budget
 from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file, render_plan_file
-from app.core.text import one_line
+from app.core.text import clip, one_line
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, CommentEdit
 from app.jobs.job_actions import raised_budget
@@ -18,7 +18,6 @@ from app.jobs.job_queries import JobWithContext
 from app.jobs.messages import MessageKind
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment, key_of
-from app.publish.evidence import clip
 from app.publish.plan_comment import read_plan
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext

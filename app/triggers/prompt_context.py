@@ -1,7 +1,7 @@
 """Loads what a new job's model reads, from GitHub, as it was before the trigger."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext
 from app.triggers.events import DiffThread
+from app.triggers.github_clients import if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
 TITLES: dict[Rank, str] = {
@@ -294,7 +295,7 @@ async def load_prompt_context(
         readers.facts.changed_files(number),
         readers.pulls.commits(number),
         readers.threads.of(number, before, including=is_asking(job_request), review=review_of(job_request)),
-        _allowed(readers.checks.of(pull.head)),
+        if_accessible(readers.checks.of(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
     about = tuple(each for each in open_threads if is_about(job_request, each))
@@ -369,11 +370,3 @@ def comments_in(threads: Iterable[ReviewThread], review: int) -> Iterator[tuple[
         for comment in thread.comments:
             if comment.review == review:
                 yield thread, without_quotes(visible(comment.body).text).strip()
-
-
-async def _allowed(request: Awaitable[T]) -> T | None:
-    """None if the installation may not read it (checks, for example); the job starts without it."""
-    try:
-        return await request
-    except NoAccess:
-        return None

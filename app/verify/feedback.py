@@ -174,7 +174,7 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         )
         execution = suite.recheck or (suite.head.execution if suite.head else None)
         yield _tail("Their output", execution) if execution else ""
-    elif suite.head is not None and suite.head.count is None and not _green(suite.head.execution):
+    elif suite.head is not None and suite.head.count is None and not suite.head.execution.ok:
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
         yield (
@@ -192,10 +192,6 @@ def _ended(execution: Execution) -> str:
     if execution.timed_out:
         return f"was stopped after {execution.seconds:.0f} s"
     return f"exit code {execution.exit_code} in {execution.seconds:.1f} s"
-
-
-def _green(execution: Execution) -> bool:
-    return execution.exit_code == 0 and not execution.timed_out
 
 
 def _tail(title: str, execution: Execution) -> str:

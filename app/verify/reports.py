@@ -126,7 +126,7 @@ def read_junit(data: bytes) -> Report | None:
     except (expat.ExpatError, ValueError, LookupError):
         return None
     modules = {_module(case.file): case.file for case in cases if case.file.endswith(".py")}
-    return collect((_junit_id(case, modules), CaseResult(case.status, _short(case.text))) for case in cases)
+    return collect((_junit_id(case, modules), CaseResult(case.status, shortened(case.text))) for case in cases)
 
 
 def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
@@ -151,7 +151,7 @@ def read_bun(data: bytes) -> Report | None:
     except (expat.ExpatError, ValueError, LookupError):
         return None
     titles = ((case, " > ".join([*case.suites[1:], case.name])) for case in cases)
-    return collect((f"{case.file}::{title}", CaseResult(case.status, _short(case.text))) for case, title in titles)
+    return collect((f"{case.file}::{title}", CaseResult(case.status, shortened(case.text))) for case, title in titles)
 
 
 def _module(file: str) -> str:
@@ -167,11 +167,11 @@ def _jest_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
     statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
     for file in document["testResults"]:
         if not file["assertionResults"] and file["status"] == "failed":
-            yield str(file["name"]), CaseResult("error", _short(str(file.get("message", ""))))
+            yield str(file["name"]), CaseResult("error", shortened(str(file.get("message", ""))))
         for result in file["assertionResults"]:
             title = " > ".join(map(str, [*result["ancestorTitles"], result["title"]]))
             text = "\n".join(map(str, result.get("failureMessages") or ()))
-            yield f"{file['name']}::{title}", CaseResult(statuses.get(result["status"], "skipped"), _short(text))
+            yield f"{file['name']}::{title}", CaseResult(statuses.get(result["status"], "skipped"), shortened(text))
 
 
 def read_mocha(data: bytes) -> Report | None:
@@ -186,7 +186,7 @@ def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
         for test in document[group]:
             error = test.get("err") or {}
             text = str(error.get("stack") or error.get("message") or "")
-            yield f"{test.get('file') or ''}::{test['fullTitle']}", CaseResult(status, _short(text))
+            yield f"{test.get('file') or ''}::{test['fullTitle']}", CaseResult(status, shortened(text))
 
 
 def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResult]]]) -> Report | None:
@@ -197,7 +197,8 @@ def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResul
         return None
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """Head and tail of a test's output."""
     text = plain(text).strip()
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT // 2] + "\n…\n" + text[-MAX_TEXT // 2 :]
 

@@ -6,7 +6,6 @@ from random import Random
 from typing import Literal
 
 from app.core.patch import FileChange, Patch
-from app.core.text import plain
 from app.core.verification import Execution, Status, TestRun, TestSelection
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
@@ -15,7 +14,7 @@ from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, Launche
 from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
-from app.verify.reports import MAX_TEXT, test_id
+from app.verify.reports import shortened, test_id
 from app.verify.reproduction import BorrowSandbox
 
 FAILURE_UNSEEN = "A test that must fail was not reported as failed."
@@ -99,7 +98,7 @@ class _Trial:
                 status, text = "failed", f"It did not finish within {self.timeout:g} s."
             results.append((one, status))
             if status in ("failed", "error"):
-                texts.append((one, _short(text)))
+                texts.append((one, shortened(text)))
         passed = tuple(one for one, found in report.outcomes.items() if found and all(map(_passed, found)))
         run = TestRun(
             execution=_execution(shown, answer, output),
@@ -252,8 +251,3 @@ def _execution(shown: str, answer: SupervisorAnswer, output: bytes) -> Execution
         timed_out=any(step.timed_out for step in answer.steps),
         excerpt=excerpt(output),
     )
-
-
-def _short(text: str) -> str:
-    text = plain(text).strip()
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT // 2] + "\n…\n" + text[-MAX_TEXT // 2 :]

@@ -42,7 +42,7 @@ def suite_regression(suite: SuiteComparison) -> str:
     if base is None or head is None:
         return ""
     before, now = base.execution, head.execution
-    if base.count is None and (before.exit_code != 0 or before.timed_out):
+    if base.count is None and not before.ok:
         return ""  # without a result on the base, the head cannot be worse
     if now.timed_out and not before.timed_out:
         return "The suite finishes on the base but not on the head."

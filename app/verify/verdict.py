@@ -316,7 +316,7 @@ def _compared(suite: SuiteComparison | None) -> bool:
         return False
     base, head = suite.base, suite.head
     if base.count is None or head.count is None:  # exit codes alone only count if they are both 0
-        return all(side.execution.exit_code == 0 and not side.execution.timed_out for side in (base, head))
+        return all(side.execution.ok for side in (base, head))
     return base.count.passed > 0 and head.count.passed > 0
 
 

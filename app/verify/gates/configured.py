@@ -41,9 +41,9 @@ class ConfiguredGates:
         return await (self._passes(gate, head) if gate.must == "pass" else self._compared(gate, head))
 
     async def _passes(self, gate: GateConfig, head: CommandResult) -> GateResult:
-        if _green(head.execution):
+        if head.execution.ok:
             return _result(gate, "passed")
-        also = ", also without the change" if not _green((await self._base(gate)).execution) else ""
+        also = ", also without the change" if not (await self._base(gate)).execution.ok else ""
         return _result(gate, "blocked", f"`{gate.command}` {_ended(head.execution)}{also}", *_end(head))
 
     async def _compared(self, gate: GateConfig, head: CommandResult) -> GateResult:
@@ -78,10 +78,6 @@ def _result(gate: GateConfig, outcome: Outcome, *details: str) -> GateResult:
     return GateResult(name=f"{gate.name} (configured)", outcome=outcome, details=details)
 
 
-def _green(execution: Execution) -> bool:
-    return execution.exit_code == 0 and not execution.timed_out
-
-
 def _ended(execution: Execution) -> str:
     return "did not finish in time" if execution.timed_out else f"has exit code {execution.exit_code}"
 
@@ -95,10 +91,10 @@ async def lint(command: str | None, patch: Patch, borrow: BorrowSandbox, *, time
     if not command:
         return GateResult(name="lint", outcome="not_run", details=("no lint command is configured",))
     head = await _run(command, "lint-head", patch, borrow, timeout)
-    if head.exit_code == 0 and not head.timed_out:
+    if head.ok:
         return GateResult(name="lint", outcome="passed")
     base = await _run(command, "lint-base", None, borrow, timeout)
-    if base.exit_code != 0 or base.timed_out:
+    if not base.ok:
         return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
     lines = head.excerpt.splitlines()[-MAX_LINES:]
     outcome = f"`{command}` {_ended(head)}, and passes on the base"

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.core.money import MicroUSD
 from app.core.record import Record
+from app.core.text import clip
 from app.llm.background import run_or_undo
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
 from app.llm.errors import BudgetError
@@ -292,7 +293,7 @@ class ExchangeRecorder:
         return tuple(map(self._bounded, new))
 
     def _bounded(self, text: str) -> str:
-        kept = clipped(text, MAX_TEXT if len(text) <= self._space else SHORTENED_LENGTH)
+        kept = clip(text, MAX_TEXT if len(text) <= self._space else SHORTENED_LENGTH)
         self._space -= len(kept)
         return kept
 
@@ -321,10 +322,6 @@ class ExchangeRecorder:
     def _keep(self, exchange: Exchange) -> Exchange:
         self.exchanges.append(exchange)
         return exchange
-
-
-def clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def _digest(text: str) -> bytes:
