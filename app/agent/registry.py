@@ -9,7 +9,7 @@ from app.agent.base import Runner
 from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe, recipes
 from app.agent.external.runner import ExternalRunner
-from app.agent.native import NativeRunner, RunnerContext
+from app.agent.loop import NativeRunner, RunnerContext
 from app.core.errors import AgentFixError, ExitCode
 
 NATIVE = "native"

@@ -19,7 +19,7 @@ from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Sub
 from app.agent.external.gateway.exchange import Exchange
 from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe, fill_placeholders
-from app.agent.native import RunnerContext, SandboxTree
+from app.agent.loop import RunnerContext, SandboxTree
 from app.agent.prompts import render
 from app.agent.step import Checkpoint, Checkpoints, format_messages
 from app.core.errors import SandboxError

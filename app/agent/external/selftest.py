@@ -17,7 +17,7 @@ from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
 from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.runner import SUBMISSION, AgentRun, ExternalRunner
-from app.agent.native import RunnerContext
+from app.agent.loop import RunnerContext
 from app.core.errors import AgentFixError
 from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
 from app.core.money import DOLLAR

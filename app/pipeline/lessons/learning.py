@@ -88,7 +88,7 @@ def contents(patch: Patch) -> dict[str, bytes | None]:
 
 
 def commands_in(trajectory: Iterable[str]) -> Iterator[ExecutedCommand]:
-    """The commands that the agent ran, from the lines of its trajectory (`app.agent.native`)."""
+    """The commands that the agent ran, from the lines of its trajectory (`app.agent.loop`)."""
     for record in map(json.loads, trajectory):
         for action in record["actions"]:
             observation = str(action.get("observation", ""))

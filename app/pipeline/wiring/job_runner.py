@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.agent.author import Author, decide_objection
 from app.agent.base import Runner, Submission
-from app.agent.native import RunnerContext
+from app.agent.loop import RunnerContext
 from app.agent.prompts import render_base_suite
 from app.agent.registry import find_runner
 from app.core.errors import AgentFixError

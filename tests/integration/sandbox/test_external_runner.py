@@ -14,7 +14,7 @@ from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
 from app.agent.external.gateway.server import ModelSocket
 from app.agent.external.recipe import AgentRecipe, parse
 from app.agent.external.runner import ROUNDS, ExternalRunner
-from app.agent.native import RunnerContext
+from app.agent.loop import RunnerContext
 from app.core.job import Budget, UserMessage
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.ledger import Ledger, MemoryLedger

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.base import Assignment, ReviewResult, Runner, Submission
-from app.agent.native import NativeRunner, RunnerContext
+from app.agent.loop import NativeRunner, RunnerContext
 from app.agent.registry import find_recipe, find_runner
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget

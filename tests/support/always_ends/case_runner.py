@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from app.agent.actions import specs
 from app.agent.base import ReviewResult, Submission
 from app.agent.history import ConversationHistory
-from app.agent.loop import AgentLoop
-from app.agent.native import SandboxTree
+from app.agent.loop import AgentLoop, SandboxTree
 from app.agent.prompts import head
 from app.agent.step import Checkpoints, Step, WorkTreePort
 from app.agent.tools import AgentTools

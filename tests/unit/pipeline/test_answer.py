@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from app.agent.base import Runner
-from app.agent.native import NativeRunner, RunnerContext
+from app.agent.loop import NativeRunner, RunnerContext
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, Journal, UserMessage, WaitingForUser
 from app.core.money import Totals
