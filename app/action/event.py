@@ -9,7 +9,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.github.base import GIVEN
 from app.triggers.events import Event, TriggerEvent
 from app.triggers.rules import command_of
-from app.triggers.webhook_parser import ParseResult, decode, read
+from app.triggers.webhook_parser import IgnoredReason, decode, read
 
 _SAME_AS: Final = {"pull_request_target": "pull_request"}
 
@@ -29,7 +29,8 @@ def read_workflow_event(workflow: Workflow) -> WorkflowEvent:
     payload = {**_payload(workflow), "installation": {"id": GIVEN}}
     name = _SAME_AS.get(workflow.event, workflow.event)
     reading = read(name, payload)
-    return WorkflowEvent(name, json.dumps(payload).encode(), reading.event, _nothing(reading))
+    event = None if isinstance(reading, str) else reading
+    return WorkflowEvent(name, json.dumps(payload).encode(), event, _nothing(reading))
 
 
 def _payload(workflow: Workflow) -> dict[str, Any]:
@@ -41,9 +42,9 @@ def _payload(workflow: Workflow) -> dict[str, Any]:
         raise AgentFixError("The workflow's event file cannot be read.", code=ExitCode.USAGE) from error
 
 
-def _nothing(reading: ParseResult) -> str:
+def _nothing(reading: Event | IgnoredReason) -> str:
     """Decided without a request to GitHub."""
-    if reading.event is None:
-        return f"this event does not start anything ({(reading.ignored or '').replace('_', ' ')})"
-    requested = not isinstance(reading.event, TriggerEvent) or command_of(reading.event) is not None
+    if isinstance(reading, str):
+        return f"this event does not start anything ({reading.replace('_', ' ')})"
+    requested = not isinstance(reading, TriggerEvent) or command_of(reading) is not None
     return "" if requested else "it has no command for agent-fix"

@@ -157,8 +157,8 @@ class WebhookEndpoint:
         if name == "ping":
             return "ping"
         reading = webhook_parser.read(name, decoded)
-        if reading.ignored:
-            return f"ignored_{reading.ignored}"
+        if isinstance(reading, str):
+            return f"ignored_{reading}"
         stored = await self._writer.put(Delivery(ident, name, body))
         if stored == "conflict":
             log.warning("security: delivery id %s was repeated with another body", ident)

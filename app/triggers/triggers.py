@@ -43,13 +43,10 @@ Handle = Callable[[Event], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ParsedDelivery:
-    """A claimed delivery with its event, or with a program's request, or the reason why it is ignored."""
+    """A claimed delivery with its event, a program's request (which no webhook can make), or why it is ignored."""
 
     claimed: ClaimedDelivery
-    event: Event | None
-    ignored: IgnoredReason | None = None
-    request: ProgramRequest | None = None
-    """A program's request through our API, which no webhook can make."""
+    content: Event | ProgramRequest | IgnoredReason
 
 
 class DeliveryWorker:
@@ -62,7 +59,7 @@ class DeliveryWorker:
         clock: Callable[[], datetime],
         owner: str,
         *,
-        carry_out: Callable[[ProgramRequest], Awaitable[str]] | None = None,
+        carry_out: Callable[[ProgramRequest], Awaitable[str]],
         renew_every: float = LEASE.total_seconds() / 3,
     ) -> None:
         self._inbox = inbox
@@ -94,17 +91,14 @@ class DeliveryWorker:
                 await self._deal_with(arrived)
 
     async def _deal_with(self, arrived: ParsedDelivery) -> None:
-        claimed = arrived.claimed
-        if arrived.request is not None and self._carry_out is not None:
-            work = self._carry_out(arrived.request)
-        elif arrived.event is not None:
-            work = self._handle(arrived.event)
-        else:
-            await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {arrived.ignored}")
+        claimed, content = arrived.claimed, arrived.content
+        if isinstance(content, str):
+            await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {content}")
             return
+        work = self._carry_out(content) if isinstance(content, ProgramRequest) else self._handle(content)
         (outcome,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(outcome, str):
-            kind = arrived.event.kind if arrived.event else "request"
+            kind = "request" if isinstance(content, ProgramRequest) else content.kind
             logger.info("%s: %s", kind, outcome, extra={"delivery": claimed.delivery.id})
             await asyncio.to_thread(self._inbox.finish, claimed, outcome)
         elif isinstance(outcome, AgentFixError):
@@ -145,23 +139,22 @@ class DeliveryWorker:
 
 def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
     if claimed.delivery.event == PROGRAM_EVENT:
-        return ParsedDelivery(claimed, None, request=ProgramRequest.model_validate_json(claimed.delivery.body))
+        return ParsedDelivery(claimed, ProgramRequest.model_validate_json(claimed.delivery.body))
     try:
         payload = decode(claimed.delivery.body)
     except ValueError:
-        return ParsedDelivery(claimed, None, "not_an_object")
-    reading = read(claimed.delivery.event, payload)
-    return ParsedDelivery(claimed, reading.event, reading.ignored)
+        return ParsedDelivery(claimed, "not_an_object")
+    return ParsedDelivery(claimed, read(claimed.delivery.event, payload))
 
 
 def _row(arrived: ParsedDelivery) -> int:
     """The key within which order matters: a repository, an installation, or nothing."""
-    event = arrived.event
-    if arrived.request is not None:
-        return hash(arrived.request.repository.casefold())
-    if event is None:
+    content = arrived.content
+    if isinstance(content, str):
         return 0
-    return -event.installation if isinstance(event, InstallationChanged) else event.repository.id
+    if isinstance(content, ProgramRequest):
+        return hash(content.repository.casefold())
+    return -content.installation if isinstance(content, InstallationChanged) else content.repository.id
 
 
 AT_ONCE = 20

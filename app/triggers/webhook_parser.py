@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -234,13 +234,6 @@ FAILURES: Final = frozenset({"failure", "timed_out", "startup_failure", "error"}
 _BRANCH: Final = "refs/heads/"
 
 
-class ParseResult(NamedTuple):
-    """An event, or the reason why there is none."""
-
-    event: Event | None
-    ignored: IgnoredReason | None = None
-
-
 class _Ignore(Exception):  # noqa: N818  # an answer, not a fault
     def __init__(self, reason: IgnoredReason) -> None:
         super().__init__(reason)
@@ -255,16 +248,16 @@ def decode(body: bytes) -> dict[str, Any]:
     return payload
 
 
-def read(name: str, payload: object) -> ParseResult:
-    """Parse a payload by the event name in its header. Never raises."""
+def read(name: str, payload: object) -> Event | IgnoredReason:
+    """Parse a payload by the event name in its header, or say why it is no event. Never raises."""
     if not isinstance(payload, Mapping):
-        return ParseResult(None, "not_an_object")
+        return "not_an_object"
     try:
-        return ParseResult(_event(name, payload))
+        return _event(name, payload)
     except _Ignore as no:
-        return ParseResult(None, no.reason)
+        return no.reason
     except ValidationError:
-        return ParseResult(None, "malformed")
+        return "malformed"
 
 
 def _event(name: str, payload: Mapping[str, Any]) -> Event:

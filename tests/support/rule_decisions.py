@@ -36,8 +36,8 @@ ACTIVE: tuple[JobState, ...] = tuple(state for state in get_args(JobState) if st
 
 def event_of(name: str, payload: dict[str, Any]) -> Event:
     reading = read(name, payload)
-    assert reading.event is not None, reading.ignored
-    return reading.event
+    assert not isinstance(reading, str), reading
+    return reading
 
 
 def state(**changes: Any) -> IssueState:

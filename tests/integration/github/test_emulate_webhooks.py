@@ -77,7 +77,7 @@ class WebhookHarness:
         def look() -> E | None:
             for ident in [ident for ident in self.stored.kept if ident not in seen]:
                 delivery = self.stored.kept[ident]
-                event = webhook_parser.read(delivery.event, webhook_parser.decode(delivery.body)).event
+                event = webhook_parser.read(delivery.event, webhook_parser.decode(delivery.body))
                 if isinstance(event, kind) and event.repository.id == self.repository.id:
                     return event
             return None

@@ -9,6 +9,7 @@ import pytest
 
 from app.jobs.inbox import Delivery
 from app.jobs.queue import QueueLimits
+from app.jobs.requests import ProgramRequest
 from app.triggers.events import Event
 from app.triggers.triggers import DeliveryWorker
 from tests.support.event_harness import EventHarness, event_harness
@@ -92,6 +93,10 @@ async def test_an_unreadable_delivery_is_ignored(harness: EventHarness, body: by
     assert harness.outcomes()[0].startswith("ignored: ")
 
 
+async def no_request(request: ProgramRequest) -> str:
+    raise AssertionError(f"no program asks for {request.job} here")
+
+
 async def test_an_internal_error_is_given_up_after_three_attempts(harness: EventHarness) -> None:
     """A dead letter is taken out again when GitHub delivers it again."""
     seen: list[str] = []
@@ -102,7 +107,7 @@ async def test_an_internal_error_is_given_up_after_three_attempts(harness: Event
             raise KeyError("oops")
         return "fine"
 
-    delivery_worker = DeliveryWorker(harness.stores.inbox, handle, harness.stores.clock, "test")
+    delivery_worker = DeliveryWorker(harness.stores.inbox, handle, harness.stores.clock, "test", carry_out=no_request)
     harness.hooks.held = True
     await harness.labels()
     await harness.says("/agent status")
@@ -128,7 +133,8 @@ async def test_a_slow_delivery_keeps_its_lease(harness: EventHarness) -> None:
         await release.wait()
         return "fine"
 
-    slow = DeliveryWorker(harness.stores.inbox, handle, harness.stores.clock, "slow", renew_every=0.01)
+    inbox, clock = harness.stores.inbox, harness.stores.clock
+    slow = DeliveryWorker(inbox, handle, clock, "slow", carry_out=no_request, renew_every=0.01)
     harness.hooks.held = True
     await harness.labels()
     harness.hooks.held = False
