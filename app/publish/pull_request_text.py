@@ -211,7 +211,7 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
         verdict,
         *_alerts(facts, caps),
         _section("What changed and why", _summary(facts, caps)),
-        _section("Plan", _plan(facts.plan, caps)),
+        _section("Plan", _plan(facts.plan, caps) if facts.plan != Plan(summary=facts.task.issue.title) else ""),
         _section("Changes", _changes(facts, caps)),
         verification,
         _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),

@@ -207,6 +207,13 @@ def test_kinds_of_changed_files_are_shown() -> None:
         assert row in text
 
 
+def test_work_that_began_without_a_plan_has_no_plan_section() -> None:
+    begun = pull_request(task=task(title="T"), plan=Plan(summary="T"))
+    assert "## Plan" not in pull_request_body(begun)
+    planned = pull_request(task=task(title="T"), plan=Plan(summary="T", steps=("read",)))
+    assert "## Plan" in pull_request_body(planned)
+
+
 def hostile(text: str) -> PullRequestContent:
     execution = Execution(command=text, exit_code=1, seconds=1.0, excerpt=text)
     result = SuiteResult(execution=execution, failing=(text,), partial=text)
