@@ -384,7 +384,7 @@ class JobRunner(ABC):
         chosen = await self.setup.chosen()
         setup = chosen.plan
         self.setup_notes = (chosen.sentence, *setup.notes)
-        for command in setup.commands:
+        for command in setup.short or setup.commands:
             self.progress.report("note", f"set-up: {one_line(command)[:160]}")
         for note in setup.notes:
             self.progress.report("note", f"set-up: {note}")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.emulate.provision import Unavailable, installed
+from tests.support.npm import alone
 
 CACHE = Path(__file__).parents[4] / ".cache" / "browser"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -61,6 +62,12 @@ def packed(place: Path) -> Program:
         raise Unavailable(f"{PACKED} has none for {sys.platform} {platform.machine()}")
     modules = installed(place, (PACKED,), None)
     whole = modules.parent / "unpacked"
+    with alone():
+        _unpack_whole(modules, whole)
+    return Program(whole / "chromium", whole / "lib")
+
+
+def _unpack_whole(modules: Path, whole: Path) -> None:
     if not whole.is_dir():
         with tempfile.TemporaryDirectory(dir=modules.parent) as fresh:
             parts = modules / "@sparticuz" / "chromium" / "bin"
@@ -71,7 +78,6 @@ def packed(place: Path) -> Program:
             shutil.unpack_archive(libraries, program.parent, filter="data")
             program.chmod(0o755)
             program.parent.rename(whole)
-    return Program(whole / "chromium", whole / "lib")
 
 
 def _unpack(packed_file: Path, to: Path) -> None:
