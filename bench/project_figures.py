@@ -71,8 +71,10 @@ def page() -> str:
     sets = (
         (
             "Held back",
-            "No change was made because of what these showed. Failures that were looked into have moved to the other table, so "
-            "this share is too good: [first measurements](../development/projects.md) gave 74 %.",
+            (
+                "No change was made because of what these showed. Failures that were looked into have moved to the "
+                "other table, so this share is too good: [first measurements](../development/projects.md) gave 74 %."
+            ),
             sorted(measured.keys() & held_back),
         ),
         (
