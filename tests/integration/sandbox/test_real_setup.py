@@ -104,9 +104,12 @@ async def test_a_python_project_is_installed_and_works_offline_in_any_fresh_tree
         assert services.output == b"", "the second job on a commit finds the result of the first"
     edited = {**PYTHON_PROJECT, "src/greeter/__init__.py": "def greet():\n    return 'goodbye'\n"}
     async with services.open("third", edited, await plan(edited)) as sandbox:
-        assert services.output != b"", "its set-up runs the project's own code, so another tree has another result"
+        assert services.output == b"", "its build runs no code of the project, so trees with equal manifests share it"
         tested = await sandbox.exec(["python", "-m", "unittest", "discover", "-s", "tests"])
         assert "'goodbye' != 'hello'" in text(tested)
+    own_code = {**edited, "setup.py": "from setuptools import setup\n\nsetup()\n"}
+    async with services.open("fourth", own_code, await plan(own_code)):
+        assert services.output != b"", "its set-up runs the project's own code, so another tree has another result"
 
 
 async def test_a_node_project_is_installed_and_works_offline(services: SetupSandboxes) -> None:
