@@ -4,9 +4,11 @@ import re
 import shlex
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from app.core.toml_text import toml_table
 from app.core.tree import Tree
+from app.sandbox.setup.ecosystems.base import table, texts
 from app.verify.configured_command import node_suite, recognise
 from app.verify.frameworks import SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
@@ -38,7 +40,7 @@ def _python(place: ProjectDirectory) -> SuiteCommand | None:
 def _speaks_for_pytest(place: ProjectDirectory, contents: list[bytes]) -> bool:
     if any(PurePosixPath(path).name in _PYTEST_FILES for path in place.files):
         return True
-    if _in_pyproject(place.text("pyproject.toml")):
+    if _NAMES_PYTEST.search(repr(_toml(place, "pyproject.toml"))):
         return True
     requirements = [name for name in place.names if re.fullmatch(r".*requirements.*\.(?:txt|in)", name)]
     if any(_NAMES_PYTEST.search(place.text(name)) for name in (*_MANIFESTS, *requirements)):
@@ -49,12 +51,11 @@ def _speaks_for_pytest(place: ProjectDirectory, contents: list[bytes]) -> bool:
     )
 
 
-def _in_pyproject(text: str) -> bool:
+def _toml(place: ProjectDirectory, name: str) -> dict[str, Any]:
     try:
-        document = toml_table(text)
+        return toml_table(place.text(name))
     except ValueError:
-        return False
-    return _NAMES_PYTEST.search(repr(document)) is not None
+        return {}
 
 
 def _django(place: ProjectDirectory) -> SuiteCommand:
@@ -125,17 +126,22 @@ def _detected(tree: Tree) -> SuiteCommand | None:
     if not found:
         return None
     found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))
-    (_, main), *others = found
-    left_out = [suite for _, suite in others if not _covered(main, suite)]
+    (place, main), *others = found
+    left_out = [suite for _, suite in others if not _covered(place, main, suite)]
     if not left_out:
         return main
     names = ", ".join(f"`{suite.command}`" for suite in left_out[:5])
     return replace(main, note=f"Also found, but not run: {names}. Set `test:` in the configuration to choose.")
 
 
-def _covered(main: SuiteCommand, other: SuiteCommand) -> bool:
-    """pytest and Maven at the top include the projects below it."""
-    return main.framework == other.framework and main.framework in {"pytest", "maven"} and not main.directory
+def _covered(place: ProjectDirectory, main: SuiteCommand, other: SuiteCommand) -> bool:
+    """pytest and Maven at the top include the projects below it, and a workspace of cargo what it does not exclude."""
+    if main.framework != other.framework or main.directory:
+        return False
+    if main.framework == "cargo":
+        excluded = texts(table(_toml(place, "Cargo.toml"), "workspace").get("exclude"))
+        return "--workspace" in main.command and other.directory not in excluded
+    return main.framework in {"pytest", "maven"}
 
 
 def _suites(place: ProjectDirectory) -> list[SuiteCommand]:
@@ -175,7 +181,7 @@ def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
     if not any(is_test_path(path) or b"#[test]" in place.read(path) for path in sources):
         return None
     start = prefix(place.directory)
-    workspace = " --workspace" if b"[workspace]" in place.read("Cargo.toml") else ""
+    workspace = " --workspace" if "workspace" in _toml(place, "Cargo.toml") else ""
     command = f"{start}cargo test --no-fail-fast{workspace}"
     return SuiteCommand(command=command, framework="cargo", narrowed=command, directory=place.directory)
 

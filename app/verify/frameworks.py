@@ -124,7 +124,8 @@ def _go_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     packages, tests = [], []
     for name in only:
         if name.endswith(".go"):
-            packages.append(f"./{PurePosixPath(_inside(suite.directory, name)).parent}")
+            parent = str(PurePosixPath(_inside(suite.directory, name)).parent)
+            packages.append("." if parent == "." else f"./{parent}")
             continue
         package, _, test = name.partition("::")
         packages.append(package)

@@ -308,6 +308,16 @@ def test_output_that_is_cut_for_display_does_not_cost_the_exit_code(command: str
     assert failing_pipe(command).startswith("set -o pipefail; ") is guarded
 
 
+def test_excerpts_name_the_place_of_a_crash_and_not_what_was_compiled() -> None:
+    frames = "".join(f"example.com/p.f{at}(0x1)\n\t/workspace/p.go:{at} +0x1d\n" for at in range(300))
+    stacks = "".join(f"goroutine {number} [running]:\n{frames}\n" for number in (7, 1))
+    text = excerpt(f"panic: boom\n\n{stacks.rstrip()}\nexit status 2\nFAIL\texample.com/p\t0.01s\n".encode())
+    assert text.startswith("panic: boom\n\ngoroutine 7 [running]:\nexample.com/p.f0(0x1)\n")
+    assert text.endswith("exit status 2\nFAIL\texample.com/p\t0.01s")
+    assert "goroutine 1 " not in text
+    assert excerpt(b"   Compiling a v0.1.0 (/workspace)\n    Finished `test` profile\n") == "Finished `test` profile"
+
+
 def test_excerpts_are_clean_and_end_with_the_end() -> None:
     output = (
         b"\x1b[31mred\x1b[0m\x07\n--- generated xml file: /tmp/report-0123456789abcdef ---\n"

@@ -107,6 +107,14 @@ def test_projects_that_the_top_covers_are_not_named() -> None:
     assert (suite.command, suite.note) == ("python3 -m pytest", "")
 
 
+def test_members_of_a_cargo_workspace_are_not_named_and_what_it_excludes_is() -> None:
+    crates = {f"{name}/{path}": text for name in "ab" for path, text in (("Cargo.toml", ""), ("tests/c.rs", ""))}
+    suite = found({"Cargo.toml": '[workspace]\nmembers = ["a"]\nexclude = ["b"]\n', **crates})
+    assert suite is not None
+    assert suite.command == "cargo test --no-fail-fast --workspace"
+    assert suite.note.startswith("Also found, but not run: `cd b && cargo test --no-fail-fast`. ")
+
+
 def test_tests_of_bun_need_no_script() -> None:
     suite = found({"package.json": "{}", "bun.lock": "", "src/a.test.ts": 'import { test } from "bun:test"'})
     assert suite is not None
@@ -176,6 +184,7 @@ NARROWED = [
     ({"package.json": "{}", "a.test.js": ""}, ("a.test.js::S > one", "a.test.js"), "node --test a.test.js"),
     ({"go.mod": "", "p/a_test.go": ""}, ("ex/p::TestA/b c", "ex/p::TestB"), "go test -run '^(TestA|TestB)$' ex/p"),
     ({"go.mod": "", "p/a_test.go": ""}, ("p/a_test.go",), "go test ./p"),
+    ({"go.mod": "", "a_test.go": ""}, ("a_test.go",), "go test ."),
     ({"Cargo.toml": "", "tests/it.rs": ""}, ("tests/it.rs",), "cargo test --no-fail-fast --test it"),
     (
         {"Cargo.toml": "", "tests/it.rs": ""},
