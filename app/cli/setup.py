@@ -116,7 +116,8 @@ class SetupReport:
             for command in (self.commands if explain else plan.short) or ("nothing to install",):
                 yield f"  set-up  {command if explain else _line(command)}"
             yield f"  tests   {self.test}"
-            yield from (f"  note    {_line(note)}" for note in (*best.left_out, *plan.notes))
+            note = best.candidate.suite.note if best.candidate.suite else ""
+            yield from (f"  note    {_line(text)}" for text in (note, *best.left_out, *plan.notes) if text)
         yield ""
         if explain or not self.comparable:
             yield "Tried, the best first:"

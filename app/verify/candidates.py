@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
@@ -15,8 +15,11 @@ from app.verify.configured_command import recognise
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
 from app.verify.project_directories import prefix
+from app.verify.test_paths import is_test_file
 
 MAX_DECLARED = 3
+PART = 30
+"""What a command for a part of the tests scores less, so that a whole suite of a worse description comes first."""
 AGED = timedelta(days=240)
 """Packages of a commit older than this may have changed so much that a project of that time does not work with them."""
 WHEELS_AFTER = timedelta(days=120)
@@ -43,13 +46,15 @@ _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to set up and to test. `suite` is None where no test command is known."""
+    """One way to set up and to test. `suite` is None where no test command is known; `part` means that it names less
+    than half of the files with tests."""
 
     name: str
     reason: str
     score: int
     choice: SetupChoice
     suite: SuiteCommand | None
+    part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +136,18 @@ def _python(
     now = choose_python(files, surroundings, named)
     then = choose_python(files, surroundings, named, surroundings.committed)
     found = []
-    for declared in declared_setups(files)[:MAX_DECLARED]:
+    tests = [path for path in files if path.endswith(".py") and is_test_file(path)]
+    for declared in declared_setups(files):
         own = _suite(tree, declared, suite, test)
         choice = SetupChoice(declared.requirements, surroundings.pythons.get(now, ""), pytest=_by_pytest(own))
         reason = f"what {declared.source} installs and runs, on Python {now}"
-        found.append(Candidate(declared.source, reason, declared.score, choice, own))
+        run = sum(map(_chosen(own), tests))
+        part = not test and 2 * run < len(tests)
+        if part and own is not None:
+            own = replace(own, note=f"It runs {run} of {len(tests)} files with tests. {own.note}".strip())
+        score = declared.score - PART if part else declared.score
+        found.append(Candidate(declared.source, reason, score, choice, own, part))
+    found = sorted(found, key=lambda one: -one.score)[:MAX_DECLARED]
     choice = SetupChoice(python=surroundings.pythons.get(now, ""), pytest=_by_pytest(suite))
     reason = f"extras, groups and requirement files by their usual names, on Python {now}"
     found.append(Candidate("manifests", reason, 40, choice, suite))
@@ -145,14 +157,24 @@ def _python(
         for one in list(found)[:2] + ([found[-1]] if len(found) > 2 else []):
             choice = replace(one.choice, before=dated, python=surroundings.pythons.get(then, one.choice.python))
             reason = f"{one.reason.rpartition(', on Python')[0]}, on Python {then}, with packages as of {dated}"
-            found.append(
-                Candidate(f"{one.name} as of {dated}", reason, one.score - (-1 if locked else 12), choice, one.suite)
-            )
+            score = one.score - (-1 if locked else 12)
+            found.append(replace(one, name=f"{one.name} as of {dated}", reason=reason, score=score, choice=choice))
     return found
 
 
 def _by_pytest(suite: SuiteCommand | None) -> bool:
     return suite is not None and suite.framework == "pytest"
+
+
+def _chosen(suite: SuiteCommand | None) -> Callable[[str], bool]:
+    """Whether a test file is among those that a command of pytest names; all are if it names none."""
+    if suite is None or suite.framework != "pytest" or not suite.narrowed:
+        return lambda _: True
+    words = set(shlex.split(suite.command)) - set(shlex.split(suite.narrowed))
+    named = [word.partition("::")[0].removeprefix("./").rstrip("/") for word in words]
+    if not named or "." in named:
+        return lambda _: True
+    return lambda path: any(path == name or path.startswith(f"{name}/") for name in named)
 
 
 def _suite(tree: Tree, declared: DeclaredSetup, suite: SuiteCommand | None, test: str | None) -> SuiteCommand | None:

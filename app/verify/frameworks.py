@@ -195,7 +195,7 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "mocha": Framework(
         read=read_mocha,
         or_in_output=True,
-        arguments="--reporter json --reporter-option output={report}",
+        arguments="--reporter json -O output={report}",  # by its short name, which every version knows
         environment=_NPM_QUIET,
         targets=_files,
     ),

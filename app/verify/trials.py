@@ -62,7 +62,8 @@ class Trial:
 
     @property
     def rank(self) -> tuple[bool, bool, int, bool, float]:
-        return (self.result is not None, self.comparable, self.count.passed, self.too_long, self.share)
+        whole = self.comparable and not self.candidate.part
+        return (self.result is not None, whole, self.count.passed, self.too_long, self.share)
 
 
 Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]
@@ -100,7 +101,7 @@ async def try_candidates(
         trials.append(trial)
         if trial.reason:
             progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
-        clear = [one for one in trials if one.share >= CLEAR]
+        clear = [one for one in trials if one.share >= CLEAR and not one.candidate.part]
         if len(clear) > 1 or (clear and not clear[0].skips_many):
             break
         if trial.comparable and monotonic() - begun > limits.total / 2:
@@ -135,5 +136,5 @@ def _against(result: SuiteResult) -> str:
         return result.partial or "No test was collected."
     if count.passed / (count.passed + count.failed) >= COMPARABLE:
         return ""
-    cause = f": {result.shared_cause}" if result.shared_cause else "."
-    return f"{count.failed} of {count.passed + count.failed} tests fail{cause}"
+    cause = result.shared_cause or cause_of(result.execution.excerpt)
+    return f"{count.failed} of {count.passed + count.failed} tests fail: {cause}"

@@ -112,6 +112,21 @@ commands = pre-commit run
 """
 
 
+def test_variables_of_a_workflow_are_known_and_what_it_has_built_is_the_project() -> None:
+    contents = workflow("pip install dist/$BUILT $NOWHERE a==$A", "pytest --pyargs $MODULE ${{ env.MODULE }}_more")
+    text = contents[".github/workflows/ci.yml"]
+    text = text.replace("on: push", "on: push\nenv: {MODULE: module, LATER: $NOWHERE}")
+    text = text.replace("    strategy:", "    env: {A: '1.${{ matrix.python }}'}\n    strategy:")
+    found = declared({**contents, ".github/workflows/ci.yml": text})
+    assert found.requirements == ("-e .", "a==1.3.9")
+    assert found.test == "python3 -m pytest --pyargs module module_more"
+
+
+def test_what_a_workflow_installs_after_its_tests_is_for_other_ones() -> None:
+    found = declared(workflow("pip install a", "pytest && pip install 'a<2' && pytest tests/old"))
+    assert (found.requirements, found.test) == (("a",), "python3 -m pytest")
+
+
 def test_tox_behind_a_workflow_is_followed_to_the_environment_of_the_matrix() -> None:
     found = declared(
         workflow("pip install tox", "tox -e ${{ matrix.tox }}") | {"tox.ini": TOX, "requirements/min.txt": ""}

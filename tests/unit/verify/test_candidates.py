@@ -72,6 +72,16 @@ def test_an_old_node_project_is_tried_with_the_packages_of_its_time_too() -> Non
     assert [one.choice.before for one in found] == ["", "2020-06-02"]
 
 
+def test_a_command_for_a_part_of_the_tests_comes_after_the_whole_suite_of_a_worse_description() -> None:
+    more = {f"tests/db/test_{name}.py": "" for name in "bc"}
+    first, second = of(FRESH, PYTHON | more | {"tox.ini": TOX.replace("pytest tests", "pytest ./tests/test_a.py")})
+    assert [(one.name, one.part) for one in (first, second)] == [("manifests", False), ("tox.ini", True)]
+    assert second.suite is not None
+    assert second.suite.note == "It runs 1 of 3 files with tests."
+    (whole, _) = of(FRESH, PYTHON | more)
+    assert (whole.name, whole.part) == ("tox.ini", False)
+
+
 @pytest.mark.parametrize(
     ("requires", "named", "at", "version"),
     [
@@ -109,6 +119,8 @@ def test_trials_are_ranked_by_what_passed() -> None:
     assert not trial(89, 11).comparable
     assert not trial(0, 0).comparable
     assert trial(0, 0).rank > Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0).rank
+    part = Candidate("c", "r", 1, SetupChoice(), None, part=True)
+    assert Trial(part, 1.0, result(5, 0)).rank < trial(80, 20).rank
     only_exit = SuiteResult(execution=Execution(command="t", exit_code=0, seconds=1))
     assert Trial(Candidate("c", "r", 1, SetupChoice(), None), 1.0, only_exit).comparable
 
@@ -136,9 +148,11 @@ async def test_a_set_up_that_fails_is_followed_by_the_next_and_its_reason_is_kep
         (["skipped 'x'", "ok"], 2, "b"),
         (["skipped 'x'", "skipped 'x'", "ok"], 2, "a"),
         (["skipped 'x'", "FAIL", "skipped 'x'", "ok"], 3, "a"),
+        (["part: ok", "ok"], 2, "b"),
+        (["part: ok", "FAIL"], 2, "a"),
     ],
 )
-async def test_a_set_up_that_skips_many_tests_is_followed_by_one_more_that_works(
+async def test_a_set_up_that_skips_many_tests_or_runs_a_part_is_followed_by_one_more_that_works(
     tmp_path: Path, outputs: Sequence[str], tried: int, best: str
 ) -> None:
     """Each suite has a test that passes, and one that ends as it is told."""
@@ -146,9 +160,9 @@ async def test_a_set_up_that_skips_many_tests_is_followed_by_one_more_that_works
         name: f"test_a (t.C.test_a) ... ok\ntest_b (t.C.test_b) ... {output}\n-----\nRan 2 tests\n"
         for name, output in zip("abcd", outputs, strict=False)
     }
+    suites = {name: SuiteCommand(f"printf '%s' {shlex.quote(text)}", "unittest") for name, text in shown.items()}
     found = [
-        Candidate(name, name, 1, SetupChoice(), SuiteCommand(f"printf '%s' {shlex.quote(text)}", "unittest"))
-        for name, text in shown.items()
+        Candidate(name, name, 1, SetupChoice(), suite, part="part:" in suite.command) for name, suite in suites.items()
     ]
 
     @asynccontextmanager

@@ -237,6 +237,8 @@ def test_reports_are_asked_for_by_arguments_elsewhere() -> None:
     jest = found({"package.json": '{"scripts": {"test": "jest"}}'})
     assert jest is not None
     assert report_command(jest, "/tmp/r", ("a.test.js",)) == "npm test -- --json --outputFile=/tmp/r a.test.js"
+    mocha = SuiteCommand(command="npx mocha", framework="mocha", narrowed="npx mocha")
+    assert report_command(mocha, "/tmp/r", None) == "npx mocha --reporter json -O output=/tmp/r"
     go = found({"go.mod": "", "a_test.go": ""})
     assert go is not None
     assert report_command(go, "/tmp/r", None).endswith("; go test -json ./... > /tmp/r")

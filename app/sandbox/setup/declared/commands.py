@@ -20,7 +20,7 @@ def simple_commands(script: str, values: Mapping[str, str] | None = None) -> lis
     """
     found: list[list[str]] = []
     for line in _CONTINUED.sub(" ", script).splitlines():
-        words = _words(_expanded(line, values or {}))
+        words = _words(expanded(line, values or {}))
         current: list[str] = []
         for word in [*words, ";"]:
             if word in _SEPARATORS:
@@ -58,5 +58,6 @@ def _words(line: str) -> list[str]:
     return kept
 
 
-def _expanded(text: str, values: Mapping[str, str]) -> str:
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """The text with `values` in place of its variables; unknown ones become `$`."""
     return _VARIABLE.sub(lambda found: values.get(found["expression"] or found["name"], "$"), text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from app.sandbox.setup.declared.commands import expanded
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
 
@@ -336,9 +337,19 @@ def _github(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
         script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
         named = [str(table.get("python-version", "")) for step in steps if isinstance(table := step.get("with"), dict)]
         values = _chosen(rows)
+        for owner in (document, job, *steps):
+            _set_variables(values, owner.get("env"))
         pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
         title = f"{name} {job.get('name', '')}"
         yield CiJob(f"{path}, job {name}", script, values, pythons, _score(path.rpartition("/")[2], title))
+
+
+def _set_variables(values: dict[str, str], environment: Any) -> None:
+    """Add the variables whose values are known."""
+    for name, written in environment.items() if isinstance(environment, dict) else ():
+        value = expanded(written, values) if isinstance(written, str) else "$"
+        if "$" not in value:
+            values |= {name: value, f"env.{name}": value}
 
 
 def _elsewhere(step: dict[str, Any]) -> bool:

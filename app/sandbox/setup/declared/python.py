@@ -143,7 +143,8 @@ def _command(reading: _Reading, words: list[str], values: Mapping[str, str], dep
     if program in _EXPANDED:
         _follow(reading, _EXPANDED[program](reading.files, rest), values, depth + 1)
     elif (installed := _installed(reading, program, rest)) is not None:
-        reading.requirements += installed
+        if not reading.tests:  # what is installed after the tests is for other ones
+            reading.requirements += installed
     elif (tested := _tested(reading, program, rest)) is not None:
         reading.tests += tested
     else:
@@ -289,7 +290,7 @@ def _pip(reading: _Reading, arguments: list[str]) -> Iterator[str]:
     previous = ""
     for word in arguments[1:] if arguments[:1] == ["install"] else ():
         option, previous = previous, word
-        if "$" in word or "{" in word or option in _WITH_VALUE:
+        if option in _WITH_VALUE or (re.search(r"[${]", word) and not word.startswith("dist/")):
             continue
         if option in {"-r", "--requirement", "-c", "--constraint"}:
             yield from _listed(reading.files, option, word)
