@@ -39,6 +39,7 @@ from app.sandbox.setup.ecosystems.python import (
     PYTHON_MANIFESTS,
     create_environment,
     has_python,
+    keep_generated,
     python_install_steps,
 )
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
@@ -193,7 +194,7 @@ def _configured(
     with_python = has_python(files)
     return InstallStep(
         "",
-        commands=(create_environment(python), *written) if written and with_python else written,
+        commands=(create_environment(python), *written, keep_generated()) if written and with_python else written,
         tools=_flat([("python",), *(step.tools for step in detected)]),
         manifests=tuple(files),
         environment=(

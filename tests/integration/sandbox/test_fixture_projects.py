@@ -173,11 +173,12 @@ async def test_a_suite_that_ends_with_its_first_failure_is_run_to_its_end(projec
 
 
 BACKEND = """
-import base64, hashlib, os, pathlib, zipfile
+import importlib.util, os, pathlib, shutil, zipfile
 
 def build_editable(directory, config_settings=None, metadata_directory=None):
     version = os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"]
     pathlib.Path("generated/_version.py").write_text(f"version = {version!r}")
+    shutil.copy(importlib.util.find_spec("_ctypes").origin, "generated")
     name, about = f"generated-{version}-py3-none-any.whl", f"generated-{version}.dist-info"
     files = {
         "generated.pth": os.getcwd(),
@@ -192,20 +193,22 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
 """
 
 
-async def test_a_version_file_that_the_build_writes(projects: Projects) -> None:
+async def test_modules_that_the_build_generates_and_compiles_beside_the_sources(projects: Projects) -> None:
     files = {
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         '[project]\nname = "generated"\ndynamic = ["version"]\n',
-        "setup.py": "setup(use_scm_version={'write_to': 'generated/_version.py'})",
+        "setup.py": "setup(use_scm_version=True, ext_modules=[Extension('generated._ctypes')])",
         "CHANGELOG.md": "# 4.5.6\n",
         "backend.py": BACKEND,
-        "generated/__init__.py": "from generated._version import version\n",
+        "generated/__init__.py": "from generated._ctypes import sizeof\nfrom generated._version import version\n",
         "tests/__init__.py": "",
         "tests/test_a.py": checks(2, "import generated; self.assertEqual(generated.version, '4.5.6')"),
     }
     chosen = await projects.set_up(files)
     assert results(chosen)[0] == ("manifests", 2, 0)
-    assert chosen.plan.directories == ("generated/_version.py",)
+    assert chosen.plan.notes == (
+        "its extension modules are compiled from the base: tests do not see a change of their sources",
+    )
 
 
 WORKFLOW = """

@@ -1,9 +1,12 @@
 """What a set-up is decided to be, from the manifests of a commit."""
 
+import _ctypes
 import asyncio
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +17,7 @@ import pytest
 from app.core.errors import ConfigError, SetupError
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
+from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_clients import ClientProblem
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import DETECTED, WORK_ENVIRONMENT, plan_setup
@@ -122,6 +126,7 @@ async def test_a_project_is_installed_editable_with_its_test_extras() -> None:
         "/usr/bin/python3 -I -m venv /env",
         GET_UV,
         f"{UV}-e '.[test]' || {UV}'.[test]' || {PIP}-e '.[test]'",
+        keep_generated(),
     )
     assert setup.origin == "detected"
     assert setup.hosts == ("https://index.test",)
@@ -247,7 +252,7 @@ LOCKS = {
 
 @pytest.mark.parametrize("lock", LOCKS)
 async def test_locked_versions_are_kept_where_they_fit(lock: str) -> None:
-    _, _, pins, install = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
+    _, _, pins, install, _ = (await plan({"pyproject.toml": BUILD, lock: LOCKS[lock]})).commands
     assert pins == "printf '%s\\n' six==1.16.0 > /env/constraints.txt"
     assert install == f"{UV}-e . -c /env/constraints.txt || {UV}-e . || {UV}. || {PIP}-e ."
 
@@ -256,24 +261,18 @@ async def test_a_hostile_lock_file_writes_no_command() -> None:
     lock = '[[package]]\nname = "a; id"\nversion = "1"\n[[package]]\nname = "b"\nversion = "1`id`"\n'
     assert (await plan({"pyproject.toml": BUILD, "pdm.lock": lock})).commands[2:] == (
         f"{UV}-e . || {UV}. || {PIP}-e .",
+        keep_generated(),
     )
 
 
 async def test_a_version_taken_from_git_is_replaced_by_the_changelogs() -> None:
     pyproject = BUILD.replace('"x"]', '"x", "hatch-vcs"]')
-    files = {"pyproject.toml": pyproject + '[tool.hatch.build.hooks.vcs]\nversion-file = "src/a/_version.py"\n'}
+    files = {"pyproject.toml": pyproject}
     changelog = {"CHANGELOG.rst": "=========\nChangelog\n=========\n\nUnreleased\n\na 2.10.1 (2026-01-02)\n=====\n"}
     setup = await plan({**files, **changelog})
     assert dict(setup.environment)["SETUPTOOLS_SCM_PRETEND_VERSION"] == "2.10.1"
-    assert setup.directories == ("src/a/_version.py",)
     assert dict((await plan(files)).environment)["SETUPTOOLS_SCM_PRETEND_VERSION"] == "999.0.0"
     assert "SETUPTOOLS_SCM_PRETEND_VERSION" not in dict((await plan({"pyproject.toml": BUILD})).environment)
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../../outside.py"])
-async def test_a_version_file_outside_the_tree_is_not_taken_along(path: str) -> None:
-    pyproject = BUILD + f'[tool.setuptools_scm]\nversion_file = "{path}"\n'
-    assert (await plan({"pyproject.toml": pyproject})).directories == ()
 
 
 PACKAGE = json.dumps({"name": "a", "devDependencies": {"b": "1"}})
@@ -386,6 +385,9 @@ async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None
         *("node_modules", "packages/a/node_modules", "packages/b/node_modules"),
         *("site/node_modules", "tools/x/y/node_modules"),
     )
+    scripts = {"package.json": json.dumps({"scripts": {"postinstall": "sh all.sh"}, "dependencies": {"b": "1"}})}
+    installed = {f"{name}/package.json": PACKAGE for name in ("a", "b/c", "examples/d")}
+    assert (await plan(scripts | installed)).directories == ("node_modules", "a/node_modules", "b/c/node_modules")
     pnpm = {"package.json": PACKAGE, "pnpm-workspace.yaml": "packages: ['lib']\n", "lib/package.json": PACKAGE}
     assert (await plan(pnpm)).directories == ("node_modules", "lib/node_modules")
 
@@ -475,6 +477,7 @@ async def test_several_ecosystems_are_prepared_together() -> None:
         str(PYTHON),
         "/env/bin/python",
         UV.split(maxsplit=1)[0],
+        "cd",
         "printf",
         "npm",
     ]
@@ -484,7 +487,7 @@ async def test_several_ecosystems_are_prepared_together() -> None:
 async def test_configured_commands_stand_instead_of_detected_ones() -> None:
     files = {"pyproject.toml": BUILD, "package.json": PACKAGE, "a.py": ""}
     setup = await plan(files, commands=["make deps", "make deps"], hosts=["example.com"])
-    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps")
+    assert setup.commands == ("/usr/bin/python3 -I -m venv /env", "make deps", "make deps", keep_generated())
     assert setup.origin == "configuration"
     assert setup.directories == ("node_modules",)
     assert setup.hosts == ("https://index.test", "example.com")
@@ -804,15 +807,40 @@ async def test_the_plainest_of_several_test_requirement_files_is_taken() -> None
     assert await installs(files) == "-e . -r requirements/tests.txt"
 
 
-async def test_a_version_file_that_setup_py_names_is_taken_along() -> None:
-    files = {"setup.py": "setup(use_scm_version={'write_to': 'a/_version.py'})", "a/__init__.py": ""}
-    setup = await plan(files)
-    assert setup.directories == ("a/_version.py",)
-    assert "SETUPTOOLS_SCM_PRETEND_VERSION" in dict(setup.environment)
+def interpreter(environment: Path) -> Path:
+    """The interpreter of a new virtual environment."""
+    python = environment / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (environment / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    python.symlink_to(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+    return python
+
+
+def test_modules_that_a_build_generates_in_the_tree_are_found_where_it_has_none(tmp_path: Path) -> None:
+    environment, tree = tmp_path / "env", tmp_path / "tree"
+    package = tree / "src" / "a"
+    package.mkdir(parents=True)
+    for name in ("__init__", "own"):
+        (package / f"{name}.py").write_text("")
+        os.utime(package / f"{name}.py", (0, 0))
+    python = interpreter(environment)
+    (environment / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
+    (package / "_version.py").write_text("number = 1")
+    compiled = Path(str(_ctypes.__file__))
+    shutil.copy(compiled, package)
+    os.utime(package / compiled.name)
+    shell(keep_generated().replace("/env", str(environment)).replace("/workspace", str(tree)))
+    assert not (environment / "generated/src/a/own.py").exists()
+    for name in ("_version.py", compiled.name):
+        (package / name).unlink()
+    inside = f"cd {tree / 'src'} && {python} -c "
+    assert shell(f"{inside}'import a._ctypes, a._version as v; print(v.number, a._ctypes.__name__)'") == "1 a._ctypes\n"
+    with pytest.raises(subprocess.CalledProcessError, match="returned non-zero"):
+        shell(f"{inside}'import a.absent'")
 
 
 async def test_a_project_that_was_copied_is_imported_from_the_tree(tmp_path: Path) -> None:
-    command = (await plan({"pyproject.toml": BUILD, "src/a/__init__.py": ""})).commands[-1]
+    command = (await plan({"pyproject.toml": BUILD, "src/a/__init__.py": ""})).commands[-2]
     assert command.endswith(" a /workspace/src")
     site = tmp_path / "env" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     tree = tmp_path / "tree" / "src"
@@ -821,10 +849,7 @@ async def test_a_project_that_was_copied_is_imported_from_the_tree(tmp_path: Pat
         (directory / "__init__.py").write_text("")
     (site / "a-1.dist-info").mkdir()
     (site / "a-1.dist-info" / "RECORD").write_text("a/__init__.py,sha256=x,0\na-1.dist-info/RECORD,,\n")
-    (tmp_path / "env" / "bin").mkdir()
-    (tmp_path / "env" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
-    python = tmp_path / "env" / "bin" / "python"
-    python.symlink_to(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+    python = interpreter(tmp_path / "env")
     shell(command.replace("/env/bin/python", str(python)).replace("/workspace/src", str(tree)))
     told = shell(f"{python} -I -c 'import a; print(a.__file__)'").strip()
     assert told == str(tree / "a/__init__.py")

@@ -11,7 +11,7 @@ from app.core.tree import Tree
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2
 # Manifests below these belong to samples and fixtures, not to the project.
-_NOT_THE_PROJECT = frozenset(
+NOT_THE_PROJECT = frozenset(
     {"doc", "docs", "example", "examples", "fixtures", "node_modules", "sample", "samples", "test", "testdata", "tests"}
     | {"third_party", "vendor"}
 )
@@ -106,7 +106,7 @@ def project_roots(files: ManifestFiles, manifests: Iterable[str]) -> tuple[str, 
         return ("",)
     found = (path.split("/") for path in files)
     tops = {parts[0] for parts in found if len(parts) == 2 and parts[1] in names}
-    return tuple(f"{top}/" for top in sorted(tops) if top.lower() not in _NOT_THE_PROJECT and not top.startswith("."))
+    return tuple(f"{top}/" for top in sorted(tops) if top.lower() not in NOT_THE_PROJECT and not top.startswith("."))
 
 
 def table(data: Any, *keys: str) -> dict[str, Any]:

@@ -9,7 +9,15 @@ from typing import Any
 import yaml
 
 from app.sandbox.base import ENV
-from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table, texts
+from app.sandbox.setup.ecosystems.base import (
+    NOT_THE_PROJECT,
+    InstallStep,
+    ManifestFiles,
+    SetupChoice,
+    project_roots,
+    table,
+    texts,
+)
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _BUN_LOCKS = ("bun.lock", "bun.lockb")
@@ -21,6 +29,7 @@ NODE_MANIFESTS = (
     *_NPM_LOCKS,
     *sorted(BUN_FILES),
 )
+MAX_PACKAGES = 200
 _QUIET = "--no-audit --no-fund"
 # Its lock names a host in every line, and yarn insists on it; the machine's registry has the same paths.
 _YARN_CLASSIC = (
@@ -139,7 +148,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
                     *(f"{member}package.json" for member in members),
                 ),
                 environment=NODE_ENVIRONMENT,
-                directories=tuple(f"{directory}node_modules" for directory in (root, *members)),
+                directories=tuple(f"{directory}node_modules" for directory in _packages(files, root, members)),
                 notes=tuple(
                     f"{name} is left out, as it can only be had from git ({where})" for name, where in absent.items()
                 ),
@@ -168,6 +177,17 @@ def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
     directories = [path.removesuffix("package.json") for path in files if path.endswith("/package.json")]
     below = [name for name in directories if name.startswith(root) and "node_modules/" not in name and name != root]
     return tuple(name for name in below if any(_matches(name[len(root) :].rstrip("/"), each) for each in wanted))
+
+
+def _packages(files: ManifestFiles, root: str, members: Collection[str]) -> tuple[str, ...]:
+    """Every directory that may get a `node_modules`: a script of the project may install what no workspace declares."""
+    if not _executes(files, root, members):
+        return (root, *members)
+    below = [
+        path.removesuffix("package.json") for path in files if path.startswith(root) and path.endswith("/package.json")
+    ]
+    others = [name for name in below if NOT_THE_PROJECT.isdisjoint(name.split("/"))][:MAX_PACKAGES]
+    return tuple(dict.fromkeys((root, *members, *others)))
 
 
 def _matches(directory: str, pattern: str) -> bool:

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
@@ -66,6 +66,9 @@ _LOCAL = re.compile(r"^\s*(?:-e\b|--editable\b|\.|/|[^#\s]*\s*@?\s*file:)", re.M
 _LOCAL_PROJECT = re.compile(r"-e '?(?P<place>\.[^'\[\]]*)(?:\[(?P<extras>[^\]]*)\])?'?")
 _INCLUDED = re.compile(r"^\s*-(?:r|c)\s*(\S+)", re.MULTILINE)
 _TEST_FILES_READ = 60
+_EXTENSIONS = re.compile(
+    r"\bext[-_]modules\b|\bExtension\(|\bcythonize\(|\bcffi_modules\b|\bmaturin\b|\bsetuptools-rust\b"
+)
 _EDITABLE_SINCE = "2023-01-15"
 _LINK = """
 import importlib.util as i, os, re, sys, sysconfig as c
@@ -92,6 +95,46 @@ print("the project is imported from", source)
 """
 
 
+_GENERATED = """
+import importlib.machinery as m, os, shutil, sys, sysconfig as c
+tree, kept, finder = sys.argv[1:]
+since = os.stat(os.path.join(sys.prefix, "pyvenv.cfg")).st_mtime_ns
+for top, directories, names in os.walk(tree):
+    directories[:] = [each for each in directories if each[0] != "." and each not in ("build", "dist", "node_modules")]
+    for name in names:
+        path = os.path.join(top, name)
+        if name.endswith((".py", *m.EXTENSION_SUFFIXES)) and os.lstat(path).st_mtime_ns > since:
+            place = os.path.join(kept, os.path.relpath(top, tree))
+            os.makedirs(place, exist_ok=True)
+            shutil.copy(path, place, follow_symlinks=False)
+            print("generated:", os.path.relpath(path, tree))
+if os.path.isdir(kept):
+    module = os.path.join(c.get_paths()["purelib"], "agent_fix_generated")
+    with open(module + ".py", "w") as file:
+        file.write("TREE, KEPT = %r, %r" % (tree, kept) + finder)
+    with open(module + ".pth", "w") as file:
+        file.write("import agent_fix_generated")
+"""
+"""Keeps the modules that the build has made in the tree of the set-up (compiled ones, a version): it is thrown away."""
+_FINDER = """
+import os, sys
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
+
+class Generated:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        for place in sys.path if path is None else path:
+            inside = os.path.relpath(place or os.getcwd(), TREE)
+            loaders = (ExtensionFileLoader, EXTENSION_SUFFIXES), (SourceFileLoader, [".py"])
+            found = FileFinder(os.path.join(KEPT, inside), *loaders).find_spec(name)
+            if found and found.loader and not inside.startswith(".."):
+                return found
+
+sys.meta_path.append(Generated)
+"""
+"""Finds the kept modules, each as if it were at its place in the tree, where it is not there."""
+
+
 def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[InstallStep]:
     """One environment for all of a repository's Python projects."""
     roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
@@ -114,16 +157,31 @@ def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice
                 _GET_UV,
                 *_install(wanted, pins, choice.before, copies=read is None),
                 *_linked(files, roots, wanted),
+                *([keep_generated()] if any(item.startswith("-e") for item in wanted) else []),
             ),
             tools=("python",),
             manifests=tuple(files) if read is None else read,
             environment=(*PYTHON_ENVIRONMENT, *(pair for root in roots for pair in version_environment(files, root))),
-            directories=tuple(path for root in roots for path in generated_files(files, root)),
             facts=_layout(files, modules=any(item.startswith("-e") for item in wanted)),
+            notes=_compiled(files),
             short=_short(wanted, choice.before),
             neutral=not (uv_reads_more(files) or any(item.startswith("-") for item in wanted)),
         )
     ]
+
+
+def keep_generated() -> str:
+    """The command that keeps what the commands before it have generated."""
+    words = [f"{ENV}/bin/python", "-I", "-c", _GENERATED, WORKSPACE, f"{ENV}/generated", _FINDER]
+    return f"cd /tmp && {shlex.join(words)}"
+
+
+def _compiled(files: ManifestFiles) -> tuple[str, ...]:
+    """A note for a project with extension modules."""
+    declared = "".join(files.text(name) for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+    if not _EXTENSIONS.search(declared):
+        return ()
+    return ("its extension modules are compiled from the base: tests do not see a change of their sources",)
 
 
 def create_environment(python: Path) -> str:
@@ -351,7 +409,6 @@ _HEADING = re.compile(r"^[#=\[\s*v]*(?:[\w.-]+\s+|[Vv]ersion\s+)?\[?v?(\d+\.\d+(
 # Plugins that a project's own tests install more often set lower bounds on it than upper ones.
 _UNKNOWN = "999.0.0"
 _CHANGELOGS_READ = 5
-_WRITTEN = re.compile(r"""(?:write_to|version_file)['"]?\s*[:=]\s*['"]?([\w./-]+\.\w+)""")
 
 
 def version_environment(files: ManifestFiles, root: str) -> tuple[tuple[str, str], ...]:
@@ -366,29 +423,6 @@ def version_environment(files: ManifestFiles, root: str) -> tuple[tuple[str, str
         ("POETRY_DYNAMIC_VERSIONING_BYPASS", version),
         ("SETUPTOOLS_SCM_PRETEND_VERSION", version),
     )
-
-
-def generated_files(files: ManifestFiles, root: str) -> tuple[str, ...]:
-    """Untracked version files that the build writes into the tree and the project then imports."""
-    return tuple(f"{root}{path}" for path in _declared(files, root) if f"{root}{path}" not in files)
-
-
-def _declared(files: ManifestFiles, root: str) -> Iterator[str]:
-    tool = table(files.toml(f"{root}pyproject.toml"), "tool")
-    places = (
-        (table(tool, "setuptools_scm"), ("version_file", "write_to")),
-        (table(tool, "setuptools-scm"), ("version_file", "write_to")),
-        (table(tool, "hatch", "build", "hooks", "vcs"), ("version-file",)),
-    )
-    for name in ("setup.py", "setup.cfg"):
-        for found in _WRITTEN.finditer(files.text(f"{root}{name}")):
-            if not found[1].startswith("/") and ".." not in found[1].split("/"):
-                yield found[1]
-    for place, names in places:
-        for name in names:
-            path = place.get(name)
-            if isinstance(path, str) and path and not path.startswith("/") and ".." not in path.split("/"):
-                yield path
 
 
 def _newest(files: ManifestFiles, root: str) -> str:
