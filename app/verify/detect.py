@@ -15,6 +15,9 @@ from app.verify.project_directories import ProjectDirectory, prefix, project_dir
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_LOOKED_INTO = 200
+SHOWN = 3
+_PATTERN = re.compile(r"[\s\"'](?:\./)?([\w.-]+/\*)/[\w.*{[-]")
+"""`packages/*/test` and the like."""
 _PYTEST_FILES = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py"})
 _MANIFESTS = ("setup.py", "setup.cfg", "tox.ini", "noxfile.py", "Pipfile")
 _NAMES_PYTEST = re.compile(r"\bpytest\b")
@@ -130,18 +133,22 @@ def _detected(tree: Tree) -> SuiteCommand | None:
     left_out = [suite for _, suite in others if not _covered(place, main, suite)]
     if not left_out:
         return main
-    names = ", ".join(f"`{suite.command}`" for suite in left_out[:5])
-    return replace(main, note=f"Also found, but not run: {names}. Set `test:` in the configuration to choose.")
+    names = ", ".join(f"`{suite.command}`" for suite in left_out[:SHOWN])
+    more = f" and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
+    return replace(main, note=f"Also found, but not run: {names}{more}. Set `test:` in the configuration to choose.")
 
 
 def _covered(place: ProjectDirectory, main: SuiteCommand, other: SuiteCommand) -> bool:
-    """pytest and Maven at the top include the projects below it, and a workspace of cargo what it does not exclude."""
+    """pytest, Maven, jest and vitest at the top include the projects below it, a workspace of cargo what it does not
+    exclude, and any script of a package the files that it names by a pattern."""
     if main.framework != other.framework or main.directory:
         return False
+    if any(PurePosixPath(other.directory).match(pattern) for pattern in _PATTERN.findall(place.text("package.json"))):
+        return True
     if main.framework == "cargo":
         excluded = texts(table(_toml(place, "Cargo.toml"), "workspace").get("exclude"))
         return "--workspace" in main.command and other.directory not in excluded
-    return main.framework in {"pytest", "maven"}
+    return main.framework in {"pytest", "maven", "jest", "vitest"}
 
 
 def _suites(place: ProjectDirectory) -> list[SuiteCommand]:

@@ -1,5 +1,7 @@
 """The suite that a repository's own files speak for, and how a command is asked for results."""
 
+import json
+
 import pytest
 
 from app.verify.detect import find_suite
@@ -105,6 +107,25 @@ def test_projects_that_the_top_covers_are_not_named() -> None:
     suite = found(files)
     assert suite is not None
     assert (suite.command, suite.note) == ("python3 -m pytest", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "note"),
+    [
+        ("mocha packages/*/test/*.js", ""),
+        ("mocha", "Also found, but not run: `cd packages/a && npm test`, `cd packages/b && npm test`, "),
+        ("jest", ""),
+    ],
+)
+def test_packages_whose_tests_the_top_runs_are_not_named(script: str, note: str) -> None:
+    text = json.dumps({"scripts": {"test": script}, "workspaces": ["packages/*"]})
+    inner = json.dumps({"scripts": {"test": script.partition(" ")[0]}})
+    below = {f"packages/{name}/package.json": inner for name in "abcde"}
+    suite = found({"package.json": text, **below})
+    assert suite is not None
+    assert suite.command == "npm test"
+    assert suite.note.startswith(note)
+    assert bool(suite.note) is ("`cd packages/c && npm test` and 2 more. Set" in suite.note) is bool(note)
 
 
 def test_members_of_a_cargo_workspace_are_not_named_and_what_it_excludes_is() -> None:
