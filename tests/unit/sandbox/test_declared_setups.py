@@ -122,7 +122,7 @@ def test_variables_of_a_workflow_are_known_and_what_it_has_built_is_the_project(
     assert found.test == "python3 -m pytest --pyargs module module_more"
 
 
-def test_what_a_workflow_installs_after_its_tests_is_for_other_ones() -> None:
+def test_packages_that_a_workflow_installs_after_its_tests_are_for_other_ones() -> None:
     found = declared(workflow("pip install a", "pytest && pip install 'a<2' && pytest tests/old"))
     assert (found.requirements, found.test) == (("a",), "python3 -m pytest")
 
