@@ -5,12 +5,13 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from pathlib import PurePosixPath
 
 from app.core.tree import Tree
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
-from app.sandbox.setup.ecosystems.python_metadata import LOCKS
+from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
 from app.verify.configured_command import recognise
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
@@ -150,6 +151,9 @@ def _python(
     found = sorted(found, key=lambda one: -one.score)[:MAX_DECLARED]
     choice = SetupChoice(python=surroundings.pythons.get(now, ""), pytest=_by_pytest(suite))
     reason = f"extras, groups and requirement files by their usual names, on Python {now}"
+    if suite is not None and suite.framework == "pytest" and not test and _same_names(files, tests):
+        apart = _by_path(suite, files)
+        found.append(Candidate("manifests, modules by path", f"{reason}; tests share names", 41, choice, apart))
     found.append(Candidate("manifests", reason, 40, choice, suite))
     # Packages as they were come after the same packages of today, but before a worse description.
     if dated:
@@ -160,6 +164,28 @@ def _python(
             score = one.score - (-1 if locked else 12)
             found.append(replace(one, name=f"{one.name} as of {dated}", reason=reason, score=score, choice=choice))
     return found
+
+
+def _same_names(files: ManifestFiles, tests: Collection[str]) -> bool:
+    """Whether test modules, or the packages that they are in, have one name at several places."""
+    places: dict[str, set[PurePosixPath]] = {}
+    for path in map(PurePosixPath, tests):
+        top = path.with_suffix("")
+        while f"{top.parent}/__init__.py" in files:
+            top = top.parent
+        places.setdefault(top.name, set()).add(top.parent)
+    return any(len(found) > 1 for found in places.values())
+
+
+def _by_path(suite: SuiteCommand, files: ManifestFiles) -> SuiteCommand:
+    """pytest with each module imported from its own place, and without projects that are no members of a workspace."""
+    members = workspace_roots(files)
+    projects = {path.rpartition("/")[0] for path in files if path.endswith(("/pyproject.toml", "/setup.py"))}
+    others = sorted(place for place in projects if not f"{place}/".startswith(members)) if members else []
+    docs = [place for place in ("docs", "examples") if any(path.startswith(f"{place}/") for path in files)]
+    ignored = [f"--ignore={place}" for place in (*docs, *others) if members]
+    words = shlex.join(["--import-mode=importlib", *ignored])
+    return replace(suite, command=f"{suite.command} {words}", narrowed=f"{suite.narrowed} {words}")
 
 
 def _by_pytest(suite: SuiteCommand | None) -> bool:

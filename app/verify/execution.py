@@ -21,7 +21,10 @@ _OUR_REPORT = re.compile(r"^.*\breport-[0-9a-f]{16}\b.*\n?", re.MULTILINE)
 _MOUNTED = re.compile(rb"(?m)^(\d+ \d+ \d+:\d+ )/\S*( /\S* r[ow]\b)")
 """A line of /proc/self/mountinfo, whose fourth word is a path of this machine."""
 _PLACES = {b"tree": WORKSPACE.encode(), b"home": HOME.encode(), b"tmp": b"/tmp", b"filled": BASE_LISTING.encode()}
-_CARGO_PROGRESS = re.compile(rb"(?m)^ {3,}(?:Compiling|Fresh|Downloaded|Adding|Locking) .*\n")
+_NO_RESULT = re.compile(
+    rb"(?m)^ {3,}(?:Compiling|Fresh|Downloaded|Adding|Locking) .*\n|^[^|\n]*(?:\|(?: +[\d.]+ | % \w+ |-+)){4}.*\n"
+)
+"""Lines of cargo about what it compiles, and tables of istanbul with the coverage of each file."""
 _FRAME = r"(?:\S.*\n\t.*\n|\.\.\..*elided\.\.\.\n)"
 _GOROUTINE = re.compile(rf"(?m)^(goroutine \d+ .*:\n{_FRAME}{{0,8}}){_FRAME}*\n?".encode())
 _DISPLAY_FILTER = re.compile(r"\|&?\s*(?:tail|head|cat|tee)\b[^|&;]*$")
@@ -82,9 +85,10 @@ def execution_of(command: str, completed: CompletedCommand, *, timed_out: bool |
 def excerpt(output: bytes, limit: int = EXCERPT) -> str:
     """The end of an output for people: no escape sequences, whole lines, at most `limit` characters.
 
-    What cargo compiles is left out, and of Go's stacks all but the start of the first, which names the place.
+    What cargo compiles and tables of coverage are left out, and of Go's stacks all but the start of the first, which
+    names the place.
     """
-    shown = _CARGO_PROGRESS.sub(b"", output)
+    shown = _NO_RESULT.sub(b"", output)
     if first := _GOROUTINE.search(shown):
         shown = shown[: first.end(1)] + _GOROUTINE.sub(b"", shown[first.end() :])
     text = _OUR_REPORT.sub("", plain(shown[-8 * limit :].decode(errors="replace"))).strip()

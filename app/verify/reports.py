@@ -209,7 +209,7 @@ LEAST = 5
 """Fewer failing tests say nothing of the set-up."""
 LENGTH = 300
 _PYTEST_LINE = re.compile(r"(?m)^E\s{2,}(\S.*)$")
-_ERROR_LINE = re.compile(r"(?m)^\s*((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|NotFound|Exit)\b.*)$")
+_ERROR_LINE = re.compile(r"(?m)^\s*((?:(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|NotFound|Exit)\b|Error:).*)$")
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+|'[^']*/[^']*'")
 
 

@@ -796,6 +796,13 @@ async def test_packages_are_resolved_as_of_a_date() -> None:
     assert commands[-1].count("--before 2022-01-15") == 3
 
 
+async def test_the_members_of_a_workspace_of_uv_are_installed_too() -> None:
+    root = '[project]\nname = "top"\ndependencies = ["a"]\n[tool.uv]\npackage = false\n'
+    files = {f"packages/{name}/pyproject.toml": BUILD for name in "ab"}
+    members = {"pyproject.toml": f'{root}[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/b"]\n'}
+    assert await installs(files | members) == "a -e ./packages/a"
+
+
 async def test_a_candidate_decides_what_is_installed() -> None:
     choice = SetupChoice(requirements=("-r dev.txt", "-e '.[a]'", "-e .", "-e '.[b]'", "six", "six"))
     commands = (await plan({"pyproject.toml": BUILD, "dev.txt": ""}, choice=choice)).commands

@@ -16,7 +16,7 @@ from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
 from app.verify.frameworks import SuiteCommand
 from app.verify.output_parsers import read_tap
-from app.verify.reports import CaseResult, shared_cause
+from app.verify.reports import CaseResult, cause_of, shared_cause
 from app.verify.suite_comparison import compare
 from app.verify.trials import Trial, TrialLimits, try_candidates
 from tests.support.local_sandbox import LocalSandbox
@@ -65,6 +65,20 @@ def test_an_old_project_is_tried_with_the_packages_of_its_time_too() -> None:
 def test_a_lock_file_speaks_for_the_packages_of_its_time() -> None:
     first = of(OLD, PYTHON | {"poetry.lock": ""})[0]
     assert first.name == "tox.ini as of 2020-06-02"
+
+
+def test_tests_of_a_workspace_with_one_name_at_several_places_are_imported_from_their_places() -> None:
+    pyproject = '[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/c"]\n[tool.pytest.ini_options]\n'
+    paths = [f"packages/{name}/{file}" for name in "abc" for file in ("pyproject.toml", "tests/test_x.py")]
+    files = {"pyproject.toml": pyproject, "docs/test_d.py": ""} | dict.fromkeys(paths, "")
+    first, second = of(FRESH, files)
+    assert (first.suite is not None, second.suite is not None) == (True, True)
+    assert [one.suite.command for one in (first, second) if one.suite] == [
+        "python3 -m pytest --import-mode=importlib --ignore=docs --ignore=packages/c",
+        "python3 -m pytest",
+    ]
+    only_one = {path: "" for path in paths if "/a/" in path}
+    assert [one.name for one in of(FRESH, {"pyproject.toml": pyproject, **only_one})] == ["manifests"]
 
 
 def test_an_old_node_project_is_tried_with_the_packages_of_its_time_too() -> None:
@@ -186,6 +200,10 @@ def test_the_shared_cause_of_a_suite_in_which_nearly_everything_fails() -> None:
     assert shared_cause(cases(9, text, passed=20)) == ("", ())
     assert shared_cause(cases(3, text)) == ("", ())
     assert shared_cause({name: CaseResult("failed", f"E  {name}Error: x") for name in "ABCDEFGHI"})[0] == ""
+
+
+def test_the_cause_of_a_failure_is_its_error_and_not_what_make_says() -> None:
+    assert cause_of("Error: no module 'a'\n    at b\nmake: *** [Makefile:4: test] Error 1\n") == "Error: no module 'a'"
 
 
 def suite(failing: Sequence[str], others: Sequence[str] = (), cause: str = "ImportError: a") -> SuiteResult:

@@ -315,6 +315,9 @@ def test_excerpts_name_the_place_of_a_crash_and_not_what_was_compiled() -> None:
     assert text.startswith("panic: boom\n\ngoroutine 7 [running]:\nexample.com/p.f0(0x1)\n")
     assert text.endswith("exit status 2\nFAIL\texample.com/p\t0.01s")
     assert "goroutine 1 " not in text
+    head = "File  | % Stmts | % Branch | % Funcs | % Lines | Lines \n------|-------|-------|-------|-------|---\n"
+    table = f"{head} a.js |       0 |        0 |     9.5 |       0 | 6-62 \n"
+    assert excerpt(f"Error: x\n{table}| a | b | c | d |".encode()) == "Error: x\n| a | b | c | d |"
     assert excerpt(b"   Compiling a v0.1.0 (/workspace)\n    Finished `test` profile\n") == "Finished `test` profile"
 
 

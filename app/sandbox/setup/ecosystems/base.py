@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from app.core.toml_text import toml_table
@@ -107,6 +108,14 @@ def project_roots(files: ManifestFiles, manifests: Iterable[str]) -> tuple[str, 
     found = (path.split("/") for path in files)
     tops = {parts[0] for parts in found if len(parts) == 2 and parts[1] in names}
     return tuple(f"{top}/" for top in sorted(tops) if top.lower() not in NOT_THE_PROJECT and not top.startswith("."))
+
+
+def is_member(directory: str, pattern: str) -> bool:
+    """Whether a workspace's pattern (`packages/*`) means a directory."""
+    path, wanted = PurePosixPath(directory), PurePosixPath(pattern)
+    if "**" in wanted.parts:
+        return directory.startswith(pattern.partition("**")[0])
+    return len(path.parts) == len(wanted.parts) and path.match(pattern)
 
 
 def table(data: Any, *keys: str) -> dict[str, Any]:

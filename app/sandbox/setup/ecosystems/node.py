@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Collection, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -14,6 +13,7 @@ from app.sandbox.setup.ecosystems.base import (
     InstallStep,
     ManifestFiles,
     SetupChoice,
+    is_member,
     project_roots,
     table,
     texts,
@@ -176,7 +176,7 @@ def workspace_members(files: ManifestFiles, root: str) -> tuple[str, ...]:
     wanted = [pattern.removeprefix("./").rstrip("/") for pattern in patterns if not pattern.startswith("!")]
     directories = [path.removesuffix("package.json") for path in files if path.endswith("/package.json")]
     below = [name for name in directories if name.startswith(root) and "node_modules/" not in name and name != root]
-    return tuple(name for name in below if any(_matches(name[len(root) :].rstrip("/"), each) for each in wanted))
+    return tuple(name for name in below if any(is_member(name[len(root) :].rstrip("/"), each) for each in wanted))
 
 
 def _packages(files: ManifestFiles, root: str, members: Collection[str]) -> tuple[str, ...]:
@@ -188,13 +188,6 @@ def _packages(files: ManifestFiles, root: str, members: Collection[str]) -> tupl
     ]
     others = [name for name in below if NOT_THE_PROJECT.isdisjoint(name.split("/"))][:MAX_PACKAGES]
     return tuple(dict.fromkeys((root, *members, *others)))
-
-
-def _matches(directory: str, pattern: str) -> bool:
-    path, wanted = PurePosixPath(directory), PurePosixPath(pattern)
-    if "**" in wanted.parts:
-        return directory.startswith(pattern.partition("**")[0])
-    return len(path.parts) == len(wanted.parts) and path.match(pattern)
 
 
 def _pnpm_patterns(text: str) -> list[str]:

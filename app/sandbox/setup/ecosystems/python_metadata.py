@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+from app.sandbox.setup.ecosystems.base import ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
 _DEV_NAME = re.compile(r"(?:dev|devel|develop|development)(?:[-_.].*)?", re.IGNORECASE)
@@ -62,6 +62,15 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
         extras=tuple(dict.fromkeys(extras)),
         groups=groups,
     )
+
+
+def workspace_roots(files: ManifestFiles) -> tuple[str, ...]:
+    """The directories (with a trailing slash) of the members of uv's workspace."""
+    workspace = table(files.toml("pyproject.toml"), "tool", "uv", "workspace")
+    wanted, others = texts(workspace.get("members")), texts(workspace.get("exclude"))
+    below = [path.removesuffix("/pyproject.toml") for path in files if path.endswith("/pyproject.toml")]
+    found = [name for name in below if any(is_member(name, each) for each in wanted)]
+    return tuple(f"{name}/" for name in found if not any(is_member(name, each) for each in others))
 
 
 def read_ini(text: str) -> dict[str, dict[str, str]]:
