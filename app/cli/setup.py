@@ -81,13 +81,21 @@ class SetupReport:
         return self.chosen.suite.command if self.chosen and self.chosen.suite else ""
 
     @property
-    def reasons(self) -> list[str]:
+    def judged(self) -> list[str]:
+        """What speaks for or against each candidate, the best first."""
         trials = self.chosen.trials if self.chosen else ()
         tried_candidates = [f"{trial.candidate.name}: {trial.reason or trial.candidate.reason}" for trial in trials]
         if self.works and not self.comparable:
             tried_candidates[0] = f"Only its exit code is known. {tried_candidates[0]}"
-        left_out = [one_line(text) for trial in trials[:1] for text in trial.left_out]
-        return [*tried_candidates, *left_out, *(self.chosen.plan.notes if self.chosen else ()), *self.notes]
+        return tried_candidates
+
+    @property
+    def noted(self) -> list[str]:
+        """What was left out, and what is particular about the repository."""
+        suite = self.best.candidate.suite if self.best else None
+        left_out = self.best.left_out if self.best else ()
+        notes = (suite.note if suite else "", *left_out, *(self.chosen.plan.notes if self.chosen else ()), *self.notes)
+        return [one_line(text) for text in notes if text]
 
     def as_json(self) -> dict[str, Any]:
         count = self.best.count if self.best else None
@@ -100,7 +108,7 @@ class SetupReport:
             "not_run": count.skipped if count else 0,
             "comparable": self.comparable,
             "seconds": round(self.seconds, 1),
-            "reasons": self.reasons,
+            "reasons": [*self.judged, *self.noted],
         }
 
     def lines(self, *, explain: bool) -> Iterator[str]:
@@ -114,14 +122,13 @@ class SetupReport:
             yield f"  chosen  {best.candidate.reason}"
             plan = self.chosen.plan if self.chosen else SetupPlan()
             for command in (self.commands if explain else plan.short) or ("nothing to install",):
-                yield f"  set-up  {command if explain else _line(command)}"
+                yield f"  set-up  {_first_line(command) if explain else _line(command)}"
             yield f"  tests   {self.test}"
-            note = best.candidate.suite.note if best.candidate.suite else ""
-            yield from (f"  note    {_line(text)}" for text in (note, *best.left_out, *plan.notes) if text)
+        yield from (f"  note    {_line(text)}" for text in self.noted)
         yield ""
-        if explain or not self.comparable:
+        if self.judged and (explain or not self.comparable):
             yield "Tried, the best first:"
-            yield from (f"  - {reason if explain else _line(reason)}" for reason in self.reasons)
+            yield from (f"  - {reason if explain else _line(reason)}" for reason in self.judged)
         if self.works:
             yield f"agent-fix finds this by itself. --write keeps it in {SOURCE}, --explain shows every command."
         elif best is not None and best.too_long:
@@ -133,13 +140,19 @@ class SetupReport:
         count = best.count
         if self.works and not self.comparable:
             return "The tests pass; single ones are not known, only the exit code"
-        skipped = f", {count.skipped} are skipped" if count.skipped else ""
-        return f"{count.passed} tests pass, {count.failed} fail{skipped}"
+        skipped = f", {count.skipped} more are skipped" if count.skipped else ""
+        return f"{count.passed} of {count.passed + count.failed} tests pass{skipped}"
 
 
 def _line(text: str) -> str:
     line = one_line(text)
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}… ({len(line) - SHOWN:,} more characters: --explain)"
+
+
+def _first_line(command: str) -> str:
+    """A command as it is, or the start of one that holds a program."""
+    first, *others = command.splitlines()
+    return f"{first} (… {len(others)} more lines: --json)" if others else first
 
 
 async def _examine(

@@ -97,7 +97,7 @@ async def try_candidates(
             trial = await _try(candidate, open_candidate, limits, progress, ready)
         except SetupError as error:
             failures.append(error)
-            trial = Trial(candidate, monotonic() - started, reason=one_line(error.message)[:400])
+            trial = Trial(candidate, monotonic() - started, reason=_failure(error))
         trials.append(trial)
         if trial.reason:
             progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
@@ -123,6 +123,12 @@ async def _try(
         with waiting_for(progress, BASE_SUITE):
             result = await measure(sandbox, candidate.suite, timeout=limits.suite)
         return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
+
+
+def _failure(error: SetupError) -> str:
+    """What was executed, and the line of its output that names the error."""
+    first, _, output = error.message.partition("\n")
+    return one_line(f"{first} {cause_of(output)}")
 
 
 def _against(result: SuiteResult) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.core.errors import SetupError
 from app.core.scratch import scratch
-from app.core.text import plain
+from app.core.text import clip, one_line, plain
 from app.sandbox.base import ENV, FORWARDER, TOOLS, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.command import BubblewrapCommand
 from app.sandbox.bubblewrap.profile import WRITABLE, HostMachine, Mount
@@ -26,6 +26,8 @@ COMMAND_SECONDS = 1800.0
 LEFT_OUT = "left-out.json"
 DISK = 2
 """How many times as much disk as a sandbox's files the result and what is made on the way may take."""
+COMMAND = 200
+"""Characters of a failed command in its error."""
 TAIL = 2_000
 """Characters of a failed command's output in its error."""
 _ABSENT_LINE = re.compile(rf"^[\w@./~-]{{1,214}}{re.escape(ABSENT)}$", re.MULTILINE | re.ASCII)
@@ -215,7 +217,8 @@ def setup_failure(command: str, done: CompletedCommand, explanation: str = "") -
     ended = late if done.timed_out else f"ended with exit code {done.exit_code}"
     output = plain(done.output[-4 * TAIL :].decode(errors="replace")).strip()
     tail = output if len(output) <= TAIL else output[-TAIL:].partition("\n")[2] or output[-TAIL:]
+    shown = clip(one_line(command), COMMAND)
     return SetupError(
-        f"The set-up command `{command}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
+        f"The set-up command `{shown}` {ended}{f'; {explanation}' if explanation else ''}.\n{tail}",
         hint="Change `setup:` in .github/agent-fix.yml, or fix what the output reports.",
     )

@@ -289,7 +289,9 @@ def submodule_install_steps(files: ManifestFiles, hosts: Collection[str]) -> lis
     found = []
     if empty:
         names = ", ".join(empty[:SHOWN])
-        note = f"{names}: submodules stay empty, because `network:` allows no https host for them"
+        hosts_left = sorted({host for path in empty if (host := _host(addresses.get(path, "")))})
+        wanted = f"does not name {', '.join(hosts_left)}" if hosts_left else "allows no https host for them"
+        note = f"{names}: submodules stay empty, because `network:` {wanted}"
         found.append(InstallStep("git", notes=(note,)))
     for path, address in allowed.items():
         found.append(

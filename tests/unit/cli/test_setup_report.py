@@ -14,7 +14,11 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.trials import Trial
 
 PLAN = SetupPlan(
-    commands=("python3 -I -m venv /env", "/tmp/uv/bin/uv pip install -e . || pip install -e ." + " x" * 400),
+    commands=(
+        "python3 -I -m venv /env",
+        "node -e '\nfirst\nsecond'",
+        "/tmp/uv/bin/uv pip install -e . || pip install -e ." + " x" * 400,
+    ),
     short=("pip install -e .",),
     notes=("b is left out",),
 )
@@ -30,7 +34,7 @@ def report(passed: int, failed: int, *, keeps_setup: bool = False) -> SetupRepor
 
 def test_the_result_comes_first_and_commands_are_as_a_person_writes_them() -> None:
     assert list(report(99, 1).lines(explain=False)) == [
-        "99 tests pass, 1 fail, 2 are skipped (8 s).",
+        "99 of 100 tests pass, 2 more are skipped (8 s).",
         "",
         "  chosen  what tox.ini says",
         "  set-up  pip install -e .",
@@ -44,19 +48,18 @@ def test_the_result_comes_first_and_commands_are_as_a_person_writes_them() -> No
 
 def test_explained_it_has_every_command_and_candidate() -> None:
     shown = "\n".join(report(99, 1).lines(explain=True))
-    assert f"  set-up  {PLAN.commands[1]}\n" in shown
+    assert f"  set-up  node -e ' (… 2 more lines: --json)\n  set-up  {PLAN.commands[2]}\n" in shown
     assert "Tried, the best first:\n  - tox.ini: what tox.ini says\n" in shown
 
 
 def test_a_set_up_that_does_not_work_says_what_to_do() -> None:
     shown = list(report(1, 99).lines(explain=False))
-    assert shown[0] == "1 tests pass, 99 fail, 2 are skipped (8 s)."
+    assert shown[0] == "1 of 100 tests pass, 2 more are skipped (8 s)."
     assert shown[-1] == "Write `setup:` and `test:` into .github/agent-fix.yml, as you would type them here."
     assert list(SetupReport(None, 1.0, ("No index answers.",)).lines(explain=False)) == [
         "No set-up works here.",
+        "  note    No index answers.",
         "",
-        "Tried, the best first:",
-        "  - No index answers.",
         shown[-1],
     ]
 

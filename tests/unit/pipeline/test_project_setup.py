@@ -13,6 +13,7 @@ from app.pipeline.wiring.project_setup import ProjectSetup, Propose, SetupProjec
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, SandboxSpec
 from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_hosts import PackageClients
 from app.verify.trials import Trial, TrialLimits
 from tests.support.memory_tree import MemoryTree
@@ -184,7 +185,7 @@ async def test_a_model_is_asked_once_where_no_candidate_is_good(tmp_path: Path) 
     assert proposer.asked == [2]
     assert found.suite is not None
     assert (found.suite.command, found.suite.proposed) == ("python -m unittest -v", True)
-    assert provider.plans[2][-1] == "pip install special"
+    assert provider.plans[2][-2] == "pip install special"
     assert found.sentence == (
         "Set-up: what a model proposed after others had failed (`pip install special`): 2 tests pass, 0 fail, "
         "0 are not run. Of 3 candidates it was the best."
@@ -254,4 +255,4 @@ async def test_lines_for_a_configuration_are_tried_as_they_stand(tmp_path: Path)
     provider = CountedProvider(4)
     trial = await project_setup(provider, tmp_path).try_lines(("pip install x",), "python -m unittest -v")
     assert (trial.comparable, trial.count.passed) == (True, 2)
-    assert provider.plans == [("/usr/bin/python3 -I -m venv /env", "pip install x")]
+    assert provider.plans == [("/usr/bin/python3 -I -m venv /env", "pip install x", keep_generated())]

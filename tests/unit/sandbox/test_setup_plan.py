@@ -765,6 +765,7 @@ async def test_public_submodules_are_fetched_where_their_host_is_opened() -> Non
     closed = await plan({".gitmodules": GITMODULES}, submodules=links)
     assert closed.commands == ()
     assert closed.notes[0].startswith("vendor/public, private, relative: submodules stay empty")
+    assert closed.notes[0].endswith("`network:` does not name forge.test")
 
 
 async def test_dependencies_from_git_are_left_out_and_said(tmp_path: Path) -> None:

@@ -155,6 +155,20 @@ async def test_a_set_up_that_fails_is_followed_by_the_next_and_its_reason_is_kep
         await try_candidates(found, refuse, TrialLimits(), progress, lambda: None)
 
 
+async def test_the_reason_of_a_failed_set_up_is_its_command_and_its_error(tmp_path: Path) -> None:
+    passing = SuiteCommand("printf 'test_a (t.C.test_a) ... ok\\n-----\\nRan 1 test\\n'", "unittest")
+    found = [Candidate(name, name, 1, SetupChoice(), passing) for name in ("absent", "b")]
+
+    @asynccontextmanager
+    async def second(candidate: Candidate) -> AsyncIterator[Sandbox]:
+        if candidate.name == "absent":
+            raise SetupError("The command `x` failed.\ndownloading\nError: no package y\n    at z\n")
+        yield LocalSandbox(tmp_path)
+
+    trials = await try_candidates(found, second, TrialLimits(), ListProgress(), lambda: None)
+    assert [trial.reason for trial in trials] == ["", "The command `x` failed. Error: no package y"]
+
+
 @pytest.mark.parametrize(
     ("outputs", "tried", "best"),
     [
