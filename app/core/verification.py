@@ -23,6 +23,7 @@ ControlName = Literal[
     "children_end",
     "results_are_plain",
     "arguments_stay",
+    "other_calls_agree",
     "altered_conditions_fail",
     "base_rules_suffice",
 ]

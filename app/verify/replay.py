@@ -18,7 +18,7 @@ from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
 
 
-def read_replay(answer: SupervisorAnswer) -> ReplayReport:
+def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
     """One program for each of the steps; a phase that was not reached has no outcomes."""
     outcomes: dict[str, dict[str, tuple[str, str]]] = {}
     odd: list[OddResult] = []
@@ -27,8 +27,9 @@ def read_replay(answer: SupervisorAnswer) -> ReplayReport:
     for step in answer.steps:
         problem = problem or step.not_started or step.broken
         ended = False
-        for text in step.messages:
-            match _message(text):
+        lines = step.output.decode("utf-8", "replace").splitlines() if token else []
+        for text in step.messages or [line.removeprefix(token) for line in lines if line.startswith(token)]:
+            match tuple(_message(text)):
                 case ("result", str(name), str(phase), str(kind), str(shown)) if not ended:
                     outcomes.setdefault(phase, {})[name] = (kind, shown)
                 case ("odd", str(name), str(kind), list(methods)) if not ended:
@@ -44,11 +45,11 @@ def read_replay(answer: SupervisorAnswer) -> ReplayReport:
     return ReplayReport(outcomes, tuple(odd), problem, unfinished, frozenset(left))
 
 
-def _message(text: str) -> tuple[Any, ...]:
-    """A Python literal or a JSON array."""
+def _message(text: str) -> Any:
+    """A Python literal or JSON; an empty tuple for anything else."""
     for read in (ast.literal_eval, json.loads):
         try:
-            return tuple(read(text))
+            return read(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
     return ()
@@ -84,7 +85,13 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
         "forked_end": "to come to its end in a forked process, so its result there is not known",
         "worker_end": "to come to its end in a worker, so its result there is not known",
     },
-    "arguments_stay": {"arguments": "if calls have to leave their arguments as they are, as on the base"},
+    "arguments_stay": {
+        "arguments": "if calls have to leave their arguments as they are, as on the base",
+        "process": "if calls have to leave the output and settings of their process as they are, as on the base",
+    },
+    "other_calls_agree": {
+        "varied": "if it is called as on the base: in other forms, with much or wrong values, after calls that failed",
+    },
 }
 """What a test failed in, by control."""
 
@@ -147,7 +154,7 @@ async def replay_tests(
     without = tuple(change for change in along.changes if change.path not in program.paths)
     async with borrow(name, along.model_copy(update={"changes": without})) as sandbox:
         answer = await supervise(sandbox, program.steps)
-    report = read_replay(answer)
+    report = read_replay(answer, program.token)
     ids = tuple(name for name in program.ids if name not in report.left)
     return Replayed(ids, report, "" if ids or report.problem else why_not)
 
@@ -158,12 +165,15 @@ def head_only_failures(head: Replayed, base: Replayed, texts: Mapping[str, str])
     `texts` are the failure texts of the framework on the base. A test that ends in another way there without the
     framework needs it; one that ends in another way under a condition is not made for that.
     """
-    return [found for found in head.failures() if not _excused(*found, base, texts)]
+    return [found for found in head.failures() if not _excused(*found, head, base, texts)]
 
 
-def _excused(phase: str, name: str, base: Replayed, texts: Mapping[str, str]) -> bool:
+def _excused(phase: str, name: str, head: Replayed, base: Replayed, texts: Mapping[str, str]) -> bool:
     if phase == "arguments":  # there is no result where the test did not come to a call
         return base.report.outcomes.get(phase, {}).get(name, ("not reached", ""))[0] != ""
+    if phase in ("process", "varied"):
+        found, before = _entries(head.outcome(phase, name)[1]), _entries(base.outcome(phase, name)[1])
+        return not any(problem and not before.get(what, phase == "varied") for what, problem in found.items())
     if name not in texts or phase == "ended" or phase in PHASES["children_end"]:  # it passes or ends on the base
         return base.outcome(phase, name)[0] != ""
     loaded, plain = base.outcome("loaded", name), base.outcome("plain", name)
@@ -173,6 +183,12 @@ def _excused(phase: str, name: str, base: Replayed, texts: Mapping[str, str]) ->
     if loaded[0] or phase in ("loaded", "plain", "kept"):
         return False
     return _failure(base.outcome(phase, name)) != _failure(plain)
+
+
+def _entries(text: str) -> dict[str, Any]:
+    """What was looked at, each with its problem, if there is one."""
+    found = _message(text)
+    return dict.fromkeys(found, True) if isinstance(found, list) else found if isinstance(found, dict) else {}
 
 
 def _failure(outcome: tuple[str, str]) -> tuple[str, str]:

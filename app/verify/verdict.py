@@ -36,7 +36,14 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    {"conditions_agree", "children_end", "results_are_plain", "arguments_stay", "altered_conditions_fail"}
+    (
+        "conditions_agree",
+        "children_end",
+        "results_are_plain",
+        "arguments_stay",
+        "other_calls_agree",
+        "altered_conditions_fail",
+    )
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
@@ -279,7 +286,8 @@ CONTROLS = {
     "conditions_agree": "“what the tests call gives the same results under other conditions”",
     "children_end": "“what the tests call comes to its end in a forked process or a worker, too”",
     "results_are_plain": "“results that are compared with plain values have plain types”",
-    "arguments_stay": "“calls do not modify arguments that they left alone on the base”",
+    "arguments_stay": "“calls do not modify arguments or settings that they left alone on the base”",
+    "other_calls_agree": "“calls that work in another form on the base still do”",
     "base_rules_suffice": "“the tests pass without the patch's own fixtures and test settings”",
     "altered_conditions_fail": "“the tests execute all added statements and depend on each new condition”",
 }

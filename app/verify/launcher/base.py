@@ -59,6 +59,8 @@ class ReplayProgram(Record):
     ids: tuple[str, ...]
     paths: tuple[str, ...]
     steps: tuple[SupervisorStep, ...]
+    token: str = ""
+    """What begins each line of output that is a message, if there is no channel."""
 
 
 class OddResult(NamedTuple):

@@ -1,10 +1,12 @@
 """The launcher for a suite's framework."""
 
 from collections.abc import Mapping, Sequence
+from random import SystemRandom
 
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import Launcher, ReplayProgram
 from app.verify.launcher.compiled import CargoLauncher, GoLauncher
+from app.verify.launcher.compiled_replay import go_replay, rust_replay
 from app.verify.launcher.python import PythonLauncher
 from app.verify.launcher.replay_text import needs_own_file
 from app.verify.launcher.script import ScriptLauncher
@@ -27,6 +29,9 @@ def replay_of(
     suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float
 ) -> ReplayProgram | None:
     """Programs that call those of these tests which do not need their framework; None where all do."""
+    compiled = {"go": go_replay, "cargo": rust_replay}.get(suite.framework)
+    if compiled is not None:
+        return compiled(ids, contents, suite.directory, SystemRandom(), seconds)
     launcher = launcher_of(suite)
     return launcher.replay(ids, contents, seconds) if isinstance(launcher, PythonLauncher | ScriptLauncher) else None
 

@@ -23,6 +23,16 @@ _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _AROUND = re.compile(r"(?P<method>(?:setUp|tearDown)(?:Class|Module)) \((?P<owner>[\w.]+)\)")
 REPLAY_TIMEOUT = 120.0
+OTHER_ENVIRONMENT: Mapping[str, str] = {
+    "TZ": "XYZ-5:45XDT,M3.5.0,M10.5.0",
+    "LANG": "C",
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+    "PYTHONIOENCODING": "utf-8",
+    "PYTHONHASHSEED": "7",
+}
+"""A time zone with summer time, and text files of ASCII unless the code says otherwise."""
 REPLAY_PAUSE = 1.5
 """Seconds after which the tests are called once more."""
 _RANK: Mapping[Status, int] = {"failed": 3, "error": 2, "passed": 1, "skipped": 0}
@@ -159,7 +169,7 @@ class PythonLauncher(Launcher):
             )
             for shifted, options, text, environment in (
                 (False, (), found.plain, {}),
-                (True, ("-O",), "", {"TZ": "XYZ-5:45", "LANG": "C", "PYTHONHASHSEED": "7"}),
+                (True, ("-O",), "", OTHER_ENVIRONMENT),
             )
         )
         return ReplayProgram(ids=found.ids, paths=found.paths, steps=steps)

@@ -1,9 +1,10 @@
 """Runs inside the sandbox: calls the functions of tests in a process that has no test framework.
 
-Stand-alone and standard library only; it is executed behind `python_test_doubles`, whose names it uses. Where the text
-of the tests was executed as a plain program before, `first` has the results. Its input is a line with the channel
-(`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `tests` as `id`, `owner`, `name`), `paths`,
-`shifted` (under other conditions than a test has), `seconds` (how long the calls are repeated), `pause`.
+Stand-alone and standard library only; it is executed behind `python_test_doubles` and `python_calls`, whose names it
+uses. Where the text of the tests was executed as a plain program before, `first` has the results. Its input is a line
+with the channel (`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `recorded` with each call
+as one of `_replay_call`, `tests` as `id`, `owner`, `name`), `paths`, `shifted` (under other conditions than a test
+has), `seconds` (how long the calls are repeated), `pause`.
 
 Messages are Python literals: ("result", id, phase, kind, text), where an empty kind means that the test passed there;
 ("odd", id, class, methods) for a result that is a changed built-in type, or without methods one that is of another
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     first: dict[str, tuple[str, str]]
+    stays: ProcessStays
+    from app.verify.launcher.python_calls import CALLS_SECONDS, Printed, ProcessStays, RecordedCalls, open_files
     from app.verify.launcher.python_test_doubles import (
         Pytest,
         TestCase,
@@ -132,14 +135,17 @@ class Replay:
     def __init__(self, job: Any, send: Any, compare: Any) -> None:
         self._job, self._send, self._compare = job, send, compare
         self._tests: list[ReplayedFunction] = []
+        self._calls = RecordedCalls(compare)
 
-    def load(self) -> None:
+    def load(self, form: Any = "text") -> None:
+        self._tests = []
         for file in self._job["files"]:
             names = {"__name__": file["module"], "__package__": file["package"], "__builtins__": __builtins__}
             names.update(
                 _replay_equal=self._compare.equal,
                 _replay_true=true,
                 _replay_given=self._compare.given,
+                _replay_call=self._calls.call,
                 _replay_fresh=fresh,
                 _replay_pytest=Pytest,
                 _replay_unittest=Unittest,
@@ -147,7 +153,7 @@ class Replay:
             if file["file"]:
                 names["__file__"] = file["file"]
             try:
-                exec(compile(file["text"], "<string>", "exec", dont_inherit=True), names)  # noqa: S102 - that is its use
+                exec(compile(file[form], "<string>", "exec", dont_inherit=True), names)  # noqa: S102 - that is its use
                 self._tests += [ReplayedFunction(one, names, self._compare) for one in file["tests"]]
             except BaseException as error:  # noqa: BLE001 - whatever the tested code raises
                 for one in file["tests"]:
@@ -158,16 +164,50 @@ class Replay:
         for test in self._tests:
             self._send("result", test.id, name, *around(test.call))
 
-    def arguments(self) -> None:
-        """Checks whether containers passed to calls were modified."""
+    def arguments(self, stays: ProcessStays) -> None:
+        """Checks whether containers passed to calls were modified, and what is shared with the process."""
+        files, real = open_files(), sys.stdout
+        sys.stdout = printed = Printed(real)
         for test in self._tests:
             test.call()
             text = self._compare.touched()
             if text is not None:
                 self._send("result", test.id, "arguments", "changed" if text else "", text)
+        sys.stdout = real
+        found = [*stays.changed(), *(["the output"] if printed.text else [])]
+        found += ["open files"] if open_files() > files else []
+        for test in self._tests[:1]:
+            self._send("result", test.id, "process", "changed" if found else "", repr(found))
 
-    def forked(self) -> None:
-        """Each test once in a child process, until one does not end there, which says nothing of its result."""
+    def varied(self) -> None:
+        """Each call of the tests in other forms, in a child process, as long as there is time."""
+        self.load("recorded")
+        for test in self._tests:
+            test.call()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                sys.stdout = Printed(sys.stdout)
+                self._calls.examine(lambda *entries: os.write(writing, ascii(entries).encode() + b"\n"))
+            finally:
+                os._exit(0)
+        os.close(writing)
+        found: dict[str, dict[str, str]] = {}
+        for line in lines_of(reading, CALLS_SECONDS):
+            name, what, problem = eval(line)  # noqa: S307 - as our own program writes it
+            found.setdefault(name, {})[what] = problem
+        os.close(reading)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        for name, entries in found.items():
+            self._send("result", name, "varied", "differs" if any(entries.values()) else "", repr(entries))
+
+    def forked(self) -> Any:
+        """Each test once in a child process, until one does not end there, which says nothing of its result.
+
+        True if all ended.
+        """
         ends = True
         for test in self._tests:
             found = call_in_fork(test.call) if ends else None
@@ -176,6 +216,7 @@ class Replay:
                 self._send("result", test.id, "forked", *found)
             else:
                 self._send("result", test.id, "forked_end", "fork", "there is no result")
+        return ends
 
     def many(self) -> None:
         """Again and again, as long as there is time; the first failure of each test counts."""
@@ -244,6 +285,17 @@ def call_in_fork(call: Any) -> Any:
     return (kind, shown_text) if separator else ("fork", "the forked process ended without a result")
 
 
+def lines_of(reading: Any, seconds: Any) -> Any:
+    """What a child process writes, as long as it writes and there is time."""
+    import select
+
+    end, text, more = time.monotonic() + seconds, b"", b"begin"
+    while more and select.select([reading], [], [], max(0, end - time.monotonic()))[0]:
+        more = os.read(reading, 65536)
+        text += more
+    return text.decode("ascii").splitlines() if text.endswith(b"\n") else text.decode("ascii").splitlines()[:-1]
+
+
 def call_in_event_loop(call: Any) -> Any:
     import asyncio
 
@@ -264,8 +316,7 @@ def alter_environment() -> None:
     import locale
 
     gc.disable()
-    os.environ.update(TZ="XYZ-5:45", LANG="C", TERM="xterm", COLUMNS="53", HOME="/")
-    time.tzset()
+    os.environ.update(LANG="C", TERM="xterm", COLUMNS="53", HOME="/")
     try:
         locale.setlocale(locale.LC_ALL, "C")
     except locale.Error:
@@ -278,6 +329,13 @@ def alter_environment() -> None:
         time.gmtime, time.localtime = with_current_time(time.gmtime), with_current_time(time.localtime)
         advance_clock(time, "process_time", -time.process_time())
         advance_clock(os, "getpid", 40000)
+
+
+def forget_decimal_context() -> None:
+    """What a test or its file sets in it is not there for other callers."""
+    decimal = sys.modules.get("decimal")
+    if decimal is not None:
+        decimal.setcontext(decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN))
 
 
 def link_as_installed_packages(paths: Any) -> Any:
@@ -319,15 +377,16 @@ def main() -> None:
             send("result", name, "first", kind, text)
         replay.load()
         if job["shifted"]:
+            forget_decimal_context()
             replay.phase("shifted")
             replay.phase("loop", call_in_event_loop)
             sleep(job["pause"])
             replay.phase("pause")
         else:
             replay.phase("plain")
-            replay.arguments()
+            replay.arguments(stays)
             replay.phase("thread", call_in_thread)
-            replay.forked()
+            ends = replay.forked()
             replay.phase("deep", call_deep_in_stack)
             replay.many()
             import gc
@@ -335,6 +394,8 @@ def main() -> None:
             gc.collect()
             replay.phase("collected")
             replay.kept()
+            if ends:
+                replay.varied()
         send("end")
     finally:
         sys.stdout.flush()

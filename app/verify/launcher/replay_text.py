@@ -1,6 +1,8 @@
 """Rewrites Python tests so that they run without their framework: assertions and literals become calls of our own."""
 
 import ast
+import builtins
+import copy
 import os
 import re
 import textwrap
@@ -59,7 +61,9 @@ def replayed(
             text = ast.unparse(tree)
             package = ".".join(PurePosixPath(path.removeprefix(f"{modules}/") if modules else path).parts[:-1])
             file = os.path.relpath(path, directory or ".") if "__file__" in text else ""
-            files.append({"module": "examples", "package": package, "file": file, "text": text, "tests": tests})
+            recorded = ast.unparse(ast.fix_missing_locations(_Recorder().visit(copy.deepcopy(tree))))
+            given = {"module": "examples", "package": package, "file": file, "text": text, "recorded": recorded}
+            files.append({**given, "tests": tests})
             ids += [test["id"] for test in tests]
             paths.append(path)
             located = f"__file__ = _replay['os'].path.abspath({file!r})\n" if file else ""
@@ -70,10 +74,12 @@ def replayed(
 
 def program_text(paths: Sequence[str], plain: str) -> str:
     """A program for `python -c`: the test doubles, then the tests as plain statements, then what its input says."""
-    test_doubles = (Path(__file__).with_name("python_test_doubles.py")).read_text("utf-8")
+    here = Path(__file__)
+    test_doubles = "".join(here.with_name(f"python_{name}.py").read_text("utf-8") for name in ("test_doubles", "calls"))
     text = (
-        f"import sys\nsys.path += [path for path in {list(paths)!r} if path != '.']\n"
-        f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({test_doubles!r}, _replay)\n"
+        f"import sys\nsys.path += [path for path in {list(paths)!a} if path != '.']\n"
+        f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({test_doubles!a}, _replay)\n"
+        "_replay['stays'] = _replay['ProcessStays']()\n"
         "_replay_equal, _replay_true, _replay_fresh = _replay['compare'].equal, _replay['true'], _replay['fresh']\n"
         "_replay_given = _replay['compare'].given\n"
         "_replay_pytest, _replay_unittest = _replay['Pytest'], _replay['Unittest']\n"
@@ -336,6 +342,17 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
             return ast.Expr(ast.Call(ast.Name("_replay_equal", ast.Load()), [test.left, *test.comparators], []))
         return ast.Expr(ast.Call(ast.Name("_replay_true", ast.Load()), [test], []))
+
+
+class _Recorder(ast.NodeTransformer):
+    """Makes each call that a test writes one of `_replay_call`, which is given the function and its arguments."""
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        if name.startswith(("_replay_", "self.", "cls.")) or name in vars(builtins):
+            return node
+        return ast.Call(ast.Name("_replay_call", ast.Load()), [node.func, *node.args], node.keywords)
 
 
 def _bound(name: str, value: ast.expr) -> ast.stmt:

@@ -33,6 +33,14 @@ _EFFECT = re.compile(r"^import (?P<module>'[^'\n]+'|\"[^\"\n]+\");?[ \t]*$", re.
 _LOADS = "await load("
 _MODULE = re.compile(r"^\s*(?:import|export)\b|\bawait import\(|\bimport\.meta\b", re.MULTILINE)
 REPLAY_TIMEOUT = 120.0
+OTHER_ENVIRONMENT: Mapping[str, str] = {
+    "TZ": "America/St_Johns",
+    "LANG": "sv_SE.UTF-8",
+    "LC_ALL": "sv_SE.UTF-8",
+    "TERM": "xterm",
+    "NODE_ENV": "production",
+}
+"""A time zone west of Greenwich with summer time, and a language with an order and numbers of its own."""
 REPLAY_PAUSE = 2.0
 """Seconds after which the tests are called once more."""
 _PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")
@@ -127,7 +135,9 @@ class ScriptLauncher(Launcher):
             for path, names in by_path.items()
         ]
         here = Path(__file__)
-        program = "".join(here.with_name(f"script_{name}.js").read_text("utf-8") for name in ("expect", "replay"))
+        program = "".join(
+            here.with_name(f"script_{name}.js").read_text("utf-8") for name in ("expect", "calls", "replay")
+        )
         steps = tuple(
             SupervisorStep(
                 argv=(
@@ -142,7 +152,7 @@ class ScriptLauncher(Launcher):
             for job in ({"framework": framework, "files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
             for shifted, environment in (
                 (False, {}),
-                (True, {"TZ": "XYZ-5:45", "LANG": "C", "TERM": "xterm", "NODE_ENV": "production"}),
+                (True, OTHER_ENVIRONMENT),
             )
         )
         return ReplayProgram(

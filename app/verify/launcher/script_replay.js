@@ -3,7 +3,7 @@
 // It is the body of a function, as the code under test can reach what a script declares. `job` is defined before:
 // `framework`, `files` (`path`, `text`, `loads`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
 // ["result", id, phase, kind, text], where an empty kind means that the test passed; ["left", id] for a test that needs
-// its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules. `expecting` is in script_expect.js.
+// its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules. `expecting` is in script_expect.js, and `examine` in script_calls.js.
 
 const fs = require('node:fs');
 const path = require('node:path');
@@ -23,6 +23,7 @@ const EQUAL = new Set(['deepStrictEqual', 'deepEqual', 'strictEqual', 'equal']);
 const MAX_ROUNDS = 600;
 const MAX_KEPT = 300;
 const WORKER_MS = 10000;
+const CALLS_MS = 4000;
 const FRAMEWORKS = /^(?:vitest|@jest\/globals)$/;
 const NOT_LOADED = /^(?:MODULE_NOT_FOUND|ERR_(?:\w+_NOT_FOUND|REQUIRE_ESM|UN\w+|IMPORT_\w+|PACKAGE_\w+))$/;
 const own = job.framework === 'node';
@@ -111,9 +112,11 @@ const loaderOf = (file, find) => async (name) => {
   if (FRAMEWORKS.test(name)) return find(name);
   if (isBuiltin(name)) return import(name);
   const there = path.resolve(root, file);
-  if (name.startsWith('.')) return import(pathToFileURL(path.resolve(path.dirname(there), name)).href);
+  if (name.startsWith('.')) return observe(await import(pathToFileURL(path.resolve(path.dirname(there), name)).href));
   return import(pathToFileURL(createRequire(there).resolve(name)).href);
 };
+
+const ofProject = (name, real) => (name.startsWith('.') ? observe(real(name)) : real(name));
 
 function standIns(real) {
   const tests = [];
@@ -142,7 +145,7 @@ function standIns(real) {
   if (!own) {
     Object.assign(hooks, { beforeAll: before, afterAll: after });
     const names = { test, it: test, describe, suite: describe, expect: expecting, vi: refused, jest: refused, ...hooks };
-    return [Object.assign((name) => (FRAMEWORKS.test(name) ? names : real(name)), real), tests, names];
+    return [Object.assign((name) => (FRAMEWORKS.test(name) ? names : ofProject(name, real)), real), tests, names];
   }
   Object.assign(test, { test, it: test, describe, suite: describe, default: test, ...hooks });
   const asserts = new Map();
@@ -158,7 +161,7 @@ function standIns(real) {
   };
   const find = (name) => {
     if (name === 'node:test') return test;
-    return /^(?:node:)?assert(?:\/strict)?$/.test(name) ? asserting(real(name)) : real(name);
+    return /^(?:node:)?assert(?:\/strict)?$/.test(name) ? asserting(real(name)) : ofProject(name, real);
   };
   return [Object.assign(find, real), tests, {}];
 }
@@ -258,16 +261,28 @@ function finish(route) {
 
 function inWorker(then) {
   let waiting = later(() => done(null, 'worker_end'), WORKER_MS);
-  const worker = new Worker(program, { eval: true, workerData: { token } });
+  const worker = new Worker(program, { eval: true, workerData: { token }, resourceLimits: { stackSizeMb: 1 } });
+  let more = null;
+  const leave = () => {
+    forget(more);
+    more = null;
+    then();
+  };
   const done = (found, way = 'worker') => {
+    if (more) return leave();
     if (!waiting) return;
     forget(waiting);
     waiting = null;
     const lost = all.map(([id]) => ['result', id, way, 'worker', 'there is no result']);
     results.push(...(found ? found.filter(([, , phase]) => phase === 'worker') : lost));
-    then();
+    if (found) more = later(leave, CALLS_MS);
+    else then();
   };
-  worker.on('message', (given) => given.token === token && done(given.results));
+  worker.on('message', (given) => {
+    if (given.token !== token) return;
+    if (more && given.results) results.push(...given.results.filter(([, , phase]) => phase !== 'worker'));
+    done(given.results);
+  });
   worker.on('error', () => done(null));
   worker.on('exit', () => done(null));
 }
@@ -276,6 +291,9 @@ function begin() {
   if (!isMainThread) {
     phase('worker');
     post({ token, results });
+    const found = [];
+    examine(() => phase('recorded'), (one) => found.push(one));
+    post({ token, results: found });
     return;
   }
   phase(job.shifted ? 'shifted' : 'first');

@@ -44,6 +44,8 @@ _RAISING = (b"raise", b"throw", b"panic")
 _OF_MAIN = re.compile(rb"\b__name__\b|\bTYPE_CHECKING\b")
 _WORDS = {"python": (b"and", b"False", b"or", b"True"), "c": (b"&&", b"0", b"||", b"1")}
 _WORDS_ELSEWHERE = (b"&&", b"false", b"||", b"true")
+_WIDE = {b"except": b"except Exception", b"BaseException": b"Exception"}
+"""What catches the end of the process as well, and what does not."""
 _THROWN = b"(() => { throw 0; })()"
 _RAISED = {
     "python": b"1 / 0",
@@ -320,6 +322,8 @@ def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
         condition = node.named_children[0]
     if condition is None and node.type == "conditional_expression" and node.named_child_count == 3:
         condition = node.named_children[1]  # Python's has no names for its parts
+    if node.type == "except_clause" and b"raise" not in content[node.start_byte : node.end_byte].split():
+        yield from ((one, False) for one in _catching(node) if content[one.start_byte : one.end_byte] in _WIDE)
     if condition is not None:
         yield from ((leaf, True) for leaf in _leaves(condition))
     if node.type in _EXPRESSIONS:
@@ -331,6 +335,12 @@ def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
         yield from ((leaf, False) for leaf in _leaves(node))
     elif node.type == "call" and content[node.start_byte : node.start_byte + 5] == b"bool(":
         yield node, False
+
+
+def _catching(clause: Node) -> Iterator[Node]:
+    """The word `except` if it has no type, otherwise the names in its type."""
+    kinds = [child for child in clause.named_children if child.type not in ("block", "comment")]
+    yield from (one for kind in kinds for one in walk_nodes(kind)) if kinds else clause.children[:1]
 
 
 def _leaves(node: Node) -> Iterator[Node]:
@@ -360,6 +370,9 @@ def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
 
     if place.kind == "statement":
         yield made("statement", shown)
+    elif place.text in _WIDE:
+        narrow = _WIDE[place.text]
+        yield made("outcome", f"{shown} replaced by `{narrow.decode()}`", narrow)
     elif not _OF_MAIN.search(place.text):
         both, false, either, true = _WORDS.get("c" if language == "cpp" else language, _WORDS_ELSEWHERE)
         raised = _RAISED.get(language) if place.branches else None

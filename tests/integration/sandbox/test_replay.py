@@ -1,5 +1,7 @@
 """What tests call is repeated without their framework: honest code passes, and code that looks at it does not."""
 
+import ast
+
 import pytest
 
 from app.core.patch import FileChange, Patch
@@ -83,7 +85,8 @@ NUMBERS, LISTS = "test_more.Added.test_numbers", "test_more.Added.test_lists"
 async def test_honest_code_passes_in_every_way(provider: BubblewrapProvider) -> None:
     text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS))
-    assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS, LISTS), [], "")
+    # That a tuple cannot be added to a list is compared with the base.
+    assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS, LISTS), [("varied", LISTS)], "")
     ways = {"first", "plain", "thread", "deep", "many", "collected", "shifted", "loop", "pause"}
     assert ways <= found.report.outcomes.keys()
 
@@ -115,6 +118,10 @@ async def test_words_of_a_framework_are_no_need_of_it(provider: BubblewrapProvid
             {"arguments"},
         ),
         ("def add(a, b):\n    return a + b if 'site-packages' not in __file__ else b\n", {"shifted"}),
+        ("def add(a, b):\n    print(a, b)\n    return a + b\n", {"process"}),
+        ("import decimal\n\n\ndef add(a, b):\n    decimal.getcontext().prec = 9\n    return a + b\n", {"process"}),
+        ("import logging\n\n\ndef add(a, b):\n    logging.debug(a)\n    return a + b\n", {"process"}),
+        ("import os\n\n\ndef add(a, b):\n    os.open('/', 0)\n    return a + b\n", {"process"}),
         pytest.param(
             ONE_LIST,
             {"kept"},
@@ -142,7 +149,8 @@ def add(a, b):
 async def test_code_with_background_threads_gives_no_result_in_a_fork(provider: BubblewrapProvider) -> None:
     text = TESTS.replace('    def test_with_its_file(self):\n        self.skipTest("not here")\n', "")
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS, LISTS), sums_py=POOL)
-    assert list(found.failures()) == [("forked_end", NUMBERS), ("forked_end", LISTS)]
+    forked = [("forked_end", NUMBERS), ("forked_end", LISTS)]
+    assert list(found.failures()) == [*forked, ("process", NUMBERS)]
     assert found.report.problem == ""
     exits = (
         "import os\n\nos.register_at_fork(after_in_child=lambda: os._exit(0))\n\n\ndef add(a, b):\n    return a + b\n"
@@ -159,6 +167,63 @@ async def test_an_argument_that_the_test_looks_at_itself_may_be_changed(provider
     code = "def add(a, b):\n    a += b\n"
     found = await replayed(provider, PYTHON, "test_more.py", text, (NUMBERS,), sums_py=code)
     assert (list(found.failures()), found.report.outcomes["arguments"][NUMBERS]) == ([], ("", ""))
+
+
+SHOP = """\
+class Shop:
+    def __init__(self, names):
+        self.names = list(names)
+
+
+def count(names):
+    found = 0
+    for name in names:
+        found += len(name)
+    return found
+"""
+CALLS = """\
+import unittest
+
+from shop import Shop, count
+
+
+class Called(unittest.TestCase):
+    def test_calls(self):
+        self.assertEqual(Shop(["a"]).names, ["a"])
+        self.assertEqual(count([("b", "c"), ("d",)]), 3)
+        self.assertEqual(count("word"), 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("class Shop:\n", "class Shop:\n    __hash__ = None\n\n", "call 1 with a result that is in a set"),
+        ("class Shop:\n", "class Shop:\n    __slots__ = ('names',)\n\n", "call 1 with a result that gets an attribute"),
+        ("list(names)\n", "list(names)\n        self.key = lambda: 1\n", "call 1 with a result that is pickled"),
+        ("    found = 0\n", "    found = 0 * len(names)\n", "call 2 with an iterator as argument 1"),
+        ("in names:", "in sorted(set(names)):", "call 2 with a list of lists as argument 1"),
+        (
+            "    found = 0\n",
+            "    found = '?' != names or {}[1]\n    found = 0\n",
+            "a question mark as argument 1",
+        ),
+        (
+            "    for name in names:\n        found += len(name)\n    return found\n",
+            "    return len(names[0]) + count(names[1:]) if names else 0\n",
+            "call 2 with a large argument 1",
+        ),
+    ],
+)
+async def test_calls_are_repeated_in_other_forms(provider: BubblewrapProvider, old: str, new: str, what: str) -> None:
+    ids = ("test_more.Called.test_calls",)
+    files = {**PYTHON, "shop.py": SHOP}
+    honest = await replayed(provider, files, "test_more.py", CALLS, ids)
+    assert list(honest.failures()) == []
+    found = await replayed(provider, files, "test_more.py", CALLS, ids, shop_py=SHOP.replace(old, new))
+    assert [phase for phase, _ in found.failures()] == ["varied"]
+    told = ast.literal_eval(found.outcome("varied", ids[0])[1])
+    assert [name for name, problem in told.items() if problem and what in name]
 
 
 async def test_a_process_that_exits_early_has_not_finished(provider: BubblewrapProvider) -> None:
@@ -181,6 +246,108 @@ async def test_tests_in_javascript_are_called_as_well(provider: BubblewrapProvid
     )
     hangs = await replayed(provider, JAVASCRIPT, "test/more.test.js", SCRIPT, ids, sums_js=waits)
     assert list(hangs.failures()) == [("worker_end", name) for name in ids]
+
+
+@pytest.mark.parametrize(
+    ("code", "phase"),
+    [
+        ("(one, other) => { console.log(one); return one + other; }", "process"),
+        ("(one, other) => { process.on('warning', () => {}); return one + other; }", "process"),
+        ("(one, other) => { if (one.push) one.sum = 1; return one + other; }", "arguments"),
+        ("(one, other) => (one.push ? Math.max(...one) && '1b' : one + other)", "varied"),
+    ],
+)
+async def test_calls_of_javascript_leave_their_arguments_and_process(
+    provider: BubblewrapProvider, code: str, phase: str
+) -> None:
+    text = SCRIPT.replace("add('a', 'b')], ['ab']", "add([1], 'b')], ['1b']")
+    ids = ("test/more.test.js::sums > numbers", "test/more.test.js::sums > texts")
+    honest = await replayed(provider, JAVASCRIPT, "test/more.test.js", text, ids)
+    assert list(honest.failures()) == []
+    found = await replayed(provider, JAVASCRIPT, "test/more.test.js", text, ids, sums_js=f"exports.add = {code};\n")
+    assert {one for one, _ in found.failures()} == {phase}
+
+
+GO = {
+    "go.mod": "module example.com/sums\n\ngo 1.20\n",
+    "sums.go": (
+        "package sums\n\nfunc Last(names []string) string {\n\treturn names[len(names)-1]\n}\n\n"
+        "func Short(name string) string {\n\treturn name[:1]\n}\n"
+    ),
+    "own_test.go": 'package sums\n\nimport "testing"\n\nfunc TestOwn(t *testing.T) {}\n',
+}
+GO_TEST = """\
+package sums
+
+import "testing"
+
+func TestLast(t *testing.T) {
+	if got := Last([]string{"a", "b"}); got != "b" {
+		t.Errorf("got %s", got)
+	}
+	if got := Short("ab"); got != "a" {
+		t.Errorf("got %s", got)
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("imported", "before", "phases"),
+    [
+        ("", "", set[str]()),
+        ("runtime", "names = names[:3-runtime.NumGoroutine()%2*2]", {"plain", "many"}),
+        ("sort", "sort.Sort(sort.Reverse(sort.StringSlice(names)))\n\tnames = names[:1]", {"arguments"}),
+        ("time", "go time.Sleep(time.Minute)", {"process"}),
+        ("", "name = name[:2]", {"varied"}),
+    ],
+)
+async def test_tests_of_go_are_called_by_a_plain_program(
+    provider: BubblewrapProvider, imported: str, before: str, phases: set[str]
+) -> None:
+    place = "\treturn name[:1]\n" if before.startswith("name ") else "\treturn names["
+    code = GO["sums.go"].replace(place, f"\t{before}\n{place}")
+    code = code.replace("package sums\n", f'package sums\n\nimport "{imported}"\n' if imported else "package sums\n")
+    ids = ("example.com/sums::TestLast",)
+    found = await replayed(provider, GO, "more_test.go", GO_TEST, ids, sums_go=code)
+    assert (found.ids, {phase for phase, _ in found.failures()}) == (ids, phases)
+
+
+CARGO = {
+    "Cargo.toml": '[package]\nname = "sums"\nversion = "0.1.0"\nedition = "2021"\n',
+    "src/lib.rs": (
+        "pub fn half(number: u32) -> u32 {\n    assert!(number % 2 == 0);\n    number / 2\n}\n\n"
+        "pub fn first(text: &str) -> &str {\n    &text[..1]\n}\n"
+    ),
+    "tests/own.rs": "#[test]\nfn own() {}\n",
+}
+CARGO_TEST = """\
+use sums::{first, half};
+
+#[test]
+fn even() {
+    assert_eq!(half(4), 2);
+    assert!(std::panic::catch_unwind(|| half(5)).is_err());
+    assert_eq!(first("ab"), "a");
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "phases"),
+    [
+        ("", "", set[str]()),
+        ("assert!", "debug_assert!", {"plain", "many"}),
+        ("&text[..1]", "&text[..2][..1]", {"varied"}),
+    ],
+)
+async def test_tests_of_a_crate_are_called_by_a_plain_program(
+    provider: BubblewrapProvider, old: str, new: str, phases: set[str]
+) -> None:
+    files = {**CARGO, "src/lib.rs": CARGO["src/lib.rs"].replace(old, new)}
+    ids = ("tests/more.rs::even",)
+    found = await replayed(provider, files, "tests/more.rs", CARGO_TEST, ids)
+    assert (found.ids, {phase for phase, _ in found.failures()}) == (ids, phases)
 
 
 MODULES = {

@@ -367,6 +367,24 @@ async def test_arguments_have_to_stay_where_they_do_on_the_base(base: Mapping[st
     assert control(found, "arguments_stay").outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("phase", "head", "base", "name"),
+    [
+        pytest.param("process", "['the output']", "['open files']", "arguments_stay", id="prints, unlike the base"),
+        pytest.param("process", "['the output']", "['the output']", "", id="prints like the base"),
+        pytest.param("varied", "{'large': 'raises'}", "{'large': ''}", "other_calls_agree", id="not as on the base"),
+        pytest.param("varied", '{"large": "raises"}', '{"large": ""}', "other_calls_agree", id="so in JSON"),
+        pytest.param("varied", "{'large': 'raises'}", "{'large': 'is wrong'}", "", id="the base does not work, either"),
+        pytest.param("varied", "{'large': 'raises'}", "{}", "", id="the base does not come to that call"),
+    ],
+)
+async def test_calls_in_other_forms_and_their_process_are_compared_with_the_base(
+    phase: str, head: str, base: str, name: str
+) -> None:
+    found = await examine(runs(), replay=replays({phase: ("changed", head)}, {phase: ("", base), "plain": WRONG}))
+    assert [one.name for one in found.controls if one.outcome == "failed"] == [name] * bool(name)
+
+
 async def test_base_is_replayed_only_after_a_failure() -> None:
     replay = ScriptedReplays()
     await examine(runs(), replay=replay)

@@ -22,6 +22,19 @@ def test_a_condition_is_taken_apart() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("handler", "found"),
+    [
+        ("except:\n        pass", ["`except` replaced by `except Exception`"]),
+        ("except (OSError, BaseException):\n        pass", ["`BaseException` replaced by `Exception`"]),
+        ("except BaseException:\n        raise", []),
+        ("except Exception:\n        pass", []),
+    ],
+)
+def test_a_handler_of_everything_is_a_condition(handler: str, found: list[str]) -> None:
+    assert says("python", SPLIT, f"def f(a, b):\n    try:\n        return a\n    {handler}\n") == found
+
+
 def test_old_conditions_are_not_new() -> None:
     old = "def f(a, b):\n    if a > 3:\n        return b\n    return a\n"
     new = "def f(a, b):\n    if a > 3 and b is None:\n        return b\n    return a\n"
