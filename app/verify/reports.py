@@ -210,6 +210,7 @@ LEAST = 5
 LENGTH = 300
 _PYTEST_LINE = re.compile(r"(?m)^E\s{2,}(\S.*)$")
 _ERROR_LINE = re.compile(r"(?m)^\s*((?:(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|NotFound|Exit)\b|Error:).*)$")
+_LIMIT_LINE = re.compile(r"(?m)^\[[\w ]+ the sandbox's [\w ]+\]$")
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+|'[^']*/[^']*'")
 
 
@@ -228,7 +229,10 @@ def shared_cause(cases: Report) -> tuple[str, tuple[str, ...]]:
 
 
 def cause_of(text: str) -> str:
-    """The line of a failure's text that names the error: pytest's last `E` line, else the last that looks like one."""
+    """The line of a failure's text that names the error: a limit of the sandbox, pytest's last `E` line, else the last
+    that looks like one."""
+    if limit := _LIMIT_LINE.search(text):
+        return limit[0]
     lines = [line for line in _PYTEST_LINE.findall(text) if _ERROR_LINE.match(line)] or _ERROR_LINE.findall(text)
     if not lines:
         lines = [line for line in text.splitlines() if line.strip()]

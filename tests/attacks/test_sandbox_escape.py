@@ -19,6 +19,7 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import WORKSPACE, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.cgroup import make_cgroup
 from app.sandbox.bubblewrap.command import BubblewrapCommand
 from app.sandbox.bubblewrap.profile import Mount, options, within
 from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
@@ -451,6 +452,9 @@ class TestResources:
         bomb = "b() { b | b & }; b; sleep 300"
         done = await sandbox.exec(["/bin/bash", "-c", bomb], timeout=2)
         assert not done.ok
+        grouped = make_cgroup(LIMITS)
+        told = b"[the command reached the sandbox's limit of 64 processes]" in done.output
+        assert told is (grouped is not None and grouped.remove())
         assert await shell(sandbox, "echo alive") == "alive\n"
 
     async def test_memory_is_bounded(self, sandbox: Sandbox) -> None:

@@ -30,6 +30,11 @@ class Cgroup:
         for directory in self.directories:
             (directory / "cgroup.procs").write_text(str(pid))
 
+    def refused(self) -> bool:
+        """Whether a process could not be started because there were too many."""
+        events = (directory / "pids.events" for directory in self.directories)
+        return any(not path.read_text().startswith("max 0") for path in events if path.exists())
+
     def remove(self) -> bool:
         """True if it is gone; False while a dying process still holds it."""
         for directory in self.directories:

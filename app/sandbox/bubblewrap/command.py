@@ -244,7 +244,13 @@ class BubblewrapCommand(Executor):
                 pass_fds=start.inherited,
                 quota=self._quota,
             )
-            return await self._run(order, start)
+            completed = await self._run(order, start)
+            if group is None or not group.refused():
+                return completed
+            note = f"\n[the command reached the sandbox's limit of {self.limits.processes} processes]\n".encode()
+            if command.separate_stderr:
+                return replace(completed, stderr=completed.stderr + note)
+            return replace(completed, output=completed.output + note)
 
     async def close(self) -> None:
         """End what is running, and remove the control groups."""

@@ -36,6 +36,13 @@ def test_a_real_group_has_the_limits_and_goes_away() -> None:
     assert group.remove()
 
 
+@pytest.mark.parametrize(("events", "refused"), [("max 0\n", False), ("max 3\n", True), (None, False)])
+def test_a_group_tells_whether_a_process_was_refused(tmp_path: Path, events: str | None, *, refused: bool) -> None:
+    if events is not None:
+        (tmp_path / "pids.events").write_text(events)
+    assert Cgroup((tmp_path,)).refused() is refused
+
+
 def test_two_groups_are_two() -> None:
     groups = [make_cgroup(LIMITS) for _ in range(2)]
     if groups[0] is None or groups[1] is None:

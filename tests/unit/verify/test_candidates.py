@@ -220,6 +220,11 @@ def test_the_cause_of_a_failure_is_its_error_and_not_what_make_says() -> None:
     assert cause_of("Error: no module 'a'\n    at b\nmake: *** [Makefile:4: test] Error 1\n") == "Error: no module 'a'"
 
 
+def test_a_limit_of_the_sandbox_is_a_cause_before_any_error() -> None:
+    limit = "[the command reached the sandbox's limit of 512 processes]"
+    assert cause_of(f"Error: no module 'a'\n\n{limit}\n") == limit
+
+
 def suite(failing: Sequence[str], others: Sequence[str] = (), cause: str = "ImportError: a") -> SuiteResult:
     return result(0, len(failing), 1, cause).model_copy(
         update={"failing": tuple(failing), "passing": (), "other_failures": tuple(others)}
