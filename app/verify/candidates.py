@@ -19,6 +19,8 @@ from app.verify.project_directories import prefix
 from app.verify.test_paths import is_test_file
 
 MAX_DECLARED = 3
+_NO_TESTS = re.compile(r"(?:.+/)?(?:benchmarks|docs|examples)(?=/)")
+"""Directories with files that are named as tests, and need packages of their own."""
 PART = 30
 """What a command for a part of the tests scores less, so that a whole suite of a worse description comes first."""
 AGED = timedelta(days=240)
@@ -152,8 +154,7 @@ def _python(
     choice = SetupChoice(python=surroundings.pythons.get(now, ""), pytest=_by_pytest(suite))
     reason = f"extras, groups and requirement files by their usual names, on Python {now}"
     if suite is not None and suite.framework == "pytest" and not test and _same_names(files, tests):
-        apart = _by_path(suite, files)
-        found.append(Candidate("manifests, modules by path", f"{reason}; tests share names", 41, choice, apart))
+        suite = _by_path(suite, files, tests)
     found.append(Candidate("manifests", reason, 40, choice, suite))
     # Packages as they were come after the same packages of today, but before a worse description.
     if dated:
@@ -177,15 +178,16 @@ def _same_names(files: ManifestFiles, tests: Collection[str]) -> bool:
     return any(len(found) > 1 for found in places.values())
 
 
-def _by_path(suite: SuiteCommand, files: ManifestFiles) -> SuiteCommand:
-    """pytest with each module imported from its own place, and without projects that are no members of a workspace."""
+def _by_path(suite: SuiteCommand, files: ManifestFiles, tests: Collection[str]) -> SuiteCommand:
+    """pytest with each module imported from its own place, without what is no member of a workspace or no test."""
     members = workspace_roots(files)
     projects = {path.rpartition("/")[0] for path in files if path.endswith(("/pyproject.toml", "/setup.py"))}
-    others = sorted(place for place in projects if not f"{place}/".startswith(members)) if members else []
-    docs = [place for place in ("docs", "examples") if any(path.startswith(f"{place}/") for path in files)]
-    ignored = [f"--ignore={place}" for place in (*docs, *others) if members]
-    words = shlex.join(["--import-mode=importlib", *ignored])
-    return replace(suite, command=f"{suite.command} {words}", narrowed=f"{suite.narrowed} {words}")
+    others = {place for place in projects if members and not f"{place}/".startswith(members)}
+    found = others | {directory[0] for path in tests if (directory := _NO_TESTS.match(path))}
+    ignored = sorted(place for place in found if not any(place.startswith(f"{above}/") for above in found))
+    words = shlex.join(["--import-mode=importlib", *(f"--ignore={place}" for place in ignored)])
+    note = f"Not run, as their packages may be missing: {', '.join(ignored)}." if ignored else ""
+    return replace(suite, command=f"{suite.command} {words}", narrowed=f"{suite.narrowed} {words}", note=note)
 
 
 def _by_pytest(suite: SuiteCommand | None) -> bool:
