@@ -235,5 +235,5 @@ def cause_of(text: str) -> str:
         return limit[0]
     lines = [line for line in _PYTEST_LINE.findall(text) if _ERROR_LINE.match(line)] or _ERROR_LINE.findall(text)
     if not lines:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.splitlines() if line.strip() and "A complete log of this run" not in line]
     return one_line(lines[-1])[:LENGTH] if lines else ""

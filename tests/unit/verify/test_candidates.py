@@ -220,6 +220,13 @@ def test_the_cause_of_a_failure_is_its_error_and_not_what_make_says() -> None:
     assert cause_of("Error: no module 'a'\n    at b\nmake: *** [Makefile:4: test] Error 1\n") == "Error: no module 'a'"
 
 
+def test_the_cause_of_a_failed_npm_is_not_where_its_log_is() -> None:
+    assert (
+        cause_of("npm error notarget\nnpm error A complete log of this run can be found in: x\n")
+        == "npm error notarget"
+    )
+
+
 def test_a_limit_of_the_sandbox_is_a_cause_before_any_error() -> None:
     limit = "[the command reached the sandbox's limit of 512 processes]"
     assert cause_of(f"Error: no module 'a'\n\n{limit}\n") == limit
