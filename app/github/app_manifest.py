@@ -11,11 +11,11 @@ from pydantic import Field
 
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError
-from app.github.api_models import ApiModel
 from app.github.calls import BY_APP, CONVERT_MANIFEST, grant
 from app.github.connection import TIMEOUT, GitHubHost
 from app.github.failures import failure_of
 from app.github.http_client import parsed
+from app.github.models import GitHubModel
 
 PERMISSIONS: Final = grant(BY_APP)
 """The minimum. Without `workflows`, GitHub refuses a commit that touches a workflow."""
@@ -36,7 +36,7 @@ MAX_NAME: Final = 34
 _CODE = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
 
-class NewAppResponse(ApiModel):
+class NewAppResponse(GitHubModel):
     """The credentials that GitHub shows once, when the App is created."""
 
     id: int

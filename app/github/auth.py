@@ -5,7 +5,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 import httpx
 
-from app.github import api_models
 from app.github.base import GIVEN
 from app.github.calls import (
     CREATE_TOKEN,
@@ -28,7 +27,16 @@ from app.github.connection import AppConnection, Connection, Grant, TokenConnect
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess
 from app.github.graphql import ViewerAnswer
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
-from app.github.models import Repository
+from app.github.models import (
+    Account,
+    AppResponse,
+    DeliveryResponse,
+    HookConfig,
+    InstallationResponse,
+    RepositoriesResponse,
+    Repository,
+    TokenResponse,
+)
 
 T = TypeVar("T")
 MAX_PAGES = 30
@@ -42,13 +50,13 @@ class AppRegistration:
         self._app = app
         self._http = HttpClient(app, app.pace(0))
 
-    async def identity(self) -> api_models.AppResponse:
-        return await self._read(api_models.AppResponse, GET_APP)
+    async def identity(self) -> AppResponse:
+        return await self._read(AppResponse, GET_APP)
 
-    async def hook(self) -> api_models.HookConfig | None:
+    async def hook(self) -> HookConfig | None:
         """The App's webhook settings; None if it has no webhook."""
         try:
-            return await self._read(api_models.HookConfig, GET_HOOK)
+            return await self._read(HookConfig, GET_HOOK)
         except NotFoundOnGitHub:
             return None
 
@@ -66,7 +74,7 @@ class AppRegistration:
         answer = await http.with_retries(
             lambda: http.request(self._app.as_app(), CREATE_TOKEN, installation, body=body)
         )
-        return parsed(api_models.TokenResponse, answer).token
+        return parsed(TokenResponse, answer).token
 
     async def workflow_token(self, owner: str, name: str) -> tuple[int, str]:
         """The installation that this repository is in, and a new token of it for one step of a workflow.
@@ -80,7 +88,7 @@ class AppRegistration:
         body = {"repositories": [name], "permissions": wanted}
         client = self._app.as_app()
         answer = await self._http.with_retries(lambda: self._http.request(client, CREATE_TOKEN, found.id, body=body))
-        return found.id, parsed(api_models.TokenResponse, answer).token
+        return found.id, parsed(TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:
         """Errors are ignored: the token expires within the hour anyway."""
@@ -90,31 +98,31 @@ class AppRegistration:
         except ForgeError:
             return
 
-    async def installation_of(self, owner: str, name: str) -> api_models.InstallationResponse | None:
+    async def installation_of(self, owner: str, name: str) -> InstallationResponse | None:
         """The installation of this repository according to GitHub, never only according to a payload."""
         try:
-            return await self._read(api_models.InstallationResponse, GET_INSTALLATION, owner, name)
+            return await self._read(InstallationResponse, GET_INSTALLATION, owner, name)
         except NotFoundOnGitHub:
             return None
 
-    async def installations(self) -> tuple[api_models.InstallationResponse, ...]:
+    async def installations(self) -> tuple[InstallationResponse, ...]:
         """All installations, including suspended ones."""
-        return tuple(await self._pages(api_models.InstallationResponse, LIST_INSTALLATIONS))
+        return tuple(await self._pages(InstallationResponse, LIST_INSTALLATIONS))
 
     async def repositories(self, installation: int) -> tuple[Repository, ...]:
         """The repositories of an installation, read with a token that can only list them."""
         client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
         http = HttpClient(self._app, self._app.pace(installation))
-        pages = http.pages(api_models.RepositoriesResponse, client, LIST_REPOSITORIES)
-        return tuple([repository_facts(item) async for page in pages for item in page.repositories])
+        pages = http.pages(RepositoriesResponse, client, LIST_REPOSITORIES)
+        return tuple([item async for page in pages for item in page.repositories])
 
-    async def deliveries(self, since: datetime) -> tuple[api_models.DeliveryResponse, ...]:
+    async def deliveries(self, since: datetime) -> tuple[DeliveryResponse, ...]:
         """The deliveries since a moment, newest first. GitHub keeps them for three days."""
-        found: list[api_models.DeliveryResponse] = []
+        found: list[DeliveryResponse] = []
         address, params = "", dict[str, Any](per_page=100)
         for _ in range(MAX_PAGES):
             answer = await self._request(LIST_DELIVERIES, params=params, address=address)
-            page = parsed(list[api_models.DeliveryResponse], answer)
+            page = parsed(list[DeliveryResponse], answer)
             found += [item for item in page if item.delivered_at >= since]
             address, params = answer.links.get("next", {}).get("url", ""), {}
             if not address or not page or page[-1].delivered_at < since:
@@ -142,18 +150,7 @@ class AppRegistration:
         return self._http.reject_redirect(answer)
 
 
-def repository_facts(found: api_models.RepositoryResponse) -> Repository:
-    return Repository(
-        id=found.id,
-        owner=found.owner.login,
-        name=found.name,
-        default_branch=found.default_branch,
-        private=found.private,
-        archived=found.archived,
-    )
-
-
-def missed(deliveries: tuple[api_models.DeliveryResponse, ...]) -> tuple[api_models.DeliveryResponse, ...]:
+def missed(deliveries: tuple[DeliveryResponse, ...]) -> tuple[DeliveryResponse, ...]:
     """Deliveries without a successful attempt, one for each guid: a redelivery has the guid of the first attempt."""
     received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
     open_ones = {item.guid: item for item in deliveries if item.guid not in received}
@@ -217,10 +214,10 @@ class TokenAuth:
             return ACTIONS_BOT
         return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
 
-    async def _read_self(self) -> api_models.AccountResponse:
+    async def _read_self(self) -> Account:
         client = self._connection.with_token(self._connection.token)
         answer = await self._http.with_retries(lambda: self._http.request(client, GET_SELF))
-        return parsed(api_models.AccountResponse, self._http.reject_redirect(answer))
+        return parsed(Account, self._http.reject_redirect(answer))
 
 
 def auth_for(connection: Connection) -> Auth:

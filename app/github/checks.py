@@ -5,7 +5,6 @@ from contextlib import suppress
 import httpx
 
 from app.core.job import JOB_ID
-from app.github import api_models
 from app.github.base import CHECK, NewCheckRun
 from app.github.calls import (
     CREATE_CHECK_RUN,
@@ -16,7 +15,13 @@ from app.github.calls import (
     UPDATE_CHECK_RUN,
 )
 from app.github.errors import NoAccess, TemporaryFailure
-from app.github.models import CheckResult
+from app.github.models import (
+    AnnotationResponse,
+    CheckResult,
+    CheckRunResponse,
+    CheckRunsResponse,
+    CombinedStatusResponse,
+)
 from app.github.repository_api import RepositoryApi
 
 FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
@@ -35,7 +40,7 @@ class ChecksApi:
 
     async def of(self, commit: str) -> tuple[CheckResult, ...]:
         """Every check run and commit status of a commit except our own, only the newest with each name."""
-        found: dict[tuple[str, str], api_models.CheckRunResponse] = {}
+        found: dict[tuple[str, str], CheckRunResponse] = {}
         for item in await self._others(commit):
             found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
         checks = [await self._facts(item, source) for (source, _), item in found.items()]
@@ -66,38 +71,38 @@ class ChecksApi:
         if there is None:
             body["head_sha"] = wanted.commit
             try:
-                made = await self._api.change(api_models.CheckRunResponse, CREATE_CHECK_RUN, body=body)
+                made = await self._api.change(CheckRunResponse, CREATE_CHECK_RUN, body=body)
             except TemporaryFailure:
                 if (there := await self._own(wanted)) is None:
                     raise
                 return there.html_url or ""
             return made.html_url or ""
         if not _is_up_to_date(there, wanted):
-            there = await self._api.change(api_models.CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
+            there = await self._api.change(CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
         return there.html_url or ""
 
-    async def _own(self, wanted: NewCheckRun) -> api_models.CheckRunResponse | None:
+    async def _own(self, wanted: NewCheckRun) -> CheckRunResponse | None:
         params = {"check_name": wanted.name, "filter": "all"}
         if app := self._api.app.app_id:
             params["app_id"] = str(app)
         found = await self._listed(wanted.commit, params)
         return next((item for item in found if item.external_id == wanted.key), None)
 
-    async def _others(self, commit: str) -> list[api_models.CheckRunResponse]:
+    async def _others(self, commit: str) -> list[CheckRunResponse]:
         return [item for item in await self._listed(commit, {"filter": "latest"}) if not self._is_own_check(item)]
 
-    def _is_own_check(self, item: api_models.CheckRunResponse) -> bool:
+    def _is_own_check(self, item: CheckRunResponse) -> bool:
         """By our App's number. A workflow's token has none that we know: then by its name and its job's id."""
         if app := self._api.app.app_id:
             return item.app is not None and item.app.id == app
         return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
 
-    async def _listed(self, commit: str, params: dict[str, str]) -> list[api_models.CheckRunResponse]:
-        pages = await self._api.whole_pages(api_models.CheckRunsResponse, LIST_CHECK_RUNS, commit, params=params)
+    async def _listed(self, commit: str, params: dict[str, str]) -> list[CheckRunResponse]:
+        pages = await self._api.whole_pages(CheckRunsResponse, LIST_CHECK_RUNS, commit, params=params)
         return [item for page in pages for item in page.check_runs]
 
     async def _statuses(self, commit: str) -> list[CheckResult]:
-        pages = await self._api.whole_pages(api_models.CombinedStatusResponse, GET_COMBINED_STATUS, commit)
+        pages = await self._api.whole_pages(CombinedStatusResponse, GET_COMBINED_STATUS, commit)
         return [
             CheckResult(
                 name=status.context,
@@ -110,7 +115,7 @@ class ChecksApi:
             for status in page.statuses
         ]
 
-    async def _facts(self, item: api_models.CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
+    async def _facts(self, item: CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
         failed = log and item.conclusion in FAILED
         summary = "\n".join(part for part in (item.output.title, item.output.summary, item.output.text) if part)
         return CheckResult(
@@ -124,14 +129,14 @@ class ChecksApi:
             log=await self._log(item) if failed else "",
         )
 
-    async def _log(self, item: api_models.CheckRunResponse) -> str:
+    async def _log(self, item: CheckRunResponse) -> str:
         """The end of a workflow job's log, which has the same id as the check; for other checks, their annotations."""
         if item.app is not None and item.app.slug == "github-actions":
             with suppress(NoAccess):  # a log that has expired; the check itself still counts
                 if address := await self._api.location(GET_JOB_LOG, item.id):
                     return await self._download(address)
         try:
-            notes = await self._api.pages(api_models.AnnotationResponse, LIST_ANNOTATIONS, item.id)
+            notes = await self._api.pages(AnnotationResponse, LIST_ANNOTATIONS, item.id)
         except NoAccess:
             return ""
         return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
@@ -155,6 +160,6 @@ class ChecksApi:
         return tail.decode("utf-8", "replace")
 
 
-def _is_up_to_date(there: api_models.CheckRunResponse, wanted: NewCheckRun) -> bool:
+def _is_up_to_date(there: CheckRunResponse, wanted: NewCheckRun) -> bool:
     written = (there.output.title, there.output.summary, there.conclusion)
     return written == (wanted.title[:255], wanted.summary[:MAX_SUMMARY], wanted.conclusion)

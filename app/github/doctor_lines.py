@@ -5,9 +5,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.core.checks import Check
-from app.github import api_models
 from app.github.connection import Grant
 from app.github.graphql import Protection
+from app.github.models import (
+    Branch,
+    BranchRule,
+    DeliveryResponse,
+    InstallationResponse,
+    Repository,
+    WorkflowPermissions,
+)
 
 BLOCKING_RULES: Final = {
     "creation": "nobody may create this branch",
@@ -46,7 +53,7 @@ class Refused(NamedTuple):
         return "upgrade to github" in self.words.lower()
 
 
-def app_permissions(installation: api_models.InstallationResponse, wanted: Grant) -> Check:
+def app_permissions(installation: InstallationResponse, wanted: Grant) -> Check:
     held = installation.permissions
     missing = [
         f"{_words(name)}: {access} (it has {held.get(name, 'none')})"
@@ -59,7 +66,7 @@ def app_permissions(installation: api_models.InstallationResponse, wanted: Grant
     return Check("permissions", "not ok", f"The App's installation lacks {'; '.join(missing)}.", repair)
 
 
-def app_events(installation: api_models.InstallationResponse, wanted: Iterable[str]) -> Check:
+def app_events(installation: InstallationResponse, wanted: Iterable[str]) -> Check:
     missing = sorted(set(wanted) - set(installation.events))
     if not missing:
         return Check("events", "ok", "The App receives all events it needs.")
@@ -72,7 +79,7 @@ def app_events(installation: api_models.InstallationResponse, wanted: Iterable[s
 
 
 def token_permissions(
-    repository: api_models.RepositoryResponse,
+    repository: Repository,
     login: str,
     scopes: str | None,
     reads: Mapping[str, Refused | None],
@@ -99,7 +106,7 @@ def token_permissions(
     )
 
 
-def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Check:
+def _scopes(repository: Repository, scopes: str) -> Check:
     held = {scope.strip() for scope in scopes.split(",")}
     if "repo" in held or ("public_repo" in held and not repository.private):
         return Check("permissions", "ok", f"The token's scopes are sufficient: {scopes}.")
@@ -108,7 +115,7 @@ def _scopes(repository: api_models.RepositoryResponse, scopes: str) -> Check:
     return Check("permissions", "not ok", detail, f"It needs the scope {wanted}.")
 
 
-def repository_state(repository: api_models.RepositoryResponse, place: str) -> Check:
+def repository_state(repository: Repository, place: str) -> Check:
     visibility = "private" if repository.private else "public"
     if repository.archived:
         return Check("repository", "not ok", f"{place} is archived and cannot be changed.", "Unarchive it.")
@@ -128,13 +135,11 @@ def drafts(available: bool | Refused) -> Check:
     return Check("drafts", "not ok", detail, "A Team or Enterprise plan, or a public repository, has them.")
 
 
-def default_branch(
-    name: str, found: api_models.Branch | Refused | None, rules: Sequence[api_models.BranchRule] | Refused
-) -> Check:
+def default_branch(name: str, found: Branch | Refused | None, rules: Sequence[BranchRule] | Refused) -> Check:
     if found is None:
         return Check("default branch", "not ok", "The repository has no commit yet.", "Push one.")
     guarded = not isinstance(rules, Refused) and {"pull_request", "update"} & {rule.type for rule in rules}
-    if guarded or (isinstance(found, api_models.Branch) and found.protected):
+    if guarded or (isinstance(found, Branch) and found.protected):
         return Check("default branch", "ok", f"{name} is protected.")
     if isinstance(found, Refused):
         return Check("default branch", "cannot tell", found.words)
@@ -164,12 +169,10 @@ def configuration(problem: str | Refused, *, present: bool) -> Check:
     )
 
 
-def actions(
-    repository: api_models.WorkflowPermissions | Refused, organisation: api_models.WorkflowPermissions | Refused | None
-) -> Check:
+def actions(repository: WorkflowPermissions | Refused, organisation: WorkflowPermissions | Refused | None) -> Check:
     """Whether a workflow's own token may open pull requests. `organisation` is None without an organisation."""
     allowed = [
-        answer.can_approve_pull_request_reviews if isinstance(answer, api_models.WorkflowPermissions) else None
+        answer.can_approve_pull_request_reviews if isinstance(answer, WorkflowPermissions) else None
         for answer in (repository, organisation)
     ]
     if allowed[0] and allowed[1] is not False:
@@ -205,7 +208,7 @@ def approval(login: str, *, enterprise_server: bool) -> Check:
     return Check("workflow approval", "cannot tell", f"{detail} No API reports this for a repository.")
 
 
-def webhook(address: str, delivery: api_models.DeliveryResponse | None, *, resent: bool) -> Check:
+def webhook(address: str, delivery: DeliveryResponse | None, *, resent: bool) -> Check:
     """`delivery` is the last one: of the ping sent again if `resent`, else of any event."""
     if not address:
         return Check("webhook", "ok", "The App has no webhook: the server polls GitHub.")
@@ -236,9 +239,7 @@ class OwnPush(NamedTuple):
     email: str
 
 
-def branch_rules(
-    pushed: OwnPush, rules: Sequence[api_models.BranchRule] | Refused, bypassed: Collection[int], page: str
-) -> Check:
+def branch_rules(pushed: OwnPush, rules: Sequence[BranchRule] | Refused, bypassed: Collection[int], page: str) -> Check:
     """Whether rulesets allow a push. `bypassed` are the ids of rulesets that do not apply to us."""
     if isinstance(rules, Refused):
         if rules.is_about_the_plan:
@@ -289,7 +290,7 @@ def _forbidden(rule: Protection) -> list[str]:
     return [text for text, holds in words.items() if holds]
 
 
-def _refusal(rule: api_models.BranchRule, pushed: OwnPush) -> str:
+def _refusal(rule: BranchRule, pushed: OwnPush) -> str:
     """Why a rule refuses all our pushes; empty if it does not."""
     if rule.type in BLOCKING_RULES:
         return BLOCKING_RULES[rule.type]
@@ -299,20 +300,20 @@ def _refusal(rule: api_models.BranchRule, pushed: OwnPush) -> str:
     return f"{text} does not match {_pattern(rule)}"
 
 
-def _subject_of(rule: api_models.BranchRule, pushed: OwnPush) -> str:
+def _subject_of(rule: BranchRule, pushed: OwnPush) -> str:
     """The branch or email that must match the rule's pattern; empty for other rules."""
     by = {"branch_name_pattern": pushed.branch}
     by |= dict.fromkeys(("commit_author_email_pattern", "committer_email_pattern"), pushed.email)
     return by.get(rule.type, "")
 
 
-def _pattern(rule: api_models.BranchRule) -> str:
+def _pattern(rule: BranchRule) -> str:
     parameters = rule.parameters or {}
     negated = "not " if parameters.get("negate") else ""
     return f"“{negated}{_words(str(parameters.get('operator')))} {parameters.get('pattern')}”"
 
 
-def _fits(rule: api_models.BranchRule, text: str) -> bool | None:
+def _fits(rule: BranchRule, text: str) -> bool | None:
     """Whether a text matches a rule's pattern; None if that cannot be determined here."""
     parameters = rule.parameters or {}
     found = _found(str(parameters.get("operator")), str(parameters.get("pattern")), text)
@@ -335,7 +336,7 @@ def _found(operator: str, pattern: str, text: str) -> bool | None:
     return None
 
 
-def _unclear(rule: api_models.BranchRule, pushed: OwnPush) -> str:
+def _unclear(rule: BranchRule, pushed: OwnPush) -> str:
     if text := _subject_of(rule, pushed):
         return "" if _fits(rule, text) else f"does {text} fit {_pattern(rule)}?"
     if rule.type == "commit_message_pattern":

@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from app.github import api_models
 from app.github.base import NewCheckRun, NewPullRequest, Reaction, ReactionTarget
 from app.github.branches import BranchesApi
 from app.github.calls import (
@@ -28,7 +27,14 @@ from app.github.comments import ReviewThreadsApi, has_text, with_marker
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
-from app.github.models import BotAccount, PullRequest
+from app.github.models import (
+    BotAccount,
+    IssueComment,
+    LabelResponse,
+    PullRequest,
+    PullRequestReview,
+    RequestedReviewersResponse,
+)
 from app.github.reader import PullRequestsApi, RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
@@ -63,13 +69,13 @@ class PullRequestEditor:
             wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
         if (there.title, there.body) != (wanted.title, wanted.body):
             body = {"title": wanted.title, "body": wanted.body}
-            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=body)
+            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=body)
         return there.url
 
     async def label_and_request_review(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add missing labels and review requests, and remove nothing. Returns the address."""
         there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
-        labelled = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, there.number)
+        labelled = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, there.number)
         found = {label.name.casefold() for label in labelled}
         if missing := [label for label in labels if label.casefold() not in found]:
             await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
@@ -82,7 +88,7 @@ class PullRequestEditor:
         there = await self._open(await self._reads.pull_request(number))
         body = amend(there.body)
         if body != there.body:
-            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, number, body={"body": body})
+            await self._api.change(PullRequest, UPDATE_PULL, number, body={"body": body})
         return there.url
 
     async def update_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
@@ -96,7 +102,7 @@ class PullRequestEditor:
         if close and there.head == commit:
             wanted["state"] = "closed"
         if wanted:
-            await self._api.change(api_models.PullRequestResponse, UPDATE_PULL, there.number, body=wanted)
+            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=wanted)
         return there.url
 
     async def _make(self, wanted: NewPullRequest) -> str:
@@ -118,7 +124,7 @@ class PullRequestEditor:
             "maintainer_can_modify": True,
         }
         try:
-            return (await self._api.change(api_models.PullRequestResponse, CREATE_PULL, body=body)).html_url
+            return (await self._api.change(PullRequest, CREATE_PULL, body=body)).url
         except AlreadyThere:
             return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
         except TemporaryFailure:
@@ -145,11 +151,11 @@ class PullRequestEditor:
 
     async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
         """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
-        requested = await self._api.read(api_models.RequestedReviewersResponse, LIST_REVIEWERS, number)
-        reviews = await self._api.pages(api_models.ReviewResponse, LIST_REVIEWS, number)
+        requested = await self._api.read(RequestedReviewersResponse, LIST_REVIEWERS, number)
+        reviews = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
         there = {account.login.casefold() for account in requested.users}
         there |= {team.slug.casefold() for team in requested.teams}
-        there |= {review.user.login.casefold() for review in reviews if review.user is not None}
+        there |= {review.author_name.casefold() for review in reviews if review.author}
         refused = []
         for reviewer in reviewers:
             _, _, team = reviewer.partition("/")
@@ -233,15 +239,13 @@ class GitHubForge:
         if there is None:
 
             async def write() -> str:
-                made = await self._api.change(
-                    api_models.CommentResponse, CREATE_COMMENT, self.number, body={"body": text}
-                )
-                return made.html_url
+                made = await self._api.change(IssueComment, CREATE_COMMENT, self.number, body={"body": text})
+                return made.url
 
             return await _once(write, lambda: self._address(key))
         if there.body != text:
-            await self._api.change(api_models.CommentResponse, UPDATE_COMMENT, there.id, body={"body": text})
-        return there.html_url
+            await self._api.change(IssueComment, UPDATE_COMMENT, there.id, body={"body": text})
+        return there.url
 
     async def ensure_reaction(self, target: ReactionTarget, content: Reaction) -> None:
         """GitHub itself keeps one reaction of each kind per account."""
@@ -249,7 +253,7 @@ class GitHubForge:
 
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         """Add missing labels and remove existing ones; all other labels stay."""
-        found = await self._api.pages(api_models.LabelResponse, LIST_ISSUE_LABELS, self.number)
+        found = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, self.number)
         there = {label.name.casefold(): label.name for label in found}
         missing = [label for label in add if label.casefold() not in there]
         if missing:
@@ -269,13 +273,12 @@ class GitHubForge:
 
     async def _address(self, key: str) -> str:
         there = await self._comment(key)
-        return there.html_url if there else ""
+        return there.url if there else ""
 
-    async def _comment(self, key: str) -> api_models.CommentResponse | None:
+    async def _comment(self, key: str) -> IssueComment | None:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
-        found = await self._api.pages(api_models.CommentResponse, LIST_ISSUE_COMMENTS, self.number)
-        ours = (item for item in found if item.user is not None and item.user.login == self.bot.login)
-        return next((item for item in ours if has_text(item.body or "", key)), None)
+        found = await self._api.pages(IssueComment, LIST_ISSUE_COMMENTS, self.number)
+        return next((item for item in found if item.author_name == self.bot.login and has_text(item.body, key)), None)
 
 
 async def open_forge(

@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import AliasPath, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from app.github.api_models import ApiModel
+from app.github.models import GitHubModel
 
 VIEWER = """
 query Viewer {
@@ -128,7 +128,7 @@ query CommentEdit($id: ID!) {
 """
 
 
-class GraphQLNode(ApiModel):
+class GraphQLNode(GitHubModel):
     """Reads GitHub's camelCase fields into snake_case ones."""
 
     model_config = ConfigDict(alias_generator=to_camel)

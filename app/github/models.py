@@ -1,11 +1,267 @@
-"""What we read from GitHub, as our own records: issues, comments, reviews, pull requests, checks."""
+"""What we read of GitHub's JSON, from the REST API and from webhooks: only the fields we use, under our names for them.
 
-from datetime import datetime
+Each model is read from GitHub's fields or made from ours. Webhooks are read strictly (no `true` for 1, no "7" for 7).
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, AliasChoices, AliasPath, BeforeValidator, ConfigDict, Field, model_validator
 
 from app.core.record import Record
 from app.core.task import Person
 
 WRITERS: frozenset[str] = frozenset({"admin", "maintain", "write"})
+
+
+class GitHubModel(Record):
+    """One of GitHub's objects, without the fields that we do not use, so that servers of any age work."""
+
+    model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
+
+
+def _encodable(text: str) -> str:
+    """Refuse lone surrogates, which can neither be stored nor sent."""
+    text.encode()
+    return text
+
+
+def listed(key: str) -> BeforeValidator:
+    """Reads a list of objects, or null, as a tuple of one of their fields."""
+
+    def values(found: object) -> object:
+        if found is None:
+            return ()
+        if not isinstance(found, list | tuple):
+            return found
+        return tuple(item.get(key) if isinstance(item, Mapping) else item for item in found)
+
+    return BeforeValidator(values)
+
+
+Id = Annotated[int, Field(gt=0, lt=2**63)]
+Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
+Text = Annotated[str, AfterValidator(_encodable)]
+TextOrNull = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]
+"""Null is empty."""
+When = Annotated[
+    datetime, BeforeValidator(lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value)
+]
+"""Read from ISO 8601, even strictly."""
+Names = Annotated[tuple[Text, ...], listed("name")]
+IsOpen = Annotated[bool, BeforeValidator(lambda value: value == "open" if isinstance(value, str) else value)]
+IsThere = Annotated[bool, BeforeValidator(lambda value: value if isinstance(value, bool) else value is not None)]
+
+_AUTHOR: Final = AliasPath("user", "id")
+_AUTHOR_NAME: Final = AliasPath("user", "login")
+
+
+class Account(GitHubModel):
+    """An account; `id` is 0 if it is gone. `kind` is GitHub's word: User, Bot, Organization, Mannequin."""
+
+    id: int = Field(ge=0, lt=2**63)
+    login: Text
+    kind: Text = Field(default="User", validation_alias="type")
+    name: str | None = None
+    """The name that a person chose, if GitHub was asked for this account."""
+
+    @property
+    def is_person(self) -> bool:
+        return self.kind == "User" and not self.login.endswith("[bot]")
+
+
+GHOST: Final = Account(id=0, login="ghost")
+
+
+class Rights(GitHubModel):
+    """What the account behind a token may do in a repository; not set for an App's token."""
+
+    admin: bool = False
+    push: bool = False
+    pull: bool = False
+
+    @property
+    def permission(self) -> str:
+        """In the words of a collaborator's base permission: admin, write, read or none."""
+        return "admin" if self.admin else "write" if self.push else "read" if self.pull else "none"
+
+
+class Repository(GitHubModel):
+    """A repository by number, with its default branch."""
+
+    id: Id
+    owner: Text = Field(validation_alias=AliasPath("owner", "login"))
+    owner_kind: Text = Field(default="User", validation_alias=AliasPath("owner", "type"))
+    name: Text
+    default_branch: Text
+    private: bool
+    archived: bool = False
+    has_issues: bool = True
+    permissions: Rights = Rights()
+    """Of the account behind the token that asked."""
+
+
+class GitHubIssue(GitHubModel):
+    """An issue, or the issue side of a pull request. `author` is 0 if the account is gone."""
+
+    number: int
+    title: str
+    body: TextOrNull = ""
+    author: int = Field(default=0, validation_alias=_AUTHOR)
+    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
+    open: IsOpen = Field(validation_alias="state")
+    locked: bool = False
+    labels: Names = ()
+    assignees: Annotated[tuple[int, ...], listed("id")] = ()
+    pull_request: IsThere = False
+    updated_at: datetime
+
+
+def _last_number(address: object) -> object:
+    """The number in an API address such as `…/issues/7`, else 0."""
+    if not isinstance(address, str):
+        return address
+    last = address.rstrip("/").rpartition("/")[2]
+    return int(last) if last.isascii() and last.isdigit() else 0
+
+
+class IssueComment(GitHubModel):
+    """A comment on an issue or pull request. `author` is 0 if the account is gone."""
+
+    id: int
+    author: int = Field(default=0, validation_alias=_AUTHOR)
+    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
+    kind: str = Field(default="User", validation_alias=AliasPath("user", "type"))
+    """The kind of the author's account."""
+    body: TextOrNull = ""
+    created_at: datetime
+    updated_at: datetime | None = None
+    url: str = Field(validation_alias="html_url")
+    number: Annotated[int, BeforeValidator(_last_number)] = Field(
+        default=0, validation_alias=AliasChoices("issue_url", "pull_request_url")
+    )
+    """The issue or pull request it belongs to; 0 if the caller knows it."""
+    app: int | None = Field(default=None, validation_alias=AliasPath("performed_via_github_app", "id"))
+    """The App that wrote it, if any."""
+    node: str = Field(default="", validation_alias="node_id")
+
+    @property
+    def edited(self) -> bool:
+        return self.updated_at is not None and self.updated_at > self.created_at
+
+
+class DiffThread(GitHubModel):
+    """The lines of a file that a review comment is about. GitHub names them in each comment of the thread."""
+
+    comment: Id
+    """The comment that opened the thread; replies go to it."""
+    path: Text
+    start: Id | None
+    end: Id | None
+    side: Text
+    hunk: Text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_comment(cls, found: object) -> object:
+        if not isinstance(found, Mapping) or "comment" in found:
+            return found
+        end = found.get("line") or found.get("original_line")
+        return {
+            "comment": found.get("in_reply_to_id") or found.get("id"),
+            "path": found.get("path"),
+            "start": found.get("start_line") or end,
+            "end": end,
+            "side": found.get("side") or "RIGHT",
+            "hunk": found.get("diff_hunk", ""),
+        }
+
+
+class InlineComment(IssueComment):
+    """A comment on lines of a pull request."""
+
+    thread: DiffThread
+    review: int | None = Field(default=None, validation_alias="pull_request_review_id")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_thread(cls, found: object) -> object:
+        return {"thread": found, **found} if isinstance(found, Mapping) else found
+
+
+class IssueEvent(GitHubModel):
+    """An event of an issue; `event` is GitHub's word (labeled, unlabeled, closed, reopened …)."""
+
+    event: str
+    actor: Account
+    """Who did it; for an assignment, who assigned."""
+    at: datetime = Field(validation_alias="created_at")
+    label: str = Field(default="", validation_alias=AliasPath("label", "name"))
+    assignee: int = Field(default=0, validation_alias=AliasPath("assignee", "id"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _who_did_it(cls, found: object) -> object:
+        if not isinstance(found, Mapping):
+            return found
+        return {**found, "actor": found.get("assigner") or found.get("actor") or GHOST}
+
+
+NOT_SUBMITTED: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class PullRequestReview(GitHubModel):
+    """A review; `state` is GitHub's word in lower case. `author` is 0 if the account is gone."""
+
+    id: int
+    author: int = Field(default=0, validation_alias=_AUTHOR)
+    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
+    kind: str = Field(default="User", validation_alias=AliasPath("user", "type"))
+    state: Annotated[str, AfterValidator(str.lower)]
+    body: TextOrNull = ""
+    commit: TextOrNull = Field(default="", validation_alias="commit_id")
+    submitted_at: Annotated[datetime, BeforeValidator(lambda value: value or NOT_SUBMITTED)] = NOT_SUBMITTED
+
+
+class ChangedFile(GitHubModel):
+    """A file of a pull request; `diff` is empty if GitHub shows none (binary or too large)."""
+
+    path: str = Field(validation_alias="filename")
+    status: str
+    additions: int
+    deletions: int
+    diff: TextOrNull = Field(default="", validation_alias="patch")
+
+
+class PullRequest(GitHubModel):
+    """A pull request's current state. `author` is 0 if the account is gone, `head_repository` None if the fork is."""
+
+    number: int
+    url: str = Field(validation_alias="html_url")
+    title: str
+    body: TextOrNull = ""
+    author: int = Field(default=0, validation_alias=_AUTHOR)
+    author_name: str = Field(default="ghost", validation_alias=_AUTHOR_NAME)
+    open: IsOpen = Field(validation_alias="state")
+    merged: IsThere = Field(default=False, validation_alias="merged_at")
+    draft: bool = False
+    head_branch: str = Field(validation_alias=AliasPath("head", "ref"))
+    head: str = Field(validation_alias=AliasPath("head", "sha"))
+    head_repository: int | None = Field(default=None, validation_alias=AliasPath("head", "repo", "id"))
+    base_branch: str = Field(validation_alias=AliasPath("base", "ref"))
+    base: str = Field(validation_alias=AliasPath("base", "sha"))
+    mergeable: bool | None = None
+    updated_at: datetime | None = None
+
+
+class PullRequestCommit(GitHubModel):
+    """A commit of a pull request; `author` is a name, as in the commit."""
+
+    id: str = Field(validation_alias="sha")
+    author: TextOrNull = Field(default="", validation_alias=AliasPath("commit", "author", "name"))
+    email: TextOrNull = Field(default="", validation_alias=AliasPath("commit", "author", "email"))
+    message: str = Field(default="", validation_alias=AliasPath("commit", "message"))
 
 
 class ActorPermission(Record):
@@ -42,80 +298,6 @@ class BotAccount(Record):
     """Ids of the other Apps that may ask it."""
 
 
-class GitHubIssue(Record):
-    """An issue, or the issue side of a pull request. `author` is 0 if the account is gone."""
-
-    number: int
-    title: str
-    body: str
-    author: int
-    open: bool
-    locked: bool
-    labels: tuple[str, ...]
-    assignees: tuple[int, ...]
-    pull_request: bool
-    updated_at: datetime
-
-
-class Account(Record):
-    """An account; `id` is 0 if it is gone. `kind` is GitHub's word: User, Bot, Organization, Mannequin."""
-
-    id: int
-    login: str
-    kind: str = "User"
-
-    @property
-    def is_person(self) -> bool:
-        return self.kind == "User" and not self.login.endswith("[bot]")
-
-
-class IssueComment(Record):
-    """A comment on an issue or pull request."""
-
-    id: int
-    author: int
-    author_name: str
-    bot: bool
-    body: str
-    created_at: datetime
-    url: str
-    updated_at: datetime | None = None
-    kind: str = "User"
-    """The kind of the author's account."""
-    number: int = 0
-    """The issue or pull request it belongs to; 0 if the caller knows it."""
-    app: int | None = None
-    """The App that wrote it, if any."""
-    node: str = ""
-
-    @property
-    def edited(self) -> bool:
-        return self.updated_at is not None and self.updated_at > self.created_at
-
-
-class InlineComment(IssueComment):
-    """A comment on lines of a pull request. `root` is the id of the thread's first comment."""
-
-    root: int
-    path: str
-    start: int | None
-    end: int | None
-    side: str
-    hunk: str
-    review: int | None
-
-
-class IssueEvent(Record):
-    """An event of an issue; `event` is GitHub's word (labeled, unlabeled, closed, reopened …)."""
-
-    event: str
-    actor: Account
-    at: datetime
-    label: str = ""
-    assignee: int = 0
-    """Who was assigned; the actor is then who did it."""
-
-
 class LinkedPullRequest(Record):
     """An open pull request that will close an issue; `author` is 0 if the account is gone."""
 
@@ -129,27 +311,6 @@ class CommentEdit(Record):
     body: str
     editor: Account | None
     edited_at: datetime | None
-
-
-class PullRequestCommit(Record):
-    """A commit of a pull request; `author` is a name, as in the commit."""
-
-    id: str
-    author: str
-    message: str
-
-
-class PullRequestReview(Record):
-    """A submitted review."""
-
-    id: int
-    author: int
-    author_name: str
-    state: str
-    body: str
-    commit: str
-    submitted_at: datetime
-    kind: str = "User"
 
 
 class ReviewThreadComment(Record):
@@ -178,37 +339,6 @@ class ReviewThread(Record):
     comments: tuple[ReviewThreadComment, ...]
 
 
-class ChangedFile(Record):
-    """A file of a pull request; `diff` is empty if GitHub shows none (binary or too large)."""
-
-    path: str
-    status: str
-    additions: int
-    deletions: int
-    diff: str
-
-
-class PullRequest(Record):
-    """A pull request's current state; `head_repository` is None if the fork is gone."""
-
-    number: int
-    url: str
-    title: str
-    body: str
-    author: int
-    author_name: str
-    open: bool
-    merged: bool
-    draft: bool
-    head_branch: str
-    head: str
-    head_repository: int | None
-    base_branch: str
-    base: str
-    mergeable: bool | None
-    updated_at: datetime | None = None
-
-
 class CheckResult(Record):
     """A check run or commit status; `log` is the end of a failed check's log.
 
@@ -226,12 +356,169 @@ class CheckResult(Record):
     log: str = ""
 
 
-class Repository(Record):
-    """A repository by number, with its default branch."""
+class TokenResponse(GitHubModel):
+    token: str = Field(repr=False)
 
-    id: int
-    owner: str
+
+class LabelResponse(GitHubModel):
     name: str
-    default_branch: str
-    private: bool
-    archived: bool
+
+
+class AppResponse(GitHubModel):
+    id: int = 0
+    slug: str
+    html_url: str = ""
+
+
+class IdResponse(GitHubModel):
+    id: int
+
+
+class InstallationResponse(GitHubModel):
+    id: int
+    suspended_at: datetime | None = None
+    permissions: dict[str, str] = Field(default_factory=dict)
+    events: tuple[str, ...] = ()
+    html_url: str = ""
+
+    def grants(self, name: str, access: str) -> bool:
+        """Whether people gave the App this access."""
+        return self.permissions.get(name) in {access, "write"}
+
+
+class Branch(GitHubModel):
+    protected: bool = False
+
+
+class BranchRule(GitHubModel):
+    """A rule of a ruleset that applies to a branch."""
+
+    type: str
+    ruleset_id: int = 0
+    parameters: dict[str, Any] | None = None
+
+
+class Ruleset(GitHubModel):
+    name: str = ""
+    current_user_can_bypass: str = "never"
+
+
+class WorkflowPermissions(GitHubModel):
+    can_approve_pull_request_reviews: bool
+
+
+class HookConfig(GitHubModel):
+    url: str | None = None
+
+
+class RepositoriesResponse(GitHubModel):
+    repositories: list[Repository]
+
+
+class CollaboratorResponse(GitHubModel):
+    permission: str
+    user: Account | None
+
+
+class TeamResponse(GitHubModel):
+    slug: str
+
+
+class RequestedReviewersResponse(GitHubModel):
+    users: tuple[Account, ...] = ()
+    teams: tuple[TeamResponse, ...] = ()
+
+
+class GitObjectResponse(GitHubModel):
+    sha: str
+
+
+class DirectoryEntryResponse(GitHubModel):
+    type: str
+    path: str
+
+
+class ReferenceResponse(GitHubModel):
+    ref: str
+    object: GitObjectResponse
+
+
+class ComparisonResponse(GitHubModel):
+    merge_base_commit: GitObjectResponse
+
+
+class CheckOutputResponse(GitHubModel):
+    title: str | None = None
+    summary: str | None = None
+    text: str | None = None
+
+
+class CheckAppResponse(GitHubModel):
+    id: int = 0
+    slug: str | None = None
+
+
+class CheckRunResponse(GitHubModel):
+    id: int
+    name: str
+    status: str
+    conclusion: str | None = None
+    html_url: str | None = None
+    external_id: str | None = None
+    output: CheckOutputResponse = CheckOutputResponse()
+    app: CheckAppResponse | None = None
+
+
+class CheckRunsResponse(GitHubModel):
+    check_runs: list[CheckRunResponse]
+
+
+class AnnotationResponse(GitHubModel):
+    path: str
+    start_line: int
+    message: str | None = None
+
+
+class StatusResponse(GitHubModel):
+    context: str
+    state: str
+    description: str | None = None
+    target_url: str | None = None
+
+
+class CombinedStatusResponse(GitHubModel):
+    statuses: list[StatusResponse]
+
+
+class DeliveryResponse(GitHubModel):
+    id: int
+    guid: str
+    delivered_at: datetime
+    redelivery: bool
+    status_code: int
+    status: str = ""
+    event: str
+    action: str | None = None
+    installation_id: int | None = None
+    repository_id: int | None = None
+
+
+class GraphQLErrorResponse(GitHubModel):
+    message: str = ""
+    type: str = ""
+
+
+class GraphQLResponse(GitHubModel):
+    data: Any = None
+    errors: list[GraphQLErrorResponse] | None = None
+
+
+class WorkflowRunResponse(GitHubModel):
+    id: int
+    status: str | None = None
+
+
+class SearchResponse(GitHubModel):
+    """One page of a search's answer."""
+
+    items: tuple[GitHubIssue, ...]

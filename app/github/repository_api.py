@@ -11,15 +11,13 @@ from githubkit import GitHub
 from pydantic import TypeAdapter, ValidationError
 
 from app.core.task import Person
-from app.github import api_models
-from app.github.api_models import GraphQLResponse
 from app.github.auth import auth_for
 from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
 from app.github.connection import Connection, RepositoryId, TokenConnection
 from app.github.errors import TemporaryFailure
 from app.github.failures import graphql_failure
 from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, parsed
-from app.github.models import BotAccount
+from app.github.models import Account, BotAccount, GraphQLResponse
 
 T = TypeVar("T")
 
@@ -169,7 +167,7 @@ async def find_bot_account(api: RepositoryApi) -> BotAccount:
 
 async def _look_up(api: RepositoryApi) -> BotAccount:
     login = await api.auth.login()
-    account = await api.read(api_models.AccountResponse, GET_USER, login)
+    account = await api.read(Account, GET_USER, login)
     address = f"{account.id}+{login}@{api.app.host.noreply}"
     person = Person(name=login, email=address)
     return BotAccount(user=account.id, app=api.app.app_id, login=login, person=person)

@@ -10,7 +10,7 @@ from githubkit import GitHub
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.checks import Check
 from app.core.errors import ConfigError
-from app.github import api_models, doctor_lines
+from app.github import doctor_lines, models
 from app.github.app_manifest import EVENTS, PERMISSIONS
 from app.github.auth import AppRegistration
 from app.github.base import GIVEN
@@ -70,12 +70,12 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
         return [Check("App", "not ok", identity.words, repair)]
     found = [Check("App", "ok", f"{identity.slug}, number {identity.id}")]
     installation = await _answer_or_refusal(registration.installation_of(owner, name))
-    if not isinstance(installation, api_models.InstallationResponse) or installation.suspended_at:
+    if not isinstance(installation, models.InstallationResponse) or installation.suspended_at:
         return [*found, _not_installed(installation, place, identity.html_url)]
     found.append(Check("installation", "ok", f"The App is installed in {place}."))
     hook = await _answer_or_refusal(registration.hook())
     found.append(doctor_lines.app_permissions(installation, PERMISSIONS))
-    if isinstance(hook, api_models.HookConfig) and hook.url:
+    if isinstance(hook, models.HookConfig) and hook.url:
         found.append(doctor_lines.app_events(installation, EVENTS))
     found.append(await _webhook(app, hook))
     client = app.as_installation(installation.id, None, grant([Purpose.ACCOUNTS]))
@@ -85,8 +85,8 @@ async def examine_app(app: AppConnection, owner: str, name: str, label: str) -> 
             *found,
             Check("repository", "not ok", response.words, "Check that it is among the installation's repositories."),
         ]
-    repository = parsed(api_models.RepositoryResponse, response)
-    api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner.login, repository.name))
+    repository = parsed(models.Repository, response)
+    api = RepositoryApi(app, installation.id, RepositoryId(repository.id, repository.owner, repository.name))
     return found + await _RepositoryDoctor(api, repository, installation.permissions, label).lines()
 
 
@@ -99,7 +99,7 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
     if isinstance(response, Refused):
         repair = f"Check that the repository {owner}/{name} exists and that the token may read it."
         return [Check("token", "not ok", response.words, repair)]
-    repository = parsed(api_models.RepositoryResponse, response)
+    repository = parsed(models.Repository, response)
     login = (await find_bot_account(api)).login
     scopes = response.headers.get("x-oauth-scopes")
     reads = {permission: await _refusal(api, call, repository) for permission, call in READS.items()}
@@ -115,7 +115,7 @@ class _RepositoryDoctor:
     """The checks that an App and a token share. `held` are the App's permissions; None for a token."""
 
     def __init__(
-        self, api: RepositoryApi, repository: api_models.RepositoryResponse, held: dict[str, str] | None, label: str
+        self, api: RepositoryApi, repository: models.Repository, held: dict[str, str] | None, label: str
     ) -> None:
         self._api = api
         self._repository = repository
@@ -128,7 +128,7 @@ class _RepositoryDoctor:
         main, us = self._repository.default_branch, await find_bot_account(self._api)
         config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
-        branch = await _answer_or_refusal(self._api.find(api_models.Branch, GET_BRANCH, main))
+        branch = await _answer_or_refusal(self._api.find(models.Branch, GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
             doctor_lines.repository_state(self._repository, "/".join(self._names.values())),
@@ -153,7 +153,7 @@ class _RepositoryDoctor:
         return config, doctor_lines.configuration("", present=text is not None)
 
     async def _has_label(self) -> bool | Refused:
-        found = await _answer_or_refusal(self._api.find(api_models.LabelResponse, GET_LABEL, self._label))
+        found = await _answer_or_refusal(self._api.find(models.LabelResponse, GET_LABEL, self._label))
         return found if isinstance(found, Refused) else found is not None
 
     async def _has_drafts(self) -> bool | Refused:
@@ -162,8 +162,8 @@ class _RepositoryDoctor:
         found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
         return found if isinstance(found, Refused) else found.draft_pull_requests
 
-    async def _rules(self, branch: str) -> Sequence[api_models.BranchRule] | Refused:
-        return await _answer_or_refusal(self._api.pages(api_models.BranchRule, LIST_BRANCH_RULES, branch))
+    async def _rules(self, branch: str) -> Sequence[models.BranchRule] | Refused:
+        return await _answer_or_refusal(self._api.pages(models.BranchRule, LIST_BRANCH_RULES, branch))
 
     async def _rulesets(self, pushed: OwnPush) -> Check:
         rules = await self._rules(pushed.branch)
@@ -172,8 +172,8 @@ class _RepositoryDoctor:
         return doctor_lines.branch_rules(pushed, rules, bypassed, f"{self._page}/rules")
 
     async def _is_bypassed(self, ruleset: int) -> bool:
-        found = await _answer_or_refusal(self._api.read(api_models.Ruleset, GET_RULESET, ruleset))
-        return isinstance(found, api_models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
+        found = await _answer_or_refusal(self._api.read(models.Ruleset, GET_RULESET, ruleset))
+        return isinstance(found, models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
 
     async def _protections(self, branch: str) -> Check:
         rules: Sequence[Protection] | Refused = Refused("")
@@ -184,15 +184,13 @@ class _RepositoryDoctor:
         return doctor_lines.branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
 
     async def _actions(self) -> Check:
-        repository: api_models.WorkflowPermissions | Refused = Refused("")
+        repository: models.WorkflowPermissions | Refused = Refused("")
         if self._may_see("administration"):
-            repository = await _answer_or_refusal(
-                self._api.read(api_models.WorkflowPermissions, GET_WORKFLOW_PERMISSIONS)
-            )
-        organisation: api_models.WorkflowPermissions | Refused | None = None
-        if self._repository.owner.type == "Organization" and self._may_see("organization_administration"):
+            repository = await _answer_or_refusal(self._api.read(models.WorkflowPermissions, GET_WORKFLOW_PERMISSIONS))
+        organisation: models.WorkflowPermissions | Refused | None = None
+        if self._repository.owner_kind == "Organization" and self._may_see("organization_administration"):
             call, owner = GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
-            organisation = await _answer_or_refusal(self._api.read(api_models.WorkflowPermissions, call, owner))
+            organisation = await _answer_or_refusal(self._api.read(models.WorkflowPermissions, call, owner))
         return doctor_lines.actions(repository, organisation)
 
     def _may_see(self, permission: str) -> bool:
@@ -200,7 +198,7 @@ class _RepositoryDoctor:
         return self._held is None or permission in self._held
 
 
-async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | None) -> Check:
+async def _webhook(app: AppConnection, hook: models.HookConfig | Refused | None) -> Check:
     if isinstance(hook, Refused):
         return Check("webhook", "cannot tell", hook.words)
     if hook is None or not hook.url:
@@ -212,7 +210,7 @@ async def _webhook(app: AppConnection, hook: api_models.HookConfig | Refused | N
     return doctor_lines.webhook(hook.url, delivery, resent=resent)
 
 
-async def _resent(app: AppConnection) -> tuple[api_models.DeliveryResponse | None, bool]:
+async def _resent(app: AppConnection) -> tuple[models.DeliveryResponse | None, bool]:
     """The result of sending the last ping again, and True; without a ping, the last delivery and False."""
     registration = AppRegistration(app)
     before = await registration.deliveries(app.now() - KEPT)
@@ -238,7 +236,7 @@ async def _repository(
     return http.reject_redirect(await http.with_retries(lambda: http.request(client, GET_REPOSITORY, owner, name)))
 
 
-def _not_installed(found: api_models.InstallationResponse | Refused | None, place: str, page: str) -> Check:
+def _not_installed(found: models.InstallationResponse | Refused | None, place: str, page: str) -> Check:
     if isinstance(found, Refused):
         return Check("installation", "cannot tell", found.words)
     if found is not None:
@@ -249,7 +247,7 @@ def _not_installed(found: api_models.InstallationResponse | Refused | None, plac
     )
 
 
-async def _refusal(api: RepositoryApi, call: Call, repository: api_models.RepositoryResponse) -> Refused | None:
+async def _refusal(api: RepositoryApi, call: Call, repository: models.Repository) -> Refused | None:
     """Why a read call is refused; None if it succeeds."""
     values = (repository.default_branch,) if "{" in call.path.partition("{repo}")[2] else ()
     params = {"per_page": 1} if not values else None

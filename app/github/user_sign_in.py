@@ -19,11 +19,11 @@ from pydantic import Field
 
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError
-from app.github.api_models import AccountResponse, ApiModel, InstallationResponse, RepositoryResponse
 from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
 from app.github.errors import TemporaryFailure
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
+from app.github.models import Account, GitHubModel, InstallationResponse, Repository
 
 
 class SignInRefused(AgentFixError):  # noqa: N818  # an answer
@@ -39,7 +39,7 @@ class SignedInPerson:
     rights: Mapping[int, str]
 
 
-class TokenAnswer(ApiModel):
+class TokenAnswer(GitHubModel):
     """The answer to a code; GitHub answers errors with status 200 too."""
 
     access_token: str = Field(default="", repr=False)
@@ -47,12 +47,12 @@ class TokenAnswer(ApiModel):
     error_description: str = ""
 
 
-class InstallationsResponse(ApiModel):
+class InstallationsResponse(GitHubModel):
     installations: tuple[InstallationResponse, ...] = ()
 
 
-class UserRepositoriesResponse(ApiModel):
-    repositories: tuple[RepositoryResponse, ...] = ()
+class UserRepositoriesResponse(GitHubModel):
+    repositories: tuple[Repository, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class GitHubSignIn:
         async with self._connection(token) as connection:
             http, client = HttpClient(connection, connection.pace(0)), connection.with_token(token)
             answer = await http.with_retries(partial(http.request, client, GET_SELF))
-            found = parsed(AccountResponse, http.reject_redirect(answer))
+            found = parsed(Account, http.reject_redirect(answer))
             return SignedInPerson(found.id, found.login, await _rights(http, client))
 
     async def rights(self, token: str) -> dict[int, str]:

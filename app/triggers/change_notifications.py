@@ -11,7 +11,7 @@ from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
 from app.triggers.decisions import IssueState, JobRequest, Notification
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, TriggerKey, pull_request_state
-from app.triggers.events import EventSubject, SignedText, conflict_key
+from app.triggers.events import EventSubject, conflict_key
 from app.triggers.fact_loader import read_config
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
 from app.triggers.stores import Stores
@@ -157,7 +157,7 @@ def _subject(pull: PullRequest) -> EventSubject:
         number=pull.number,
         is_pull_request=True,
         title=pull.title,
-        body=SignedText.of(pull.body),
+        body=pull.body,
         author=pull.author or None,
         labels=(),
         head=pull_request_state(pull).head,

@@ -6,8 +6,9 @@ from typing import Literal
 from app.core.job import FINAL, JobState
 from app.core.record import Record
 from app.core.task import TaskOrigin
+from app.github.models import DiffThread
 from app.triggers.commands import CommandName, CommandOptions
-from app.triggers.events import BranchHead, DiffThread, EventSubject, SignedText
+from app.triggers.events import BranchHead, EventSubject
 
 RequestAim = Literal[CommandName, "steer", "answer", "fix_checks", "revise"]
 NotificationAim = Literal["stop", "no_access", "moved", "edited", "head_moved", "base_moved", "reconcile"]
@@ -37,9 +38,9 @@ class IssueState(Record):
     labels: tuple[str, ...] = ()
     assignees: tuple[int, ...] = ()
     title: str | None = None
-    body_sha256: str | None = None
-    words_sha256: str | None = None
-    """The digest of the comment or review that asks."""
+    body: str | None = None
+    text: str | None = None
+    """The current text of the comment or review that asks."""
     text_deleted: bool = False
     """That comment or review was deleted."""
     pull: PullRequestState | None = None
@@ -76,13 +77,12 @@ class IssueState(Record):
 class JobRequest(Record):
     """A job to do, because an authorised person asked or because the bot's own checks fail.
 
-    `words` is the whole signed text, `text` the part with the instruction, as shown to people.
+    `text` is the part of the signed text that has the instruction, as shown to people.
     """
 
     aim: RequestAim
     origin: TaskOrigin
     subject: EventSubject
-    words: SignedText | None = None
     text: str = ""
     options: CommandOptions = CommandOptions()
     lesson: int | None = None

@@ -21,7 +21,6 @@ from app.triggers.events import (
     ProgramCommand,
     ReviewCommented,
     TriggerEvent,
-    digest,
 )
 from app.triggers.github_clients import RepositoryClients
 
@@ -158,7 +157,7 @@ def with_issue(state: IssueState, issue: GitHubIssue | None, pull: PullRequest |
         "labels": issue.labels,
         "assignees": issue.assignees,
         "title": issue.title,
-        "body_sha256": digest(issue.body),
+        "body": issue.body,
         "pull": pull_request_state(pull) if pull else None,
     }
     return state.model_copy(update=now)

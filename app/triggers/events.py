@@ -1,105 +1,112 @@
-"""The GitHub events that we handle: frozen, with numeric ids and texts as they were signed."""
+"""The GitHub events that we handle: frozen, with numeric ids and texts as they were signed.
 
-import hashlib
+An edit since then is noticed, because the texts are compared with the current ones.
+"""
+
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, AliasChoices, AliasPath, BeforeValidator, Field, model_validator
 
-from app.core.record import Record
-from app.github.models import Account, Repository
+from app.github.models import (
+    Account,
+    DiffThread,
+    GitHubModel,
+    Id,
+    Names,
+    Repository,
+    Sha,
+    Text,
+    TextOrNull,
+    When,
+    listed,
+)
 from app.jobs.requests import ProgramRequest
 
 
-class SignedText(Record):
-    """A text exactly as in the signed delivery, with its SHA-256 in hex, so that a later edit is noticed."""
-
-    text: str
-    sha256: str
-
-    @classmethod
-    def of(cls, text: str) -> "SignedText":
-        return cls(text=text, sha256=digest(text))
-
-
-class BranchHead(Record):
+class BranchHead(GitHubModel):
     """A pull request's head commit. `repository` is None if the fork was deleted."""
 
-    repository: int | None
-    ref: str
-    sha: str
+    repository: Id | None = Field(default=None, validation_alias=AliasPath("repo", "id"))
+    ref: Text
+    sha: Sha
 
 
-class EventSubject(Record):
+class EventSubject(GitHubModel):
     """The issue or pull request as in the delivery; `head` only if the delivery contained it."""
 
-    number: int
+    number: Id
     is_pull_request: bool
-    title: str
-    body: SignedText
-    author: int | None
+    title: Text
+    body: TextOrNull = ""
+    author: Id | None = Field(default=None, validation_alias=AliasPath("user", "id"))
     """A numeric id; None for a deleted account."""
-    labels: tuple[str, ...]
+    labels: Names = ()
     head: BranchHead | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _issue_or_pull_request(cls, found: object) -> object:
+        """GitHub marks an issue that is a pull request with a link; a pull request itself has a head."""
+        if not isinstance(found, Mapping) or "is_pull_request" in found:
+            return found
+        return {**found, "is_pull_request": found.get("pull_request") is not None or found.get("head") is not None}
 
     @property
     def head_commit(self) -> str:
         return self.head.sha if self.head else ""
 
 
-class DiffThread(Record):
-    """The lines of a file that a review comment is about."""
-
-    comment: int
-    """The comment that opened the thread; replies go to it."""
-    path: str
-    start: int | None
-    end: int | None
-    side: str
-    hunk: str
-
-
-class RepositoryEvent(Record):
+class RepositoryEvent(GitHubModel):
     """The fields that all events of a repository share."""
 
-    installation: int
+    installation: int = Field(validation_alias=AliasPath("installation", "id"))
     repository: Repository
     """As it was at the time of the event."""
-    actor: Account
+    actor: Account = Field(validation_alias="sender")
 
 
-class LabelAdded(RepositoryEvent):
+class SubjectEvent(RepositoryEvent):
+    """An event of one issue or pull request."""
+
+    subject: EventSubject = Field(validation_alias=AliasChoices("issue", "pull_request"))
+
+
+class LabelAdded(SubjectEvent):
     """A label was added; the actor is the person who added it, not the issue's author."""
 
     kind: Literal["labelled"] = "labelled"
-    subject: EventSubject
-    label: str
+    label: Text = Field(validation_alias=AliasPath("label", "name"))
 
 
-class Assigned(RepositoryEvent):
+class Assigned(SubjectEvent):
     """An issue or pull request was assigned; the actor is the person who assigned it."""
 
     kind: Literal["assigned"] = "assigned"
-    subject: EventSubject
-    assignee: int
+    assignee: Id = Field(validation_alias=AliasPath("assignee", "id"))
     """The account's numeric id."""
 
 
-class LabelRemoved(RepositoryEvent):
+class LabelRemoved(SubjectEvent):
     kind: Literal["unlabelled"] = "unlabelled"
-    subject: EventSubject
-    label: str
+    label: Text = Field(validation_alias=AliasPath("label", "name"))
 
 
-class CommentEvent(RepositoryEvent):
+def _in_text(*path: str) -> AliasChoices:
+    return AliasChoices(AliasPath("comment", *path), AliasPath("review", *path))
+
+
+class CommentEvent(SubjectEvent):
     """A new comment or review. Edits never become events of this kind."""
 
-    subject: EventSubject
-    id: int
+    id: Id = Field(validation_alias=_in_text("id"))
     """The id of the comment or review."""
-    words: SignedText
-    at: datetime
-    app: int | None = None
+    text: TextOrNull = Field(default="", validation_alias=_in_text("body"))
+    at: When = Field(
+        validation_alias=AliasChoices(AliasPath("comment", "created_at"), AliasPath("review", "submitted_at"))
+    )
+    app: Id | None = Field(default=None, validation_alias=_in_text("performed_via_github_app", "id"))
     """The numeric id of the App that wrote it on a user's behalf."""
 
 
@@ -109,17 +116,16 @@ class IssueCommented(CommentEvent):
 
 class ReviewCommented(CommentEvent):
     kind: Literal["review_commented"] = "review_commented"
-    thread: DiffThread
+    thread: DiffThread = Field(validation_alias="comment")
 
 
-class ProgramCommand(RepositoryEvent):
+class ProgramCommand(SubjectEvent):
     """A request of a program or of the dashboard for an issue or pull request.
 
     The actor is the person on the dashboard; else the bot: the program's key, or the operator, is the authority.
     """
 
     kind: Literal["program_command"] = "program_command"
-    subject: EventSubject
     request: ProgramRequest
 
     @property
@@ -130,7 +136,7 @@ class ProgramCommand(RepositoryEvent):
 
 class ReviewSubmitted(CommentEvent):
     kind: Literal["reviewed"] = "reviewed"
-    verdict: str
+    verdict: Annotated[Text, AfterValidator(str.lower)] = Field(validation_alias=AliasPath("review", "state"))
     """GitHub's word: approved, changes_requested, commented."""
 
 
@@ -142,35 +148,35 @@ class ChecksFailed(RepositoryEvent):
 
     kind: Literal["checks_failed"] = "checks_failed"
     source: Literal["check_run", "check_suite", "workflow_run"]
-    id: int
-    name: str
-    conclusion: str
-    head_ref: str
-    head_sha: str
-    pull_requests: tuple[int, ...]
-    app: int | None
+    id: int = Field(ge=0, lt=2**63)
+    """0 for a commit status."""
+    name: Text
+    conclusion: Text
+    head_ref: Text
+    head_sha: Sha
+    pull_requests: Annotated[tuple[Id, ...], listed("number")] = ()
+    app: Id | None = None
 
 
-class IssueChanged(RepositoryEvent):
+class IssueChanged(SubjectEvent):
     kind: Literal["issue_changed"] = "issue_changed"
     change: Literal["closed", "reopened", "edited", "deleted", "transferred"]
-    subject: EventSubject
 
 
-class PullRequestChanged(RepositoryEvent):
+class PullRequestChanged(SubjectEvent):
     kind: Literal["pull_request_changed"] = "pull_request_changed"
     change: Literal["synchronize", "closed", "reopened", "edited"]
-    subject: EventSubject
-    merged: bool
+    merged: Annotated[bool, BeforeValidator(lambda value: value or False)] = Field(
+        default=False, validation_alias=AliasPath("pull_request", "merged")
+    )
 
 
 class Pushed(RepositoryEvent):
-    """A branch moved; `after` is all zeros if it was deleted."""
+    """A branch moved. `after` is its new commit: all zeros if it was deleted, empty if nobody asked."""
 
     kind: Literal["pushed"] = "pushed"
-    branch: str
-    before: str
-    after: str
+    branch: Text
+    after: Sha | Literal[""] = ""
 
 
 class RepositoryChanged(RepositoryEvent):
@@ -178,14 +184,14 @@ class RepositoryChanged(RepositoryEvent):
     change: Literal["renamed", "transferred", "archived", "unarchived", "deleted"]
 
 
-class InstallationChanged(Record):
+class InstallationChanged(GitHubModel):
     """The App was installed, removed or suspended, or its repositories changed; an empty list means all of them."""
 
     kind: Literal["installation_changed"] = "installation_changed"
-    installation: int
-    actor: Account
+    installation: int = Field(validation_alias=AliasPath("installation", "id"))
+    actor: Account = Field(validation_alias="sender")
     change: Literal["created", "deleted", "suspended", "unsuspended", "added", "removed"]
-    repositories: tuple[int, ...] = Field(default=())
+    repositories: Annotated[tuple[Id, ...], listed("id")] = ()
 
 
 TriggerEvent = LabelAdded | Assigned | IssueCommented | ReviewCommented | ReviewSubmitted | ProgramCommand
@@ -193,10 +199,6 @@ TriggerEvent = LabelAdded | Assigned | IssueCommented | ReviewCommented | Review
 StateChangeEvent = LabelRemoved | IssueChanged | PullRequestChanged
 """An issue or pull request took a turn."""
 Event = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def key_of(event: TriggerEvent | ChecksFailed | LabelRemoved, asked_at: datetime) -> str:

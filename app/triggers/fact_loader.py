@@ -44,7 +44,6 @@ from app.triggers.events import (
     ReviewCommented,
     StateChangeEvent,
     TriggerEvent,
-    digest,
     key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients, if_accessible
@@ -209,16 +208,16 @@ class FactLoader:
                 return found
         readers, number = repo_context.readers, event.subject.number
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
-        issue, pulled, config, words = await asyncio.gather(
+        issue, pulled, config, text = await asyncio.gather(
             if_accessible(readers.facts.issue(number)),
             if_accessible(pull),
             read_config(readers, self._operator),
-            _words(event, readers),
+            _current_text(event, readers),
         )
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if isinstance(event, CommentEvent) and issue is not None:
-            state = state.model_copy(update={"words_sha256": words, "text_deleted": words is None})
+            state = state.model_copy(update={"text": text, "text_deleted": text is None})
         found = replace(found, config=config, job=job, pull=pulled, state=state)
         return await self._with_pull_requests(event, command, repo_context, found)
 
@@ -345,8 +344,8 @@ async def read_config(readers: RepositoryClients, operator: OperatorDefaults) ->
         return error
 
 
-async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
-    """The digest of the comment's or review's current text; None if it was deleted or dismissed."""
+async def _current_text(event: TriggerEvent, readers: RepositoryClients) -> str | None:
+    """The comment's or review's current text; None if it was deleted or dismissed."""
     match event:
         case IssueCommented():
             comment = await readers.comments.comment(event.id)
@@ -356,8 +355,8 @@ async def _words(event: TriggerEvent, readers: RepositoryClients) -> str | None:
             return None
         case _:
             reviewed = await readers.comments.review(event.subject.number, event.id)
-            return digest(reviewed.body) if reviewed and reviewed.state != "dismissed" else None
-    return digest(comment.body) if comment else None
+            return reviewed.body if reviewed and reviewed.state != "dismissed" else None
+    return comment.body if comment else None
 
 
 async def _nothing() -> None:

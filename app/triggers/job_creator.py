@@ -28,7 +28,6 @@ from app.publish.outbox import StaleEpoch, name_without_job
 from app.repo.git_format import is_full_id
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
-from app.triggers.events import SignedText
 from app.triggers.fact_loader import is_full, limit_reached
 from app.triggers.job_draft import JobDraft, as_before, kind_of_order
 from app.triggers.prompt_context import PromptContext, load_prompt_context
@@ -143,8 +142,8 @@ class JobCreator:
         earlier = self._stores.job_queries.of_issue(origin.repository, origin.number, MAX_EARLIER)
         section = failed_attempts(each.row for each in earlier) if job_request.aim != "ask" else None
         if section is not None:
-            shown.sections.all.append(section)
-            shown.sections.notes.append("The agent was told why earlier attempts at this failed.")
+            shown.sections.append(section)
+            shown.notes.append("The agent was told why earlier attempts at this failed.")
 
     async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Stop the current job, then create the same one again."""
@@ -292,5 +291,5 @@ def _with_description(job_request: JobRequest, trigger_context: TriggerContext) 
     pull = trigger_context.found.pull
     if job_request.aim != "fix_checks" or pull is None:
         return job_request
-    about = {"title": pull.title, "body": SignedText.of(pull.body)}
+    about = {"title": pull.title, "body": pull.body}
     return job_request.model_copy(update={"subject": job_request.subject.model_copy(update=about)})

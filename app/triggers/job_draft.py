@@ -94,14 +94,14 @@ class JobDraft:
             expected=pull.head if pull and target == "same_branch" else "",
             parents=self.parents,
             overrides=self.overrides,
-            threads=self.material.threads if target != "nowhere" else (),
+            threads=self.material.thread_refs if target != "nowhere" else (),
             notes=tuple(self._notes()),
         )
 
     def _task(self) -> Task:
         job_request, repository = self.job_request, self.repo_context.repository
         subject, number = job_request.subject, job_request.origin.number
-        issue = issue_of(subject.title, subject.body.text, number=number, labels=subject.labels)
+        issue = issue_of(subject.title, subject.body, number=number, labels=subject.labels)
         kind = kind_of_order(job_request, self.request, self.prompt, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.repo_context),
@@ -112,7 +112,7 @@ class JobDraft:
             requester=self.person,
             origin=job_request.origin,
             request=self.request or job_request.text or self._unsaid(),
-            sections=tuple(self.material.sections.all),
+            sections=tuple(self.material.sections),
             kind=kind.kind,
             kind_reason=kind.reason,
             prompt=self.prompt.name if self.prompt else "",
@@ -170,10 +170,10 @@ class JobDraft:
         return "none" if self.pull is not None or self.job_request.aim == "ask" else self.config.plan
 
     def _notes(self) -> list[str]:
-        job_request, sections = self.job_request, self.material.sections
-        removed = visible(job_request.subject.title).removed + visible(job_request.subject.body.text).removed
+        job_request, context = self.job_request, self.material
+        removed = visible(job_request.subject.title).removed + visible(job_request.subject.body).removed
         notes = [_hidden(removed, "the description")] if removed else []
-        notes += [_hidden(sections.hidden_characters, "the conversation")] if sections.hidden_characters else []
+        notes += [_hidden(context.hidden_characters, "the conversation")] if context.hidden_characters else []
         words = [part for part in job_request.changed if part != "head"]
         if words:
             notes.append(f"Edited after the request: {', '.join(words)}. The job uses the text from before.")
@@ -183,7 +183,7 @@ class JobDraft:
             notes.append(
                 f"The operator of this server decides {', '.join(overruled)}; the repository's file has no say."
             )
-        return [*notes, *sections.notes]
+        return [*notes, *context.notes]
 
 
 def kind_of_order(

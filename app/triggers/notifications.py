@@ -22,7 +22,6 @@ from app.triggers.events import (
     PullRequestChanged,
     Pushed,
     RepositoryChanged,
-    SignedText,
     StateChangeEvent,
 )
 
@@ -149,7 +148,6 @@ def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueS
         number=pull.number,
         is_pull_request=True,
         title=state.title or "",
-        body=SignedText.of(""),
         author=bot.user,
         labels=state.labels,
         head=pull.head,

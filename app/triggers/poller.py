@@ -14,14 +14,15 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from app.core.errors import AgentFixError
-from app.github.api_models import DeliveryResponse
 from app.github.auth import AppRegistration, missed
 from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import (
+    GHOST,
     Account,
     BotAccount,
     CheckResult,
+    DeliveryResponse,
     GitHubIssue,
     InlineComment,
     IssueComment,
@@ -35,7 +36,6 @@ from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.commands import parse
 from app.triggers.events import (
     ChecksFailed,
-    DiffThread,
     Event,
     EventSubject,
     InstallationChanged,
@@ -46,7 +46,6 @@ from app.triggers.events import (
     Pushed,
     ReviewCommented,
     ReviewSubmitted,
-    SignedText,
     checks_key,
     comment_key,
     label_key,
@@ -56,8 +55,6 @@ from app.triggers.notifications import WORK_LABELS
 from app.triggers.rules import CHANGES_REQUESTED, LABEL, starts_job
 from app.triggers.stores import Stores
 from app.triggers.webhook_parser import FAILURES
-
-GHOST = Account(id=0, login="ghost")
 
 
 class EventsFromApi:
@@ -74,19 +71,11 @@ class EventsFromApi:
         return IssueCommented(**self._comment_fields(comment), subject=subject_of(issue))
 
     def review_commented(self, comment: InlineComment, issue: GitHubIssue) -> ReviewCommented:
-        thread = DiffThread(
-            comment=comment.root,
-            path=comment.path,
-            start=comment.start,
-            end=comment.end,
-            side=comment.side,
-            hunk=comment.hunk,
-        )
-        return ReviewCommented(**self._comment_fields(comment), subject=subject_of(issue), thread=thread)
+        return ReviewCommented(**self._comment_fields(comment), subject=subject_of(issue), thread=comment.thread)
 
     def reviewed(self, review: PullRequestReview, issue: GitHubIssue) -> ReviewSubmitted:
         who = Account(id=review.author, login=review.author_name, kind=review.kind)
-        words: dict[str, Any] = {"id": review.id, "words": SignedText.of(review.body), "at": review.submitted_at}
+        words: dict[str, Any] = {"id": review.id, "text": review.body, "at": review.submitted_at}
         return ReviewSubmitted(**self._by(who), **words, subject=subject_of(issue), verdict=review.state)
 
     def checks_failed(self, pull: PullRequest, failed: CheckResult) -> ChecksFailed:
@@ -105,7 +94,7 @@ class EventsFromApi:
 
     def pushed(self, branch: str) -> Pushed:
         """A branch as if it had just moved: pull requests against it may conflict."""
-        return Pushed(**self._by(GHOST), branch=branch, before="", after="")
+        return Pushed(**self._by(GHOST), branch=branch)
 
     def job_ending_events(
         self, issue: GitHubIssue, issue_events: Iterable[IssueEvent], since: datetime
@@ -121,9 +110,7 @@ class EventsFromApi:
                 yield LabelRemoved(**who, subject=subject_of(issue), label=each.label)
 
     def deleted(self, number: int, *, is_pull_request: bool) -> IssueChanged:
-        subject = EventSubject(
-            number=number, is_pull_request=is_pull_request, title="", body=SignedText.of(""), author=None, labels=()
-        )
+        subject = EventSubject(number=number, is_pull_request=is_pull_request, title="", author=None, labels=())
         return IssueChanged(**self._by(GHOST), change="deleted", subject=subject)
 
     def _by(self, actor: Account) -> dict[str, Any]:
@@ -131,7 +118,7 @@ class EventsFromApi:
 
     def _comment_fields(self, comment: IssueComment) -> dict[str, Any]:
         who = Account(id=comment.author, login=comment.author_name, kind=comment.kind)
-        fields = {"id": comment.id, "words": SignedText.of(comment.body), "at": comment.created_at, "app": comment.app}
+        fields = {"id": comment.id, "text": comment.body, "at": comment.created_at, "app": comment.app}
         return {**self._by(who), **fields}
 
 
@@ -157,7 +144,7 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
         number=issue.number,
         is_pull_request=issue.pull_request,
         title=issue.title,
-        body=SignedText.of(issue.body),
+        body=issue.body,
         author=issue.author or None,
         labels=issue.labels,
     )

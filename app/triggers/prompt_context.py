@@ -1,9 +1,10 @@
 """Loads what a new job's model reads, from GitHub, as it was before the trigger."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from app.core.markup import without_quotes
@@ -14,6 +15,7 @@ from app.github.errors import NoAccess
 from app.github.models import (
     ChangedFile,
     CheckResult,
+    DiffThread,
     IssueComment,
     PullRequest,
     PullRequestCommit,
@@ -23,7 +25,6 @@ from app.github.models import (
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext
-from app.triggers.events import DiffThread
 from app.triggers.github_clients import if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
@@ -34,27 +35,6 @@ TITLES: dict[Rank, str] = {
     "other": "What others said before",
 }
 """In the order in which words are shown, and given room."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommentAuthors:
-    """Account ids: who asked, who opened the issue or pull request, and who has write access."""
-
-    requester: int = 0
-    opened: int = 0
-    maintainers: frozenset[int] = frozenset()
-
-    def rank(self, author: int) -> Rank:
-        if author == 0:
-            return "other"
-        if author == self.requester:
-            return "asked"
-        if author in self.maintainers:
-            return "maintainer"
-        return "opened" if author == self.opened else "other"
-
-
-UNKNOWN_AUTHORS = CommentAuthors()
 
 
 class QuotedComment(NamedTuple):
@@ -90,16 +70,17 @@ def quoted_comments(comments: Iterable[IssueComment], reviews: Iterable[PullRequ
 
 
 def grouped(
-    comments: Sequence[tuple[QuotedComment, str]], authors: CommentAuthors, *, most: int, limit: int
+    comments: Sequence[tuple[QuotedComment, str]], ranks: Mapping[int, Rank], *, most: int, limit: int
 ) -> list[CommentGroup]:
-    """Group comments by their authors' rank.
+    """Group comments by their authors' rank: account id → rank, "other" for the rest and for deleted accounts.
 
-    `said` holds the comments with the texts to show, in order. Each rank's newest comments take room before a lower
+    `comments` holds the comments with the texts to show, in order. Each rank's newest comments take room before a lower
     rank's.
     """
     groups = []
+    known = {**ranks, 0: "other"}
     for rank in TITLES:
-        texts = [text for each, text in comments if authors.rank(each.author) == rank]
+        texts = [text for each, text in comments if known.get(each.author, "other") == rank]
         shown: list[str] = []
         for text in reversed(texts):
             if most == 0 or len(text) > limit:
@@ -131,25 +112,30 @@ NEW_LINE = "\n"
 
 
 @dataclass(slots=True)
-class PromptSections:
-    """Collected for one job. `hidden` are characters that nobody would have seen."""
+class PromptContext:
+    """Sections for the model, collected for one job, and the review threads to answer."""
 
-    all: list[TaskSection] = field(default_factory=list)
+    sections: list[TaskSection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    """For people: what was left out."""
     hidden_characters: int = 0
+    """That nobody would have seen."""
+    thread_refs: tuple[ThreadRef, ...] = ()
+    failing_checks: tuple[str, ...] = ()
+    """The names of the failing checks."""
 
     def conversation(
         self,
         comments: Sequence[IssueComment],
         reviews: Sequence[PullRequestReview] = (),
-        authors: CommentAuthors = UNKNOWN_AUTHORS,
+        ranks: Mapping[int, Rank] = MappingProxyType({}),
     ) -> None:
         """The conversation so far, grouped by author; if not all of it fits, people with write access come first."""
         quoted = [
             (each, f"{each.heading}\n{self._clip(self._clean(each.body), MAX_OF_ONE)}")
             for each in quoted_comments(comments, reviews)
         ]
-        groups = grouped(quoted, authors, most=MAX_COMMENTS, limit=MAX_CONVERSATION)
+        groups = grouped(quoted, ranks, most=MAX_COMMENTS, limit=MAX_CONVERSATION)
         for group in groups:
             older = [f"({group.left_out} older left out)"] if group.left_out else []
             self._add(TITLES[group.rank], [*older, *group.shown])
@@ -240,7 +226,7 @@ class PromptSections:
 
     def _add(self, title: str, parts: Iterable[str]) -> None:
         if text := "\n\n".join(part for part in parts if part.strip()):
-            self.all.append(TaskSection(title=title, text=text))
+            self.sections.append(TaskSection(title=title, text=text))
 
 
 def _where(path: str, start: int | None, end: int | None) -> str:
@@ -268,26 +254,16 @@ MAX_ASKED_FOR = 12
 """Authors whose permission is asked for a conversation; those who spoke last of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptContext:
-    """Sections for the model, and the review threads to answer."""
-
-    sections: PromptSections = field(default_factory=PromptSections)
-    threads: tuple[ThreadRef, ...] = ()
-    failing_checks: tuple[str, ...] = ()
-    """The names of the failing checks."""
-
-
 async def load_prompt_context(
     job_request: JobRequest, repo_context: RepositoryContext, pull: PullRequest | None, before: datetime
 ) -> PromptContext:
     """Load what existed at that moment; the model sees nothing that was written or edited since."""
-    sections, readers = PromptSections(), repo_context.readers
+    context, readers = PromptContext(), repo_context.readers
     if pull is None:
         comments = await readers.facts.comments(job_request.origin.number, before)
         others = _others(comments, repo_context)
-        sections.conversation(others, authors=await _speakers(job_request, repo_context, others))
-        return PromptContext(sections)
+        context.conversation(others, ranks=await _ranks(job_request, repo_context, others))
+        return context
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
         readers.facts.comments(number, before),
@@ -301,15 +277,16 @@ async def load_prompt_context(
     about = tuple(each for each in open_threads if is_about(job_request, each))
     failing = tuple(each for each in checks or () if each.conclusion in FAILED)
     if job_request.thread is not None and not about:
-        sections.lines(job_request.thread)
-    sections.threads(open_threads, about=frozenset(each.root for each in about))
-    sections.checks(failing)
-    sections.diff(files)
-    sections.commits(commits)
+        context.lines(job_request.thread)
+    context.threads(open_threads, about=frozenset(each.root for each in about))
+    context.checks(failing)
+    context.diff(files)
+    context.commits(commits)
     others = _others(comments, repo_context)
     reviewed = [each for each in reviews if each.author != repo_context.ours.user]
-    sections.conversation(others, reviewed, await _speakers(job_request, repo_context, [*others, *reviewed]))
-    return PromptContext(sections, refs_of(about), tuple(each.name for each in failing))
+    context.conversation(others, reviewed, await _ranks(job_request, repo_context, [*others, *reviewed]))
+    context.thread_refs, context.failing_checks = refs_of(about), tuple(each.name for each in failing)
+    return context
 
 
 def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext) -> list[IssueComment]:
@@ -317,16 +294,19 @@ def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext)
     return [each for each in comments if each.author != repo_context.ours.user]
 
 
-async def _speakers(
+async def _ranks(
     job_request: JobRequest, repo_context: RepositoryContext, comments: Sequence[IssueComment | PullRequestReview]
-) -> CommentAuthors:
+) -> dict[int, Rank]:
     """Check write access for the newest authors; a comment only states what its author was at the time."""
     requester = job_request.origin.actor
     people = dict.fromkeys(each.author for each in reversed(comments) if each.kind == "User")
     unknown = [author for author in people if author not in {0, requester}][:MAX_ASKED_FOR]
     may_write = await asyncio.gather(*(_may_write(repo_context, author) for author in unknown))
-    maintainers = frozenset(author for author, may in zip(unknown, may_write, strict=True) if may)
-    return CommentAuthors(requester, job_request.subject.author or 0, maintainers)
+    maintainers = [author for author, may in zip(unknown, may_write, strict=True) if may]
+    ranks: dict[int, Rank] = {job_request.subject.author or 0: "opened"}
+    ranks.update(dict.fromkeys(maintainers, "maintainer"))
+    ranks[requester] = "asked"
+    return ranks
 
 
 async def _may_write(repo_context: RepositoryContext, author: int) -> bool:

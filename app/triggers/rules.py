@@ -73,14 +73,14 @@ def command_of(event: TriggerEvent) -> AgentCommand | None:
         return AgentCommand(verb="fix", options=CommandOptions(prompt=_chosen_prompt(event.subject)))
     if isinstance(event, ProgramCommand):
         return _program_command(event.request)
-    command = parse(event.words.text)
+    command = parse(event.text)
     if (
         command is None
         and isinstance(event, ReviewSubmitted)
         and event.verdict == CHANGES_REQUESTED
         and event.actor.is_person
     ):
-        return AgentCommand(verb="revise", text=without_quotes(visible(event.words.text).text).strip())
+        return AgentCommand(verb="revise", text=without_quotes(visible(event.text).text).strip())
     return command
 
 
@@ -362,7 +362,6 @@ def job_request(context: RuleContext) -> JobRequest:
             actor=event.actor.id,
         ),
         subject=event.subject,
-        words=event.words if isinstance(event, CommentEvent) else None,
         text=command.text,
         options=command.options,
         lesson=command.lesson,
@@ -416,8 +415,8 @@ def _changed(event: TriggerEvent, state: IssueState) -> list[str]:
     subject, head = event.subject, event.subject.head
     pairs = [
         ("title", subject.title, state.title),
-        ("description", subject.body.sha256, state.body_sha256),
-        ("comment", event.words.sha256 if isinstance(event, CommentEvent) else None, state.words_sha256),
+        ("description", subject.body, state.body),
+        ("comment", event.text if isinstance(event, CommentEvent) else None, state.text),
         ("head", head.sha if head else None, state.pull.head.sha if state.pull else None),
     ]
     return [name for name, then, now in pairs if then is not None and now is not None and then != now]

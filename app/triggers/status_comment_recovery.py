@@ -16,12 +16,11 @@ from app.core.plan import Plan
 from app.core.plan_text import parse_plan_file
 from app.core.result import JobResult
 from app.core.task import IssueRef, TaskOrigin
-from app.github import api_models
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.connection import RepositoryId
 from app.github.errors import ForgeError
 from app.github.http_client import NotFoundOnGitHub
-from app.github.models import IssueComment, PullRequest
+from app.github.models import IssueComment, PullRequest, WorkflowRunResponse
 from app.jobs.context import JobContext
 from app.jobs.job_queries import WORKED_ON
 from app.jobs.process_owner import this_process
@@ -199,7 +198,7 @@ async def may_write(readers: RepositoryClients, account: int) -> bool:
 
 async def is_at_work(readers: RepositoryClients, run: int) -> bool:
     """Whether a workflow's run has not ended yet."""
-    found = await readers.api.find(api_models.WorkflowRunResponse, GET_RUN, run) if run else None
+    found = await readers.api.find(WorkflowRunResponse, GET_RUN, run) if run else None
     return found is not None and found.status != "completed"
 
 

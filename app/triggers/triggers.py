@@ -5,7 +5,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.config.operator_defaults import OperatorDefaults
@@ -15,7 +14,7 @@ from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, Connection, RepositoryId
 from app.github.errors import RateLimited, TemporaryFailure
 from app.jobs.context import JobContext
-from app.jobs.inbox import LEASE, ClaimedDelivery, Inbox, InboxError
+from app.jobs.inbox import LEASE, ClaimedDelivery, Delivery, Inbox, InboxError
 from app.jobs.process_owner import this_process
 from app.jobs.requests import PROGRAM_EVENT, ProgramRequest
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
@@ -41,12 +40,8 @@ AFTER_A_FAULT = timedelta(seconds=30)
 Handle = Callable[[Event], Awaitable[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedDelivery:
-    """A claimed delivery with its event, a program's request (which no webhook can make), or why it is ignored."""
-
-    claimed: ClaimedDelivery
-    content: Event | ProgramRequest | IgnoredReason
+Content = Event | ProgramRequest | IgnoredReason
+"""Of a delivery: its event, a program's request (which no webhook can make), or why it is ignored."""
 
 
 class DeliveryWorker:
@@ -75,9 +70,10 @@ class DeliveryWorker:
         claimed = await asyncio.to_thread(self._inbox.claim, self._owner, MAX_CLAIMED)
         if not claimed:
             return 0
-        rows: dict[int, list[ParsedDelivery]] = defaultdict(list)
-        for arrived in await asyncio.to_thread(lambda: [_arrived(each) for each in claimed]):
-            rows[_row(arrived)].append(arrived)
+        rows: dict[int, list[tuple[ClaimedDelivery, Content]]] = defaultdict(list)
+        contents = await asyncio.to_thread(lambda: [_content(each.delivery) for each in claimed])
+        for each, content in zip(claimed, contents, strict=True):
+            rows[_row(content)].append((each, content))
         renewing = asyncio.create_task(self._renew(claimed))
         try:
             await asyncio.gather(*(self._in_order(row) for row in rows.values()))
@@ -85,13 +81,12 @@ class DeliveryWorker:
             renewing.cancel()
         return len(claimed)
 
-    async def _in_order(self, row: Iterable[ParsedDelivery]) -> None:
+    async def _in_order(self, row: Iterable[tuple[ClaimedDelivery, Content]]) -> None:
         async with self._slots:
-            for arrived in row:
-                await self._deal_with(arrived)
+            for claimed, content in row:
+                await self._deal_with(claimed, content)
 
-    async def _deal_with(self, arrived: ParsedDelivery) -> None:
-        claimed, content = arrived.claimed, arrived.content
+    async def _deal_with(self, claimed: ClaimedDelivery, content: Content) -> None:
         if isinstance(content, str):
             await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {content}")
             return
@@ -137,19 +132,18 @@ class DeliveryWorker:
                     await asyncio.to_thread(self._inbox.renew, each)
 
 
-def _arrived(claimed: ClaimedDelivery) -> ParsedDelivery:
-    if claimed.delivery.event == PROGRAM_EVENT:
-        return ParsedDelivery(claimed, ProgramRequest.model_validate_json(claimed.delivery.body))
+def _content(delivery: Delivery) -> Content:
+    if delivery.event == PROGRAM_EVENT:
+        return ProgramRequest.model_validate_json(delivery.body)
     try:
-        payload = decode(claimed.delivery.body)
+        payload = decode(delivery.body)
     except ValueError:
-        return ParsedDelivery(claimed, "not_an_object")
-    return ParsedDelivery(claimed, read(claimed.delivery.event, payload))
+        return "not_an_object"
+    return read(delivery.event, payload)
 
 
-def _row(arrived: ParsedDelivery) -> int:
+def _row(content: Content) -> int:
     """The key within which order matters: a repository, an installation, or nothing."""
-    content = arrived.content
     if isinstance(content, str):
         return 0
     if isinstance(content, ProgramRequest):

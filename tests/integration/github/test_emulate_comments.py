@@ -31,7 +31,7 @@ async def test_our_comment_carries_our_apps_id(place: EmulatedRepository) -> Non
     (comment,) = place.repository.site.comments(place.issue)
     found = await CommentsApi(place.repository_api).comment(comment.id)
     assert found is not None
-    assert (found.bot, found.kind, found.app) == (True, "Bot", place.github.app_id)
+    assert (found.kind, found.app) == ("Bot", place.github.app_id)
 
 
 async def test_the_last_editor_of_a_comment_is_known(place: EmulatedRepository) -> None:
@@ -63,9 +63,10 @@ async def test_everything_that_was_said_since(place: EmulatedRepository) -> None
     assert said == {on_issue: place.issue, on_pull: number}
     inline = {item.id: item for item in await talk.inline_since(begun)}
     assert inline.keys() == {first, second}
-    assert (inline[second].root, inline[second].number, inline[second].body) == (first, number, "four")
-    assert (inline[first].start, inline[first].end, inline[first].path) == (1, 2, "app/money.py")
-    assert inline[first].hunk.endswith("third = 0.3")
+    assert (inline[second].thread.comment, inline[second].number, inline[second].body) == (first, number, "four")
+    thread = inline[first].thread
+    assert (thread.start, thread.end, thread.path) == (1, 2, "app/money.py")
+    assert thread.hunk.endswith("third = 0.3")
     assert await talk.inline(first) == inline[first]
     assert await talk.comments_since(later()) == ()
     assert await talk.inline_since(later()) == ()

@@ -122,7 +122,7 @@ async def test_comments_that_stood_so_before_a_moment(place: EmulatedRepository)
     ada = place.repository.as_user("ada")
     first = ada.comment(place.issue, "before")
     (found,) = await place.forge.reads.comments(place.issue, later())
-    assert (found.id, found.author_name, found.body, found.bot) == (first, "ada", "before", False)
+    assert (found.id, found.author_name, found.body, found.kind) == (first, "ada", "before", "User")
     assert await place.forge.reads.comments(place.issue, found.created_at) == ()
 
 

@@ -118,7 +118,7 @@ def test_a_label_is_the_act_of_who_put_it_there(harness: WebhookHarness) -> None
     assert event.repository.id == harness.repository.id
     assert f"{event.repository.owner}/{event.repository.name}" == harness.repository.full_name
     assert (event.actor.id, event.actor.kind) == (harness.grace.number, "User")
-    assert (event.subject.number, event.subject.author, event.subject.body.text) == (issue, rob.number, "Badly.")
+    assert (event.subject.number, event.subject.author, event.subject.body) == (issue, rob.number, "Badly.")
     assert not event.subject.is_pull_request
     assert harness.heard(LabelRemoved, lambda: harness.ada.unlabel(issue, "agent-fix")).label == "agent-fix"
 
@@ -135,7 +135,7 @@ def test_a_label_on_a_pull_request(harness: WebhookHarness) -> None:
 def test_a_comment(harness: WebhookHarness, on: str) -> None:
     number = harness.draft() if on == "pull request" else harness.ada.open_issue("It breaks")
     event = harness.heard(IssueCommented, lambda: harness.ada.comment(number, "/agent fix"))
-    assert (event.words.text, event.subject.number, event.actor.id) == ("/agent fix", number, harness.ada.number)
+    assert (event.text, event.subject.number, event.actor.id) == ("/agent fix", number, harness.ada.number)
     assert event.subject.is_pull_request == (on == "pull request")
     assert event.app is None
 
@@ -155,7 +155,7 @@ def test_inline_comments_have_their_lines_and_their_hunk(harness: WebhookHarness
     )
     assert thread.hunk.splitlines() == ["@@ -1,2 +1,2 @@", "-half = 0.5", "+half = 0.25", " third = 0.3"]
     answer = harness.heard(ReviewCommented, lambda: harness.grace.reply(number, event.id, "/agent yes"))
-    assert (answer.thread.comment, answer.words.text) == (event.id, "/agent yes")
+    assert (answer.thread.comment, answer.text) == (event.id, "/agent yes")
 
 
 def test_a_review_and_its_inline_comments_arrive_each(harness: WebhookHarness) -> None:
@@ -165,7 +165,7 @@ def test_a_review_and_its_inline_comments_arrive_each(harness: WebhookHarness) -
     event = harness.heard(
         ReviewSubmitted, lambda: harness.ada.review(number, "/agent please", "REQUEST_CHANGES", comments)
     )
-    assert (event.verdict, event.words.text) == ("changes_requested", "/agent please")
+    assert (event.verdict, event.text) == ("changes_requested", "/agent please")
     inline = harness.github.delivered("pull_request_review_comment", "created", since=seen)
     assert inline.payload["comment"]["pull_request_review_id"] == event.id
 
@@ -181,7 +181,7 @@ def test_a_push_moves_the_pull_request(harness: WebhookHarness) -> None:
     pushed = harness.github.delivered("push", since=seen).payload
     assert (pushed["ref"], pushed["before"], pushed["after"]) == ("refs/heads/topic", before, after)
     new = harness.heard(Pushed, lambda: harness.grace.push("other", {"c.txt": "c\n"}))
-    assert (new.branch, new.before, new.after) == ("other", "0" * 40, harness.repository.head_of("other"))
+    assert (new.branch, new.after) == ("other", harness.repository.head_of("other"))
     gone = harness.heard(Pushed, lambda: harness.grace.delete_branch("other"))
     assert (gone.branch, gone.after) == ("other", "0" * 40)
 

@@ -17,7 +17,6 @@ from app.triggers.decisions import (
     Notification,
     Reply,
 )
-from app.triggers.events import SignedText
 from app.triggers.permission import refusal
 from app.triggers.rules import PER_HOUR, decide, should_ignore
 from app.triggers.webhook_parser import read
@@ -45,7 +44,7 @@ def test_a_label_by_somebody_with_write_access_starts_a_fix() -> None:
     found = order(ask(label()))
     assert (found.aim, found.destination, found.trigger, found.job) == ("fix", "new_branch", "issue", "")
     assert (found.origin.installation, found.origin.repository, found.origin.number) == (500, 600, 7)
-    assert (found.origin.actor, found.subject.body.text) == (1, "Badly.")
+    assert (found.origin.actor, found.subject.body) == (1, "Badly.")
 
 
 def test_the_person_who_adds_the_label_counts_not_the_author() -> None:
@@ -347,19 +346,15 @@ def test_a_review_is_about_the_reviewed_commit() -> None:
 
 
 def test_texts_edited_since_the_event_are_not_used() -> None:
-    now = state(
-        title="Other", body_sha256=SignedText.of("rm -rf").sha256, words_sha256=SignedText.of("/agent stop").sha256
-    )
+    now = state(title="Other", body="rm -rf", text="/agent stop")
     found = order(ask("/agent fix it", now))
     assert found.changed == ("title", "description", "comment")
-    assert (found.words, found.text) == (SignedText.of("/agent fix it"), "it")
-    assert (found.subject.title, found.subject.body.text) == ("It breaks", "Badly.")
+    assert found.text == "it"
+    assert (found.subject.title, found.subject.body) == ("It breaks", "Badly.")
 
 
 def test_unchanged_or_unfetched_texts_do_not_count_as_edited() -> None:
-    same = state(
-        title="It breaks", body_sha256=SignedText.of("Badly.").sha256, words_sha256=SignedText.of("/agent fix").sha256
-    )
+    same = state(title="It breaks", body="Badly.", text="/agent fix")
     assert order(ask("/agent fix", same)).changed == ()
     assert order(ask("/agent fix")).changed == ()
 

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.github.models import Account
+from app.github.models import Account, DiffThread
 from app.triggers.events import (
     Assigned,
     BranchHead,
     ChecksFailed,
-    DiffThread,
     InstallationChanged,
     IssueChanged,
     IssueCommented,
@@ -25,7 +24,6 @@ from app.triggers.events import (
     RepositoryChanged,
     ReviewCommented,
     ReviewSubmitted,
-    SignedText,
 )
 from app.triggers.webhook_parser import IgnoredReason, decode, read
 from tests.support import webhook_requests as made
@@ -41,7 +39,7 @@ def test_a_labelled_issue_knows_who_labelled_and_what_was_signed() -> None:
     assert (event.installation, event.repository.id) == (500, 600)
     assert (event.repository.owner, event.repository.name) == ("octo-org", "hello")
     assert (event.subject.number, event.subject.title, event.subject.author) == (7, "It breaks", 2)
-    assert event.subject.body == SignedText.of("Badly.")
+    assert event.subject.body == "Badly."
     assert not event.subject.is_pull_request
 
 
@@ -73,7 +71,7 @@ def test_a_comment_on_a_pull_request_is_told_from_one_on_an_issue() -> None:
     assert isinstance(on_issue, IssueCommented)
     assert on_pull.subject.is_pull_request
     assert not on_issue.subject.is_pull_request
-    assert on_issue.words.text == "/agent fix"
+    assert on_issue.text == "/agent fix"
 
 
 def test_an_inline_comment_knows_its_lines_and_the_thread_it_answers() -> None:
@@ -92,7 +90,7 @@ def test_an_outdated_inline_comment_keeps_the_line_it_was_written_on() -> None:
 def test_a_review_without_words_is_still_an_event() -> None:
     event = read("pull_request_review", made.review(None))
     assert isinstance(event, ReviewSubmitted)
-    assert (event.words.text, event.verdict) == ("", "changes_requested")
+    assert (event.text, event.verdict) == ("", "changes_requested")
 
 
 @pytest.mark.parametrize("kind", ["check_run", "check_suite", "workflow_run"])

@@ -133,7 +133,6 @@ def said(author: int, body: str) -> IssueComment:
         id=1,
         author=author,
         author_name="x",
-        bot=False,
         body=body,
         created_at=datetime(2026, 11, 22, tzinfo=UTC),
         url="",

@@ -21,8 +21,7 @@ from app.triggers.prompt_context import (
     MAX_OF_A_LOG,
     MAX_OF_ONE,
     MAX_THREADS,
-    CommentAuthors,
-    PromptSections,
+    PromptContext,
 )
 from tests.support.event_harness import EventHarness, event_harness
 
@@ -129,23 +128,23 @@ async def test_a_job_uses_todays_head_and_says_so(harness: EventHarness) -> None
 
 def comment(number: int, body: str = "hello") -> IssueComment:
     at = NOON + timedelta(minutes=number)
-    return IssueComment(id=number, author=7, author_name="bob", bot=False, body=body, created_at=at, url="")
+    return IssueComment(id=number, author=7, author_name="bob", body=body, created_at=at, url="")
 
 
-def one(sections: PromptSections) -> str:
-    (section,) = sections.all
+def one(context: PromptContext) -> str:
+    (section,) = context.sections
     return section.text
 
 
 def test_the_newest_comments_stay_and_the_others_are_counted() -> None:
-    sections = PromptSections()
-    sections.conversation([comment(number, f"number {number}!") for number in range(100)])
-    text = one(sections)
+    context = PromptContext()
+    context.conversation([comment(number, f"number {number}!") for number in range(100)])
+    text = one(context)
     assert text.startswith("(40 older left out)")
     assert "number 40!" in text
     assert "number 39!" not in text
     assert text.index("number 40!") < text.index("number 99!")
-    (note,) = sections.notes
+    (note,) = context.notes
     assert note.startswith(f"{MAX_COMMENTS} of 100 comments were shown to the agent")
     assert note.endswith("; 40 were left out.")
 
@@ -155,28 +154,28 @@ def test_comments_of_people_with_access_are_kept_first() -> None:
     asked = [comment(1, "I need this").model_copy(update={"author": 1})]
     maintained = [comment(2, "keep the old name working").model_copy(update={"author": 2})]
     opened = [comment(3, "also on 3.12").model_copy(update={"author": 3})]
-    sections = PromptSections()
+    context = PromptContext()
     strangers = [comment(10 + number, f"me too {number}!") for number in range(100)]
-    sections.conversation([*asked, *maintained, *opened, *strangers], (), CommentAuthors(1, 3, frozenset({2})))
-    assert [section.title for section in sections.all] == [
+    context.conversation([*asked, *maintained, *opened, *strangers], (), {1: "asked", 2: "maintainer", 3: "opened"})
+    assert [section.title for section in context.sections] == [
         "What the person who asked said before",
         "What people with write access said before",
         "What the person who opened this said before",
         "What others said before",
     ]
-    assert [section.text.partition("\n")[2] for section in sections.all[:3]] == [
+    assert [section.text.partition("\n")[2] for section in context.sections[:3]] == [
         "I need this",
         "keep the old name working",
         "also on 3.12",
     ]
-    assert sections.all[3].text.startswith("(43 older left out)")
-    assert sections.notes[0].startswith("60 of 103 comments")
+    assert context.sections[3].text.startswith("(43 older left out)")
+    assert context.notes[0].startswith("60 of 103 comments")
 
 
 def test_a_comment_of_a_deleted_account_has_no_author() -> None:
-    sections = PromptSections()
-    sections.conversation([comment(1, "hm").model_copy(update={"author": 0})], (), CommentAuthors(0, 0, frozenset({0})))
-    assert [section.title for section in sections.all] == ["What others said before"]
+    context = PromptContext()
+    context.conversation([comment(1, "hm").model_copy(update={"author": 0})], (), {0: "maintainer"})
+    assert [section.title for section in context.sections] == ["What others said before"]
 
 
 async def test_write_access_is_asked_of_github(harness: EventHarness) -> None:
@@ -190,12 +189,12 @@ async def test_write_access_is_asked_of_github(harness: EventHarness) -> None:
 
 
 def test_a_long_comment_is_cut_and_says_so_and_all_together_have_a_limit() -> None:
-    sections = PromptSections()
-    sections.conversation([comment(number, "x" * 9_000) for number in range(20)])
-    text = one(sections)
+    context = PromptContext()
+    context.conversation([comment(number, "x" * 9_000) for number in range(20)])
+    text = one(context)
     assert f"(… {9_000 - MAX_OF_ONE:,} more characters are left out)" in text
     assert len(text) <= MAX_CONVERSATION + 1_000
-    assert "11 were left out" in sections.notes[0]
+    assert "11 were left out" in context.notes[0]
 
 
 def test_a_long_diff_names_the_files_that_are_left_out() -> None:
@@ -203,19 +202,19 @@ def test_a_long_diff_names_the_files_that_are_left_out() -> None:
         ChangedFile(path=f"f{number}.py", status="modified", additions=1, deletions=1, diff="+x\n" * 2_000)
         for number in range(20)
     ]
-    sections = PromptSections()
-    sections.diff(files)
-    text = one(sections)
+    context = PromptContext()
+    context.diff(files)
+    text = one(context)
     assert len(text) <= MAX_DIFF + 1_000
     assert "Left out, read them in the tree: f6.py, f7.py" in text
-    assert sections.notes == ["The diff of 14 of 20 files was too long to be shown."]
+    assert context.notes == ["The diff of 14 of 20 files was too long to be shown."]
 
 
 def test_a_log_shows_its_end() -> None:
-    sections = PromptSections()
+    context = PromptContext()
     log = "".join(f"line {number}\n" for number in range(5_000)) + "AssertionError: 2 != 3\n"
-    sections.checks([CheckResult(name="tests", source="ci", conclusion="failure", summary="1 failed", url="", log=log)])
-    text = one(sections)
+    context.checks([CheckResult(name="tests", source="ci", conclusion="failure", summary="1 failed", url="", log=log)])
+    text = one(context)
     assert text.startswith("tests: failure\n1 failed\n(")
     assert text.endswith("line 4999\nAssertionError: 2 != 3")
     assert len(text) < MAX_OF_A_LOG + 200
@@ -230,15 +229,15 @@ def test_too_many_threads_are_counted_and_those_that_are_meant_come_first() -> N
         )
         for number in range(40)
     ]  # fmt: skip
-    sections = PromptSections()
-    sections.threads(threads, about=frozenset({39}))
-    assert one(sections).startswith("f39.py:3 (the request is about this one)")
-    assert sections.notes == [f"{40 - MAX_THREADS} more review threads were left out."]
+    context = PromptContext()
+    context.threads(threads, about=frozenset({39}))
+    assert one(context).startswith("f39.py:3 (the request is about this one)")
+    assert context.notes == [f"{40 - MAX_THREADS} more review threads were left out."]
 
 
 def test_terminal_escapes_and_line_ends_of_others_stay_out() -> None:
-    sections = PromptSections()
-    sections.commits(
+    context = PromptContext()
+    context.commits(
         [PullRequestCommit(id="a" * 40, author="bob\x1b[31m\nx", message="fix\x1b]52;c;evil\x07 it\n\nbody")]
     )
-    assert one(sections) == "aaaaaaaaaa bob x: fix it"
+    assert one(context) == "aaaaaaaaaa bob x: fix it"
