@@ -164,7 +164,8 @@ def _refusal(error: GitHubException) -> httpx.Response | None:
 
 
 def parsed(kind: type[T], response: httpx.Response) -> T:
+    """An answer as `kind`, by GitHub's field names only. Raises TemporaryFailure if it is something else."""
     try:
-        return TypeAdapter(kind).validate_json(response.content or b"{}")
+        return TypeAdapter(kind).validate_json(response.content or b"{}", by_alias=True, by_name=False)
     except ValidationError as error:
         raise TemporaryFailure("GitHub's answer was cut off or does not match its documentation.") from error
