@@ -15,6 +15,7 @@ from app.github.models import BotAccount
 from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
+from app.triggers.commands import AgentCommand
 from app.triggers.decisions import Decision, Ignored, IssueState, JobRequest, Notification, Reply
 from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, make_trigger_context
 from app.triggers.events import (
@@ -122,21 +123,20 @@ class EventHandler:
         """
         if isinstance(event, InstallationChanged):
             return await self._without_place(event)
-        known = self._github_clients.known
-        if (known and should_ignore(event, known)) or (isinstance(event, TriggerEvent) and command_of(event) is None):
+        known, command = self._github_clients.known, command_of(event)
+        if (known and should_ignore(event, command, known)) or (isinstance(event, TriggerEvent) and command is None):
             return "skip not_addressed"
-        if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event):
+        if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event, command):
             return "skip too_many: a flood"
         for _ in range(MAX_LOOKS):
             try:
-                return await self._load_and_act(event)
+                return await self._load_and_act(event, command)
             except StateChanged:
                 continue
-        return await self._load_and_act(event)
+        return await self._load_and_act(event, command)
 
-    def _is_flood(self, event: CommentEvent) -> bool:
+    def _is_flood(self, event: CommentEvent, command: AgentCommand | None) -> bool:
         """True if the actor exceeded the limit and was already told: costs no request. A stop is always accepted."""
-        command = command_of(event) if isinstance(event, TriggerEvent) else None
         if command is None or command.verb == "stop":
             return False
         return self._stores.triggers.recent_count(event.repository.id, event.actor.id) > PER_HOUR
@@ -151,16 +151,16 @@ class EventHandler:
         repositories, self._closed = frozenset(self._closed), set()
         return repositories
 
-    async def _load_and_act(self, event: Local) -> str:
+    async def _load_and_act(self, event: Local, command: AgentCommand | None) -> str:
         repo_context = await self._fact_loader.open(event)
         if repo_context is None:
             if isinstance(event, RepositoryChanged):
                 return await self._without_place(event)
             return "skip foreign_installation: the installation has no access to this repository"
-        if skip := should_ignore(event, repo_context.ours):
+        if skip := should_ignore(event, command, repo_context.ours):
             return f"skip {skip.rule}"
         if isinstance(event, TriggerEvent | ChecksFailed):
-            return await self._answer_once(event, repo_context)
+            return await self._answer_once(event, command, repo_context)
         if isinstance(event, PullRequestChanged):
             if event.change == "closed":
                 self._closed.add(event.repository.id)
@@ -168,8 +168,8 @@ class EventHandler:
             await asyncio.to_thread(self._record_outcome, event)
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo_context)
-        found = await self._fact_loader.about(event, repo_context)
-        return await self._follow(self._decide(event, found, repo_context.ours), repo_context)
+        found = await self._fact_loader.about(event, command, repo_context)
+        return await self._follow(self._decide(event, command, found, repo_context.ours), repo_context)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
@@ -179,15 +179,18 @@ class EventHandler:
         elif event.change == "reopened":
             outcomes.pull_reopened(repository, pull)
 
-    async def _answer_once(self, event: TriggerEvent | ChecksFailed, repo_context: RepositoryContext) -> str:
+    async def _answer_once(
+        self, event: TriggerEvent | ChecksFailed, command: AgentCommand | None, repo_context: RepositoryContext
+    ) -> str:
         identity = await self._fact_loader.identify(event, repo_context)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, repo_context, identity)
+        found = await self._fact_loader.about(event, command, repo_context, identity)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"  # the other path started its job meanwhile
-        decision = self._decide(event, found, repo_context.ours)
-        trigger_context = make_trigger_context(event, _verb(event), repo_context, identity, found)
+        decision = self._decide(event, command, found, repo_context.ours)
+        verb = "fix_checks" if isinstance(event, ChecksFailed) else command.verb if command else ""
+        trigger_context = make_trigger_context(event, verb, repo_context, identity, found)
         if isinstance(event, ChecksFailed):
             return await self._fix_checks(event, decision, trigger_context)
         return await self._act(decision, trigger_context)
@@ -197,21 +200,21 @@ class EventHandler:
         identity = await self._fact_loader.identify(event, repo_context)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, repo_context, identity)
-        outcome = await self._follow(self._decide(event, found, repo_context.ours), repo_context)
+        found = await self._fact_loader.about(event, None, repo_context, identity)
+        outcome = await self._follow(self._decide(event, None, found, repo_context.ours), repo_context)
         back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
         verb = "relabel" if back_on else "stop"
         trigger_context = TriggerContext(repo_context, identity, found, event.subject.number, verb, event.actor.id)
         return await asyncio.to_thread(self._reply_poster.decide, trigger_context, outcome)
 
-    def _decide(self, event: Event, found: EventFacts, bot: BotAccount) -> Decision:
-        return decide(event, found.config, found.requester, found.state, bot, now=self._stores.clock())
+    def _decide(self, event: Event, command: AgentCommand | None, found: EventFacts, bot: BotAccount) -> Decision:
+        return decide(event, command, found, bot, now=self._stores.clock())
 
     async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
         state = IssueState(installation=event.installation)
-        return await self._follow(self._decide(event, EventFacts(state, RepoConfig()), bot), None)
+        return await self._follow(self._decide(event, None, EventFacts(state, RepoConfig()), bot), None)
 
     async def _follow(self, decision: Decision, repo_context: RepositoryContext | None) -> str:
         if isinstance(decision, Notification) and decision.aim == "reconcile":
@@ -298,10 +301,3 @@ class EventHandler:
             words = replies.refused(decision.reason)
             return self._reply_poster.answer(trigger_context, outcome, words)
         return self._reply_poster.decide(trigger_context, outcome)
-
-
-def _verb(event: TriggerEvent | ChecksFailed) -> str:
-    if isinstance(event, ChecksFailed):
-        return "fix_checks"
-    command = command_of(event)
-    return command.verb if command else ""

@@ -48,7 +48,7 @@ from app.triggers.events import (
 )
 from app.triggers.github_clients import GitHubClients, RepositoryClients, if_accessible
 from app.triggers.permission import refusal
-from app.triggers.rules import LABEL, command_of
+from app.triggers.rules import LABEL
 from app.triggers.stores import Stores
 
 OPENS: frozenset[str] = frozenset({"new_branch", "sibling"})
@@ -176,7 +176,11 @@ class FactLoader:
         return TriggerKey(key_of(event, by_actor[-1].at), by_actor[-1].at, withdrawn=by_actor[-1] is not such[-1])
 
     async def about(
-        self, event: Event, repo_context: RepositoryContext, identity: TriggerKey | None = None
+        self,
+        event: Event,
+        command: AgentCommand | None,
+        repo_context: RepositoryContext,
+        identity: TriggerKey | None = None,
     ) -> EventFacts:
         """All that `decide` needs to know about an event."""
         state = IssueState(installation=repo_context.installation, archived=repo_context.repository.archived)
@@ -184,7 +188,6 @@ class FactLoader:
         if isinstance(event, ChecksFailed):
             return await self._checks(event, repo_context, found)
         if isinstance(event, TriggerEvent) and identity is not None:
-            command = command_of(event)
             return await self._trigger(event, command, repo_context, identity, found) if command else found
         if isinstance(event, StateChangeEvent):
             return await self._state_change(event, repo_context, identity, found)

@@ -16,6 +16,7 @@ from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
+from app.triggers.event_facts import EventFacts
 from app.triggers.events import (
     Assigned,
     ChecksFailed,
@@ -65,8 +66,10 @@ class RuleContext:
         return self.state.pull is not None and self.state.pull.author == self.bot.user
 
 
-def command_of(event: TriggerEvent) -> AgentCommand | None:
-    """The command in a trigger; None for another label, or text that is not addressed to the bot."""
+def command_of(event: Event) -> AgentCommand | None:
+    """The command in a trigger; None for another label or event, or text that is not addressed to the bot."""
+    if not isinstance(event, TriggerEvent):
+        return None
     if isinstance(event, LabelAdded):
         return _command_of_label(event)
     if isinstance(event, Assigned):
@@ -116,14 +119,13 @@ def _program_command(request: ProgramRequest) -> AgentCommand:
     )
 
 
-def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
+def should_ignore(event: Event, command: AgentCommand | None, bot: BotAccount) -> Ignored | None:
     """Why an event can be ignored without asking GitHub: we caused it, or it requests nothing."""
     if isinstance(event, ProgramCommand):
         return None
     ours = event.actor.id == bot.user or (isinstance(event, CommentEvent) and event.app == bot.app)
     if ours and not isinstance(event, ChecksFailed):  # the actor of failed checks is whoever pushed
         return Ignored(rule="own_doing", reason="it is the bot's own event")
-    command = command_of(event) if isinstance(event, TriggerEvent) else None
     revises = isinstance(event, ReviewSubmitted) and command is not None and command.verb == "revise"
     if isinstance(event, Assigned) and event.assignee != bot.user:
         return Ignored(rule="not_addressed", reason="somebody else was assigned")
@@ -133,23 +135,17 @@ def should_ignore(event: Event, bot: BotAccount) -> Ignored | None:
 
 
 def decide(
-    event: Event,
-    config: RepoConfig | ConfigError,
-    requester: ActorPermission | None,
-    state: IssueState,
-    bot: BotAccount,
-    *,
-    now: datetime,
+    event: Event, command: AgentCommand | None, found: EventFacts, bot: BotAccount, *, now: datetime
 ) -> Decision:
-    """Decide about an event. `requester` is the actor's access, `state` the issue's or pull request's, both current."""
+    """Decide about an event with its command, by what was found out about it and is current."""
+    config, state = found.config, found.state
     if not isinstance(event, TriggerEvent):
-        return should_ignore(event, bot) or decide_notification(event, config, state, bot)
-    command = command_of(event)
-    if (skip := should_ignore(event, bot)) or command is None:
+        return should_ignore(event, command, bot) or decide_notification(event, config, state, bot)
+    if (skip := should_ignore(event, command, bot)) or command is None:
         return skip or Ignored(rule="not_addressed", reason="it has no command for the bot")
     if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
         return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
-    context = RuleContext(event, command, config, requester, state, bot)
+    context = RuleContext(event, command, config, found.requester, state, bot)
     return next((decision for rule in RULES if (decision := rule(context))), None) or job_request(context)
 
 

@@ -18,7 +18,8 @@ from starlette.types import Message
 from app.jobs.inbox import BatchWriter, Delivery
 from app.server.webhook import MAX_BYTES, WebhookEndpoint
 from app.triggers.decisions import Ignored, JobRequest
-from app.triggers.rules import PER_HOUR, decide
+from app.triggers.event_facts import EventFacts
+from app.triggers.rules import PER_HOUR, command_of, decide
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.receiver_client import ReceiverClient, receiver_client
@@ -181,7 +182,7 @@ def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
             event = read(claimed, payload)
             if isinstance(event, str):
                 continue
-            decision = decide(event, CONFIG, WRITER, state(), US, now=NOW)
+            decision = decide(event, command_of(event), EventFacts(state(), CONFIG, WRITER), US, now=NOW)
             assert not isinstance(decision, JobRequest) or (claimed, real) in {
                 ("issues", "issues"),
                 ("pull_request", "issues"),
@@ -191,14 +192,17 @@ def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
 def test_an_installation_cannot_act_for_anothers_repository() -> None:
     event = read("issues", made.label_added(installation={"id": 501}))
     assert not isinstance(event, str)
-    decision = decide(event, CONFIG, WRITER, state(), US, now=NOW)
+    decision = decide(event, command_of(event), EventFacts(state(), CONFIG, WRITER), US, now=NOW)
     assert not isinstance(decision, JobRequest)
 
 
 def test_five_thousand_comments_are_bounded_and_answered_once() -> None:
     event = read("issue_comment", made.comment("/agent fix"))
     assert not isinstance(event, str)
-    decisions = [decide(event, CONFIG, WRITER, state(recent_requests=count), US, now=NOW) for count in range(5_000)]
+    decisions = [
+        decide(event, command_of(event), EventFacts(state(recent_requests=count), CONFIG, WRITER), US, now=NOW)
+        for count in range(5_000)
+    ]
     assert sum(isinstance(decision, JobRequest) for decision in decisions) == PER_HOUR
     told = sum(isinstance(decision, Ignored) and decision.visible for decision in decisions)
     assert told == 1

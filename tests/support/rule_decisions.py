@@ -15,8 +15,9 @@ from app.triggers.decisions import (
     PullRequestState,
     Reply,
 )
+from app.triggers.event_facts import EventFacts
 from app.triggers.events import Event
-from app.triggers.rules import decide
+from app.triggers.rules import command_of, decide
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 
@@ -55,7 +56,7 @@ def ask(
 ) -> Decision:
     """Decide about an event, or about a comment with this text on the issue."""
     event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
-    return decide(event, config, requester, now or state(), bot, now=at)
+    return decide(event, command_of(event), EventFacts(now or state(), config, requester), bot, now=at)
 
 
 def label(**parts: Any) -> Event:

@@ -12,7 +12,7 @@ from app.triggers.decisions import (
     Ignored,
 )
 from app.triggers.events import Event
-from app.triggers.rules import should_ignore
+from app.triggers.rules import command_of, should_ignore
 from tests.support import webhook_requests as made
 from tests.support.rule_decisions import (
     CONFIG,
@@ -55,7 +55,7 @@ def test_other_reviews_start_nothing(verdict: str) -> None:
 
 def test_a_review_of_another_persons_pull_request_starts_nothing() -> None:
     event = event_of("pull_request_review", made.review("Not this way."))
-    assert should_ignore(event, US) is not None
+    assert should_ignore(event, command_of(event), US) is not None
     assert skipped(ask(event, state(pull=THEIRS))) == ("not_addressed", False)
     assert skipped(ask(reviewed(), state(pull=THEIRS))) == ("review", False)
 

@@ -17,8 +17,9 @@ from app.triggers.decisions import (
     Notification,
     Reply,
 )
+from app.triggers.event_facts import EventFacts
 from app.triggers.permission import refusal
-from app.triggers.rules import PER_HOUR, decide, should_ignore
+from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
 from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import published
@@ -169,7 +170,7 @@ def test_comments_written_through_our_app_count_as_the_bots() -> None:
     payload = made.comment("/agent fix")
     payload["comment"]["performed_via_github_app"] = {"id": made.APP}
     event = event_of("issue_comment", payload)
-    assert should_ignore(event, US) == Ignored(rule="own_doing", reason="it is the bot's own event")
+    assert should_ignore(event, command_of(event), US) == Ignored(rule="own_doing", reason="it is the bot's own event")
 
 
 @pytest.mark.parametrize("installation", [501, None])
@@ -470,7 +471,9 @@ def test_githubs_published_payloads_start_nothing() -> None:
         event = read(name, {"installation": {"id": 1}, **payload})
         if not isinstance(event, str):
             requester = ActorPermission(id=event.actor.id, login=event.actor.login, permission="admin")
-            decided.append(decide(event, CONFIG, requester, state(installation=1), US, now=NOW))
+            decided.append(
+                decide(event, command_of(event), EventFacts(state(installation=1), CONFIG, requester), US, now=NOW)
+            )
     assert len(decided) == 49
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]
 
