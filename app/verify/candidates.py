@@ -100,7 +100,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
 def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:
     """The test runner itself, where `npm test` also does something else or ends with the first failure, else None."""
     top = f"{suite.directory}/" if suite.directory else ""
-    scripts = node_scripts(files.json(f"{top}package.json"))
+    scripts = node_scripts(files, top)
     if suite.narrowed and suite.framework != "other" and not scripts.stops_early:
         return None
     runner = scripts.runner or _node_tests(files, top)

@@ -1,5 +1,7 @@
 """What a project's own CI, tox, nox, make and scripts say about installing it and running its tests."""
 
+import json
+
 import pytest
 
 from app.sandbox.setup.declared.commands import simple_commands
@@ -54,6 +56,7 @@ def workflow(install: str, test: str) -> dict[str, str]:
         "requirements/tests.txt": "",
         "dev.txt": "",
         "test.py": MAIN,
+        "run_tests.sh": "set -x\npytest tests\n",
     }
 
 
@@ -82,6 +85,7 @@ def workflow(install: str, test: str) -> dict[str, str]:
         ),
         ("pip install dist/*.whl pytest", "cd tests && py.test", ("-e .", "pytest"), "python3 -m pytest"),
         ("pip install .", "coverage run --source=a test.py", ("-e .",), "python3 -m unittest -v test.py"),
+        ("pip install .", "bash -e run_tests.sh", ("-e .",), "python3 -m pytest tests"),
         ("pip install .", "python -m unittest discover -s tests", ("-e .",), "python3 -m unittest discover -s tests"),
     ],
 )
@@ -405,5 +409,63 @@ SCRIPTS = [
 def test_the_runner_behind_the_scripts(
     scripts: dict[str, str], runner: str, before: list[str], checks: list[str]
 ) -> None:
-    found = node_scripts({"scripts": scripts})
+    found = node_scripts(files(**{"package.json": json.dumps({"scripts": scripts})}))
+    assert (found.runner, found.before, found.checks) == (runner, before, checks)
+
+
+MAKE_FOR_NODE = """
+BIN = ./node_modules/.bin
+TESTS = $(shell find test -name '*.js')
+
+test: lint build
+\t@NODE_ENV=test $(BIN)/mocha --reporter spec --require should $(TESTS)
+
+lint:
+\t$(BIN)/jshint lib
+
+build: lib/parser.js
+
+lib/parser.js: src/grammar
+\t@mkdir -p lib
+\t$(BIN)/jison src/grammar -o $@
+
+.PHONY: test lint
+"""
+SHELL = """#!/usr/bin/env bash
+set -e
+export A=$B
+cd $(dirname $0)/..
+npm run build
+if [ $A ]; then echo; fi
+make unit
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "runner", "before", "checks"),
+    [
+        (
+            "make test",
+            {"Makefile": MAKE_FOR_NODE},
+            "NODE_ENV=test npx --no-install mocha --require should",
+            ["mkdir -p lib", "npx --no-install jison src/grammar -o lib/parser.js"],
+            ["npx --no-install jshint lib"],
+        ),
+        (
+            "bash scripts/test.sh && ./scripts/test.sh",
+            {"scripts/test.sh": SHELL, "Makefile": "unit:\n\tnpx jest --ci $(ONLY)\n"},
+            "npx --no-install jest",
+            ["npx --no-install tsc"],
+            [],
+        ),
+        ("sh -c 'tape test.js'", {}, "npx --no-install tape test.js", [], []),
+        ("./run.js", {"run.js": "#!/usr/bin/env node\n"}, "", ["./run.js"], []),
+        ("make", {"Makefile": "all:\n\tnpm test\n\tmake\n"}, "", [], []),
+    ],
+)
+def test_the_runner_behind_make_and_scripts_of_the_shell(
+    script: str, more: dict[str, str], runner: str, before: list[str], checks: list[str]
+) -> None:
+    package = {"package.json": json.dumps({"scripts": {"test": script, "build": "tsc"}})}
+    found = node_scripts(files(**package, **more))
     assert (found.runner, found.before, found.checks) == (runner, before, checks)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 MAX_COMMANDS = 200
 _CONTINUED = re.compile(r"\\\r?\n\s*")
-_VARIABLE = re.compile(r"\$\{\{\s*(?P<expression>[\w.-]+)\s*\}\}|\$\{?(?P<name>[A-Za-z_]\w*)\}?")
+_VARIABLE = re.compile(r"\$\{\{\s*(?P<expression>[\w.-]+)\s*\}\}|\$\([^()]*\)|\$\{?(?P<name>[A-Za-z_]\w*)\}?")
 _MERGED = re.compile(r"\d?>&\d|&>")
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "case", "esac", "{", "}", "!"})
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&", ";;", "(", ")"})
@@ -14,7 +14,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def simple_commands(script: str, values: Mapping[str, str] | None = None) -> list[list[str]]:
-    """The words of each command, in order. `values` replaces variables and `${{ matrix.x }}`; unknown ones become `$`.
+    """The words of each command, in order. `values` replaces variables and `${{ matrix.x }}`; unknown ones and
+    `$(…)` become `$`.
 
     Conditions, loops and redirections are not followed: what they guard is listed as if it were executed.
     """
@@ -60,4 +61,4 @@ def _words(line: str) -> list[str]:
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
     """The text with `values` in place of its variables; unknown ones become `$`."""
-    return _VARIABLE.sub(lambda found: values.get(found["expression"] or found["name"], "$"), text)
+    return _VARIABLE.sub(lambda found: values.get(found["expression"] or found["name"] or "", "$"), text)

@@ -194,9 +194,27 @@ def nox_commands(files: ManifestFiles, session: str = "") -> str:
     return "\n".join(script)
 
 
-def make_commands(files: ManifestFiles, target: str = "") -> str:
+def script_behind(files: ManifestFiles, words: list[str], root: str = "") -> str | None:
+    """What `make`, `sh -c` or a shell script of the tree executes in `root`; None for any other command."""
+    program, rest = words[0], words[1:]
+    if program in {"make", "gmake"}:
+        targets = [word for word in rest if not word.startswith("-") and "=" not in word] or [""]
+        return "\n".join(_make_commands(files, target, root) for target in targets)
+    shell = program in {"sh", "bash", "dash"}
+    if shell and rest[:1] == ["-c"]:
+        return rest[1] if len(rest) > 1 else ""
+    named = next((word for word in rest if not word.startswith("-")), "") if shell else program
+    path = f"{root}{named.removeprefix('./')}"
+    if path not in files or not (shell or "/" in named):
+        return None
+    text = files.text(path)
+    first = text.partition("\n")[0]
+    return text if shell or (first.startswith("#!") and "sh" in first) else None
+
+
+def _make_commands(files: ManifestFiles, target: str, root: str) -> str:
     """The recipe of a target of the Makefile, after those of the targets that it needs."""
-    text = next((files.text(name) for name in _MAKEFILES if name in files), "")
+    text = next((files.text(f"{root}{name}") for name in _MAKEFILES if f"{root}{name}" in files), "")
     if not text:
         return ""
     recipes: dict[str, tuple[list[str], list[str]]] = {}
@@ -232,7 +250,7 @@ def _follow(target: str, recipes: dict[str, tuple[list[str], list[str]]], script
     needs, lines = recipes[target]
     for need in needs:
         _follow(need, recipes, script, seen)
-    script += lines
+    script += [line.replace("$@", target).replace("$<", needs[0] if needs else "$") for line in lines]
 
 
 def pre_commit_commands(files: ManifestFiles) -> str:

@@ -5,9 +5,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.environments import script_behind
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6
@@ -63,6 +64,12 @@ _WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReport
     *("--lines", "--functions", "--branches", "--statements")
 }
 _STOPS = re.compile(r"--bail(?:=.*)?|-b|--fail-fast")
+_WITHOUT_EFFECT = frozenset(
+    {"echo", "true", "exit", "cd", "set", "export", "unset", "source", ".", "[", "trap", "printf", "return"}
+    | {"codecov", "coveralls", "karma", "wdio", "playwright", "cypress"}
+)
+"""What builds nothing that later commands see, and runners in a browser."""
+_NO_PACKAGE = frozenset({"node", "bun", "mkdir", "cp", "mv", "sh", "bash"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -80,40 +87,58 @@ class NodeScripts:
     stops_early: bool = False
 
 
-def node_scripts(package: Mapping[str, Any]) -> NodeScripts:
-    """Follow the script `test` of package.json through the scripts that it calls."""
-    found = NodeScripts()
-    written = package.get("scripts")
-    scripts = {key: text for key, text in written.items() if isinstance(text, str)} if isinstance(written, dict) else {}
-    _script(found, scripts, "test", [], 0)
-    return found
+@dataclass(slots=True)
+class _PackageReading:
+    """A package at `root` while its scripts are followed; each text is followed once."""
+
+    files: ManifestFiles
+    root: str
+    scripts: Mapping[str, str]
+    found: NodeScripts = field(default_factory=NodeScripts)
+    seen: set[str] = field(default_factory=set)
 
 
-def _script(found: NodeScripts, scripts: Mapping[str, str], name: str, arguments: list[str], depth: int) -> None:
-    if name not in scripts or depth > MAX_DEPTH:
+def node_scripts(files: ManifestFiles, root: str = "") -> NodeScripts:
+    """Follow the script `test` of package.json through the scripts that it calls, make and scripts of the shell."""
+    scripts = table(files.json(f"{root}package.json"), "scripts")
+    reading = _PackageReading(files, root, {key: text for key, text in scripts.items() if isinstance(text, str)})
+    _script(reading, "test", [], 0)
+    return reading.found
+
+
+def _script(reading: _PackageReading, name: str, arguments: list[str], depth: int) -> None:
+    if name not in reading.scripts:
         return
     if _CHECK_NAMES.search(name):
-        found.checks.append(f"npm run {shlex.quote(name)}")
+        reading.found.checks.append(f"npm run {shlex.quote(name)}")
         return
-    if f"pre{name}" in scripts:
-        _script(found, scripts, f"pre{name}", [], depth + 1)
-    commands = simple_commands(scripts[name])
+    if f"pre{name}" in reading.scripts:
+        _script(reading, f"pre{name}", [], depth + 1)
+    _follow(reading, reading.scripts[name], arguments, depth)
+
+
+def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: int) -> None:
+    if depth > MAX_DEPTH or script in reading.seen:
+        return
+    reading.seen.add(script)
+    commands = simple_commands(script)
     for number, words in enumerate(commands):
         last = number == len(commands) - 1
-        _command(found, scripts, [*words, *(arguments if last else [])], depth)
+        _command(reading, [*words, *(arguments if last else [])], depth)
 
 
-def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], depth: int) -> None:
-    if found.runner:
-        return
+def _command(reading: _PackageReading, words: list[str], depth: int) -> None:
+    found = reading.found
     assigned, words = _unwrapped(words)
-    if not words:
+    if not words or found.runner:
         return
     program, rest = words[0].rpartition("/")[2], words[1:]
-    called = _called(program, rest, scripts)
+    called = _called(program, rest, reading.scripts)
     if called is not None:
         for name, arguments in called:
-            _script(found, scripts, name, arguments, depth + 1)
+            _script(reading, name, arguments, depth + 1)
+    elif (script := script_behind(reading.files, words, reading.root)) is not None:
+        _follow(reading, script, [], depth + 1)
     elif program in RUNNERS or (program == "node" and "--test" in rest) or (program == "bun" and "test" in rest[:1]):
         found.stops_early = program != "node" and any(map(_STOPS.fullmatch, rest))
         if program == "node":
@@ -124,20 +149,9 @@ def _command(found: NodeScripts, scripts: Mapping[str, str], words: list[str], d
             found.runner = _joined([*assigned, "npx", "--no-install", program, *_kept(program, rest)])
     elif program in _CHECKS or (program == "tsc" and "--noEmit" in rest):
         found.checks.append(shlex.join(["npx", "--no-install", program, *rest]))
-    elif program not in {
-        "echo",
-        "true",
-        "exit",
-        "cd",
-        "codecov",
-        "coveralls",
-        "karma",
-        "wdio",
-        "playwright",
-        "cypress",
-    }:
-        client = [] if program in {"node", "bun", "mkdir", "cp", "mv", "sh", "bash"} else ["npx", "--no-install"]
-        found.before.append(_joined([*assigned, *client, *words]))
+    elif program not in _WITHOUT_EFFECT and not any("$" in word for word in words):
+        own = program in _NO_PACKAGE or ("/" in words[0] and "node_modules/" not in words[0])
+        found.before.append(_joined([*assigned, *(words if own else ["npx", "--no-install", program, *rest])]))
 
 
 def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
@@ -218,7 +232,12 @@ def _kept(program: str, arguments: list[str]) -> list[str]:
             skip = False
         elif word in _WITH_REPORTER or (word == "--bail" and following.isdigit()):
             skip = True
-        elif word not in _NOT_KEPT and not _STOPS.fullmatch(word) and not _NOT_KEPT_WITH_VALUE.match(word):
+        elif (
+            word not in _NOT_KEPT
+            and "$" not in word
+            and not _STOPS.fullmatch(word)
+            and not _NOT_KEPT_WITH_VALUE.match(word)
+        ):
             kept.append(word)
     if program == "vitest" and kept[:1] not in (["run"], ["related"], ["bench"]):
         kept = ["run", *kept]

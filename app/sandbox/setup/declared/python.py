@@ -10,9 +10,9 @@ from app.sandbox.setup.declared.commands import simple_commands, without_assignm
 from app.sandbox.setup.declared.environments import (
     ci_jobs,
     hatch_commands,
-    make_commands,
     nox_commands,
     pre_commit_commands,
+    script_behind,
     tox_commands,
 )
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
@@ -147,15 +147,8 @@ def _command(reading: _Reading, words: list[str], values: Mapping[str, str], dep
             reading.requirements += installed
     elif (tested := _tested(reading, program, rest)) is not None:
         reading.tests += tested
-    else:
-        path = (rest[0] if program in {"sh", "bash"} and rest else program).removeprefix("./")
-        if "/" in path and path in reading.files and not path.endswith(".py"):
-            _follow(reading, reading.files.text(path), values, depth + 1)
-
-
-def _make(files: ManifestFiles, rest: list[str]) -> str:
-    targets = [word for word in rest if not word.startswith("-") and "=" not in word] or [""]
-    return "\n".join(make_commands(files, target) for target in targets)
+    elif script := script_behind(reading.files, words):
+        _follow(reading, script, values, depth + 1)
 
 
 def _hatch(files: ManifestFiles, rest: list[str]) -> str:
@@ -167,8 +160,6 @@ def _hatch(files: ManifestFiles, rest: list[str]) -> str:
 _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
     "tox": lambda files, rest: tox_commands(files, _option(rest, "-e", "-m")),
     "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
-    "make": _make,
-    "gmake": _make,
     "pre-commit": lambda files, _rest: pre_commit_commands(files),
     "hatch": _hatch,
 }
