@@ -29,7 +29,7 @@ from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_s
 from app.publish.pull_request_text import banner, pull_request_content, shown_model
 from app.publish.verification_text import bullets
 
-# status_parser.py reads these back from comments posted earlier: keep a former headline readable there.
+# read_status() reads these back from comments: when you change one, add the former headline to _FORMER.
 HEADLINES: Final[dict[JobState, str]] = {
     "queued": "⏳ Queued",
     "planning": "🧭 Making a plan",

@@ -3,7 +3,7 @@
 python3 -I tunnel_inside.py PLACE [lines]
 
 PLACE is a port of 127.0.0.1, or the path of a unix socket. With `lines`, stdout is base64, a line for each write, for
-carriers of text only. Standard library only, Python 3.8 or newer. The host's end (`tunnel.py`) uses the same classes.
+carriers of text only. Standard library only, Python 3.8 or newer. `SocketTunnel`, the host's end, shares the classes.
 Ends when stdin does; 125 if it could not listen.
 
 A frame is kind, number of the connection, length, and that many bytes. Each side of a connection may have WINDOW bytes

@@ -14,6 +14,11 @@ from app.triggers.commands import COMMAND_NAMES
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+SOURCES = {
+    f"/{path.relative_to(ROOT)}": path.read_text()
+    for top in ("app", "tests", "bench", "docs", "deploy")
+    for path in sorted(ROOT.glob(f"{top}/**/*.py"))
+}
 MOST_OF_A_PICTURE = 150 * 1024
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"`(tests/[\w./]+)(?:::((?:Test\w+::)?test_\w+)(?:\[(\w+)\])?)?`")
@@ -53,6 +58,16 @@ def _has_test(source: str, test: str, story: str) -> bool:
     _, found, below = source.partition(f"class {owner}:\n") if owner else ("", "", source)
     there = re.search(rf"^{'    ' if owner else ''}(?:async )?def {function}\(", below, re.MULTILINE)
     return bool((found or not owner) and there and (not story or f"\ndef {story}(" in source))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modules_and_private_names_on_a_page_exist(name: str) -> None:
+    """A path may begin at any directory: `app/jobs/queue.py`, `jobs/queue.py` or `queue.py`."""
+    modules = re.findall(r"`([\w./-]+\.py)`", read(name))
+    assert [each for each in modules if not any(path.endswith(f"/{each}") for path in SOURCES)] == []
+    assert [path for path in re.findall(r"`(app/[\w./-]+)`", read(name)) if not (ROOT / path).exists()] == []
+    names = set(re.findall(r"`(_\w+)`", read(name)))
+    assert [each for each in names if not any(re.search(rf"\b{each}\b", text) for text in SOURCES.values())] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/how-to/use-on-github.md"])

@@ -20,7 +20,7 @@ from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
 from app.triggers.webhook_parser import read
-from tests.unit.publish.test_status_parser import comment
+from tests.unit.publish.test_read_status import comment
 from tests.unit.triggers.test_sweep import REPO, Site
 
 JOB = "j1abcdef"
