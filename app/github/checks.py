@@ -42,7 +42,7 @@ class ChecksApi:
         """Every check run and commit status of a commit except our own, only the newest with each name."""
         found: dict[tuple[str, str], CheckRunResponse] = {}
         for item in await self._others(commit):
-            found.setdefault((item.app.slug or "" if item.app else "", item.name), item)
+            found.setdefault((item.app_slug, item.name), item)
         checks = [await self._facts(item, source) for (source, _), item in found.items()]
         return (*checks, *await self._statuses(commit))
 
@@ -94,7 +94,7 @@ class ChecksApi:
     def _is_own_check(self, item: CheckRunResponse) -> bool:
         """By our App's number. A workflow's token has none that we know: then by its name and its job's id."""
         if app := self._api.app.app_id:
-            return item.app is not None and item.app.id == app
+            return item.app == app
         return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
 
     async def _listed(self, commit: str, params: dict[str, str]) -> list[CheckRunResponse]:
@@ -117,10 +117,10 @@ class ChecksApi:
 
     async def _facts(self, item: CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
         failed = log and item.conclusion in FAILED
-        summary = "\n".join(part for part in (item.output.title, item.output.summary, item.output.text) if part)
+        summary = "\n".join(part for part in (item.title, item.summary, item.text) if part)
         return CheckResult(
             id=item.id,
-            app=item.app.id if item.app else None,
+            app=item.app,
             name=item.name,
             source=source,
             conclusion=item.conclusion or item.status,
@@ -131,7 +131,7 @@ class ChecksApi:
 
     async def _log(self, item: CheckRunResponse) -> str:
         """The end of a workflow job's log, which has the same id as the check; for other checks, their annotations."""
-        if item.app is not None and item.app.slug == "github-actions":
+        if item.app_slug == "github-actions":
             with suppress(NoAccess):  # a log that has expired; the check itself still counts
                 if address := await self._api.location(GET_JOB_LOG, item.id):
                     return await self._download(address)
@@ -161,5 +161,5 @@ class ChecksApi:
 
 
 def _is_up_to_date(there: CheckRunResponse, wanted: NewCheckRun) -> bool:
-    written = (there.output.title, there.output.summary, there.conclusion)
+    written = (there.title, there.summary, there.conclusion)
     return written == (wanted.title[:255], wanted.summary[:MAX_SUMMARY], wanted.conclusion)

@@ -154,7 +154,7 @@ class PullRequestEditor:
         requested = await self._api.read(RequestedReviewersResponse, LIST_REVIEWERS, number)
         reviews = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
         there = {account.login.casefold() for account in requested.users}
-        there |= {team.slug.casefold() for team in requested.teams}
+        there |= {team.casefold() for team in requested.teams}
         there |= {review.author_name.casefold() for review in reviews if review.author}
         refused = []
         for reviewer in reviewers:

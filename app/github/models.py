@@ -264,17 +264,18 @@ class PullRequestCommit(GitHubModel):
     message: str = Field(default="", validation_alias=AliasPath("commit", "message"))
 
 
-class ActorPermission(Record):
+class ActorPermission(GitHubModel):
     """What the forge's API says of a numeric account id in one repository, asked for the decision at hand.
 
     `permission` is the forge's base permission: admin, write, read or none. A role of the organisation's own
     making counts as the base it was made from; a word we do not know gives no access.
     """
 
-    id: int
-    login: str
+    id: int = Field(default=0, validation_alias=AliasPath("user", "id"))
+    """0 if the account is gone."""
+    login: str = Field(default="", validation_alias=AliasPath("user", "login"))
     """The id's current login."""
-    kind: str = "User"
+    kind: str = Field(default="User", validation_alias=AliasPath("user", "type"))
     """`User`, `Bot` or `Organization`, as GitHub says."""
     permission: str
     person: Person | None = None
@@ -415,22 +416,9 @@ class RepositoriesResponse(GitHubModel):
     repositories: list[Repository]
 
 
-class CollaboratorResponse(GitHubModel):
-    permission: str
-    user: Account | None
-
-
-class TeamResponse(GitHubModel):
-    slug: str
-
-
 class RequestedReviewersResponse(GitHubModel):
     users: tuple[Account, ...] = ()
-    teams: tuple[TeamResponse, ...] = ()
-
-
-class GitObjectResponse(GitHubModel):
-    sha: str
+    teams: Annotated[tuple[str, ...], listed("slug")] = ()
 
 
 class DirectoryEntryResponse(GitHubModel):
@@ -440,22 +428,11 @@ class DirectoryEntryResponse(GitHubModel):
 
 class ReferenceResponse(GitHubModel):
     ref: str
-    object: GitObjectResponse
+    commit: str = Field(validation_alias=AliasPath("object", "sha"))
 
 
 class ComparisonResponse(GitHubModel):
-    merge_base_commit: GitObjectResponse
-
-
-class CheckOutputResponse(GitHubModel):
-    title: str | None = None
-    summary: str | None = None
-    text: str | None = None
-
-
-class CheckAppResponse(GitHubModel):
-    id: int = 0
-    slug: str | None = None
+    merge_base: str = Field(validation_alias=AliasPath("merge_base_commit", "sha"))
 
 
 class CheckRunResponse(GitHubModel):
@@ -465,8 +442,11 @@ class CheckRunResponse(GitHubModel):
     conclusion: str | None = None
     html_url: str | None = None
     external_id: str | None = None
-    output: CheckOutputResponse = CheckOutputResponse()
-    app: CheckAppResponse | None = None
+    title: str | None = Field(default=None, validation_alias=AliasPath("output", "title"))
+    summary: str | None = Field(default=None, validation_alias=AliasPath("output", "summary"))
+    text: str | None = Field(default=None, validation_alias=AliasPath("output", "text"))
+    app: int | None = Field(default=None, validation_alias=AliasPath("app", "id"))
+    app_slug: TextOrNull = Field(default="", validation_alias=AliasPath("app", "slug"))
 
 
 class CheckRunsResponse(GitHubModel):

@@ -37,7 +37,6 @@ from app.github.models import (
     ActorPermission,
     AppResponse,
     ChangedFile,
-    CollaboratorResponse,
     ComparisonResponse,
     DirectoryEntryResponse,
     GitHubIssue,
@@ -91,8 +90,8 @@ class RepositoryReader:
     async def actor(self, user: int) -> ActorPermission:
         """What an account may do here, by id: a login can change hands between two requests."""
         account = await self._api.read(Account, GET_USER_BY_ID, user)
-        found = await self._api.find(CollaboratorResponse, GET_PERMISSION, account.login)
-        same = found is not None and found.user is not None and found.user.id == user == account.id
+        found = await self._api.find(ActorPermission, GET_PERMISSION, account.login)
+        same = found is not None and found.id == user == account.id
         permission = _PERMISSIONS.get(found.permission, "none") if found and same else "none"
         address = f"{user}+{account.login}@{self._api.app.host.noreply}"
         person = Person(name=account.name or account.login, email=address)
@@ -176,7 +175,7 @@ class RepositoryReader:
     async def head(self, branch: str) -> str | None:
         """The id of a branch's newest commit; None if there is no such branch."""
         found = await self._api.find(ReferenceResponse, GET_REF, f"heads/{branch}")
-        return found.object.sha if found else None
+        return found.commit if found else None
 
     async def author_address(self, commit: str) -> str:
         """The author's email address in a commit."""
@@ -222,4 +221,4 @@ class PullRequestsApi:
     async def merge_base(self, base: str, head: str) -> str:
         """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
         found = await self._api.read(ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
-        return found.merge_base_commit.sha
+        return found.merge_base

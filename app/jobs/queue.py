@@ -46,7 +46,7 @@ from app.jobs.daily_budget import DailyBudget, DayCaps
 from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON
 from app.jobs.store import WaitingFor
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
-from app.jobs.triggers import TriggerRow, insert_trigger, is_decided
+from app.jobs.triggers import Trigger, insert_trigger, is_decided
 
 LEASE = timedelta(seconds=60)
 MAX_CRASHES = 3
@@ -105,7 +105,7 @@ class JobQueue:
         self,
         job: Job,
         job_context: JobContext,
-        trigger: TriggerRow,
+        trigger: Trigger,
         *,
         priority: int = ORDINARY,
         ready: bool = False,
@@ -127,7 +127,7 @@ class JobQueue:
         raise RuntimeError(f"job {job.id} could be admitted neither as the first nor as a second")
 
     def _admit(
-        self, job: Job, job_context: JobContext, trigger: TriggerRow, *, priority: int, ready: bool, waits: str
+        self, job: Job, job_context: JobContext, trigger: Trigger, *, priority: int, ready: bool, waits: str
     ) -> str:
         now = self._clock()
         place = job_context.issue_ref
@@ -270,9 +270,7 @@ class JobQueue:
             mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.crashes > 0)
             db.execute(mine.values(crashes=0))
 
-    def resume(
-        self, job_id: str, job: Job | None = None, *, trigger: TriggerRow | None = None, outcome: str = ""
-    ) -> bool:
+    def resume(self, job_id: str, job: Job | None = None, *, trigger: Trigger | None = None, outcome: str = "") -> bool:
         """Queue a paused job again, with new limits if `job` is given, and decide the trigger with it.
 
         False if the job is not paused, if its issue has another active job by now, or if the trigger was already
@@ -312,7 +310,7 @@ class JobQueue:
             db.execute(job_contexts.update().where(job_contexts.c.job == job_id).values(active_key=None))
         return True
 
-    def stop(self, job_id: str, reason: str, *, trigger: TriggerRow | None = None) -> bool:
+    def stop(self, job_id: str, reason: str, *, trigger: Trigger | None = None) -> bool:
         """Request that a job stops: True if that ended it, False if a process must end first.
 
         A trigger that asked for it is decided with it.

@@ -39,8 +39,11 @@ IGNORED_OUTCOMES = ("skip no_access", "skip review:")
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerRow:
-    """One trigger. `key` identifies it, whichever way it was delivered; `login` is empty if no person asked."""
+class Trigger:
+    """One trigger. `key` identifies it, whichever way it was delivered.
+
+    `verb` is the resulting command, `at` when it was requested by GitHub's clock. `login` is empty if no person asked.
+    """
 
     key: str
     repository: int
@@ -49,6 +52,8 @@ class TriggerRow:
     verb: str
     at: datetime
     login: str = ""
+    withdrawn: bool = False
+    """Somebody else has added the label again since, so that later request counts. Not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class TriggerLog(TableStore):
             row = db.execute(triggers.select().where(triggers.c.key == key)).mappings().first()
         return _decided(row) if row else None
 
-    def record(self, trigger: TriggerRow, outcome: str, job: str = "") -> bool:
+    def record(self, trigger: Trigger, outcome: str, job: str = "") -> bool:
         """Store a decision; False if the trigger was already decided."""
         with writing(self._engine) as db:
             recorded = insert_trigger(db, trigger, outcome, job)
@@ -107,7 +112,7 @@ def is_decided(db: Connection, key: str) -> bool:
     return db.execute(sa.select(triggers.c.key).where(triggers.c.key == key)).first() is not None
 
 
-def insert_trigger(db: Connection, trigger: TriggerRow, outcome: str, job: str) -> bool:
+def insert_trigger(db: Connection, trigger: Trigger, outcome: str, job: str) -> bool:
     """Insert a trigger in the caller's transaction, and what a person did into the audit log; False if it exists."""
     values = {"key": trigger.key, "repository": trigger.repository, "number": trigger.number, "actor": trigger.actor}
     values |= {"verb": trigger.verb, "at": trigger.at.timestamp(), "outcome": outcome, "job": job}

@@ -9,9 +9,10 @@ from app.config.repository import RepoConfig
 from app.core.task import TaskOrigin
 from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
+from app.jobs.triggers import Trigger
 from app.triggers.decisions import IssueState, JobRequest, Notification
-from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, TriggerKey, pull_request_state
-from app.triggers.events import EventSubject, conflict_key
+from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, pull_request_state
+from app.triggers.events import Event, EventSubject, conflict_key
 from app.triggers.fact_loader import read_config
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
 from app.triggers.stores import Stores
@@ -39,12 +40,12 @@ class ChangeNotifications:
         self._stores = stores
         self._job_creator = job_creator
 
-    async def follow(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+    async def follow(self, notification: Notification, event: Event, repo_context: RepositoryContext | None) -> str:
         """Handle a notification; `repo_context` is given if we have access to the repository."""
         if notification.aim == "head_moved":
-            return await self._head_moved(notification, repo_context)
+            return await self._head_moved(notification, event, repo_context)
         if notification.aim == "base_moved":
-            return await self._base_moved(notification, repo_context)
+            return await self._base_moved(notification, event, repo_context)
         return await asyncio.to_thread(self._notify, notification, open_to_us=repo_context is not None)
 
     def _notify(self, notification: Notification, *, open_to_us: bool) -> str:
@@ -92,14 +93,18 @@ class ChangeNotifications:
             if notification.number in {None, each.job_context.issue_ref.number} or each.job.id == notification.job
         ]
 
-    async def _head_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+    async def _head_moved(
+        self, notification: Notification, event: Event, repo_context: RepositoryContext | None
+    ) -> str:
         noted = await asyncio.to_thread(self._note, notification, PUSHED) if notification.job else "noted 0"
         if repo_context is None or notification.number is None:
             return noted
         pull = await repo_context.readers.facts.pull_request(notification.number)
-        return f"{noted}; {await self._resolve([pull] if pull else [], repo_context)}"
+        return f"{noted}; {await self._resolve([pull] if pull else [], event, repo_context)}"
 
-    async def _base_moved(self, notification: Notification, repo_context: RepositoryContext | None) -> str:
+    async def _base_moved(
+        self, notification: Notification, event: Event, repo_context: RepositoryContext | None
+    ) -> str:
         """Handle a push to a base branch.
 
         If none of our pull requests has this base, it costs only a database query.
@@ -108,9 +113,10 @@ class ChangeNotifications:
             self._stores.job_queries.has_jobs_in, repo_context.repository.id
         ):
             return "no job"
-        return await self._resolve(await repo_context.readers.pulls.open(base=notification.branch), repo_context)
+        pulls = await repo_context.readers.pulls.open(base=notification.branch)
+        return await self._resolve(pulls, event, repo_context)
 
-    async def _resolve(self, pulls: Iterable[PullRequest], repo_context: RepositoryContext) -> str:
+    async def _resolve(self, pulls: Iterable[PullRequest], event: Event, repo_context: RepositoryContext) -> str:
         """Start to resolve the conflicts of our own pull requests, if the repository allows it."""
         ours = [each for each in pulls if each.author == repo_context.ours.user and each.open]
         if not ours:
@@ -118,10 +124,10 @@ class ChangeNotifications:
         config = await read_config(repo_context.readers, self._operator)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
             return "people resolve conflicts here"
-        started = [await self._resolve_one(each.number, config, repo_context) for each in ours]
+        started = [await self._resolve_one(each.number, config, event, repo_context) for each in ours]
         return f"conflicts: {', '.join(started)}"
 
-    async def _resolve_one(self, number: int, config: RepoConfig, repo_context: RepositoryContext) -> str:
+    async def _resolve_one(self, number: int, config: RepoConfig, event: Event, repo_context: RepositoryContext) -> str:
         pull = await repo_context.readers.facts.pull_request(
             number
         )  # GitHub reports mergeability only for a single pull request
@@ -141,13 +147,15 @@ class ChangeNotifications:
             return "not now"
         tip = await repo_context.readers.facts.head(pull.base_branch)
         key = conflict_key(repository, number, pull.head, tip or pull.base)
-        found = EventFacts(IssueState(installation=repo_context.installation), config, pull=pull)
-        identity = TriggerKey(key, self._stores.clock())
-        trigger_context = TriggerContext(repo_context, identity, found, number, "rebase", repo_context.ours.user)
-        if await asyncio.to_thread(self._stores.triggers.decided, trigger_context.identity.key):
+        if await asyncio.to_thread(self._stores.triggers.decided, key):
             return "known"
+        bot, state = repo_context.ours, IssueState(installation=repo_context.installation)
+        trigger = Trigger(key, repository, number, bot.user, "rebase", self._stores.clock())
+        found = EventFacts(event, None, bot, state, config, pull=pull)
         try:
-            return await self._job_creator.move(_order(pull, repo_context), trigger_context)
+            return await self._job_creator.move(
+                _order(pull, repo_context), TriggerContext(repo_context, trigger, found)
+            )
         except StateChanged:
             return "not now"
 

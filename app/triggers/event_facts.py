@@ -1,7 +1,6 @@
 """Collects what `app.triggers.rules.decide` needs to know about an event, from GitHub and our own tables."""
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
@@ -9,18 +8,19 @@ from app.core.task import IssueRef
 from app.github.base import ReactionTarget
 from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
-from app.jobs.triggers import TriggerRow
+from app.jobs.triggers import Trigger
 from app.publish.follow_up import FORK_MARK
+from app.triggers.commands import STARTING, AgentCommand
 from app.triggers.decisions import IssueState, PullRequestState
 from app.triggers.events import (
     Assigned,
     BranchHead,
     ChecksFailed,
+    Event,
     IssueCommented,
     LabelAdded,
     ProgramCommand,
     ReviewCommented,
-    TriggerEvent,
 )
 from app.triggers.github_clients import RepositoryClients
 
@@ -36,88 +36,74 @@ class RepositoryContext:
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerKey:
-    """A trigger's key, the same by webhook and by poll, and when it was requested by GitHub's clock."""
-
-    key: str
-    asked_at: datetime
-    withdrawn: bool = False
-    """Somebody else has added the label again since, so that later request counts."""
-
-
-@dataclass(frozen=True, slots=True)
 class EventFacts:
-    """The facts about one event. Fields that were not fetched keep neutral defaults."""
+    """An event and all that the rules may use about it. Fields that were not fetched keep neutral defaults."""
 
+    event: Event
+    command: AgentCommand | None
+    """The command in it, if it is a trigger."""
+    bot: BotAccount
     state: IssueState
-    config: RepoConfig | ConfigError
+    config: RepoConfig | ConfigError = field(default_factory=RepoConfig)
     requester: ActorPermission | None = None
     pull: PullRequest | None = None
     job: JobWithContext | None = None
 
+    @property
+    def verb(self) -> str:
+        return self.command.verb if self.command else ""
+
+    @property
+    def starts(self) -> bool:
+        """True if the command would start work that leads to a pull request."""
+        if self.verb == "approve":
+            return self.state.planned and not self.state.working
+        return self.verb in STARTING and (not self.state.working or self.verb == "retry")
+
+    @property
+    def is_our_pull_request(self) -> bool:
+        return self.state.pull is not None and self.state.pull.author == self.bot.user
+
 
 @dataclass(frozen=True, slots=True)
 class TriggerContext:
-    """One trigger to handle, with everything known about it.
-
-    `verb` is the resulting command. `login` is the current login of the person who asked; empty if the bot starts by
-    itself. `target` is what they wrote, if it accepts reactions.
-    """
+    """One trigger to handle, with everything known about it."""
 
     repo_context: RepositoryContext
-    identity: TriggerKey
+    trigger: Trigger
     found: EventFacts
-    number: int
-    verb: str
-    actor: int
-    login: str = ""
-    target: ReactionTarget | None = None
-    requested: str = ""
-    """The job that a program or the dashboard was promised; its answers are shown there, and not on GitHub."""
 
     @property
     def issue_ref(self) -> IssueRef:
-        return issue_ref(self.repo_context, self.number)
+        return issue_ref(self.repo_context, self.trigger.number)
 
     @property
-    def row(self) -> TriggerRow:
-        """The trigger as it is stored."""
-        where = {"repository": self.repo_context.repository.id, "number": self.number}
-        at = self.identity.asked_at
-        return TriggerRow(self.identity.key, **where, actor=self.actor, verb=self.verb, at=at, login=self.login)
+    def requested(self) -> str:
+        """The job that a program or the dashboard was promised; its answers are shown there, and not on GitHub."""
+        event = self.found.event
+        return event.request.job if isinstance(event, ProgramCommand) else ""
+
+    @property
+    def target(self) -> ReactionTarget | None:
+        """What a reaction can be added to; None for a review, which accepts none, or if nobody asked."""
+        match self.found.event:
+            case LabelAdded() | Assigned() | ProgramCommand() as event:
+                return ReactionTarget(kind="issue", id=event.subject.number)
+            case IssueCommented() as event:
+                return ReactionTarget(kind="comment", id=event.id)
+            case ReviewCommented() as event:
+                return ReactionTarget(kind="review comment", id=event.id)
+            case _:
+                return None
 
 
-def make_trigger_context(
-    event: TriggerEvent | ChecksFailed,
-    verb: str,
-    repo_context: RepositoryContext,
-    identity: TriggerKey,
-    found: EventFacts,
-) -> TriggerContext:
-    if isinstance(event, ChecksFailed):
-        number = found.pull.number if found.pull else 0
-        return TriggerContext(repo_context, identity, found, number, verb, repo_context.ours.user)
-    if isinstance(event, ProgramCommand):
-        requested, login = event.request.job, event.actor.login if event.by_person else ""
-    else:
-        requested, login = "", event.actor.login
+def make_trigger_context(repo_context: RepositoryContext, trigger: Trigger, found: EventFacts) -> TriggerContext:
+    """The context of a trigger, with the current login of who asked, and for checks their pull request's number."""
     if found.requester:
-        login = found.requester.login
-    number, actor = event.subject.number, event.actor.id
-    return TriggerContext(repo_context, identity, found, number, verb, actor, login, _target(event), requested)
-
-
-def _target(event: TriggerEvent) -> ReactionTarget | None:
-    """What a reaction can be added to; None for a review, which accepts none."""
-    match event:
-        case LabelAdded() | Assigned() | ProgramCommand():
-            return ReactionTarget(kind="issue", id=event.subject.number)
-        case IssueCommented():
-            return ReactionTarget(kind="comment", id=event.id)
-        case ReviewCommented():
-            return ReactionTarget(kind="review comment", id=event.id)
-        case _:
-            return None
+        trigger = replace(trigger, login=found.requester.login)
+    if isinstance(found.event, ChecksFailed) and found.pull:
+        trigger = replace(trigger, number=found.pull.number)
+    return TriggerContext(repo_context, trigger, found)
 
 
 def issue_ref(repo_context: RepositoryContext, number: int) -> IssueRef:

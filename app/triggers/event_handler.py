@@ -5,10 +5,11 @@ point, the same event leads to the same single effect.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import assert_never
 
 from app.config.prompt_overrides import DIRECTORY, own_prompt_names
-from app.config.repository import SOURCE, RepoConfig
+from app.config.repository import SOURCE
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount
@@ -72,13 +73,13 @@ class LessonCommands:
     def _remember(self, lessons: LessonStore, text: str, trigger_context: TriggerContext) -> str:
         try:
             draft = LessonDraft(
-                text=check_remembered(text), kind="remembered", author=trigger_context.login or "somebody"
+                text=check_remembered(text), kind="remembered", author=trigger_context.trigger.login or "somebody"
             )
         except LessonRefusedError as refused:
             return self._reply_poster.answer(
                 trigger_context, "reply not_remembered", replies.not_remembered(str(refused))
             )
-        lesson = lessons.remember(draft, trigger_context.identity.key)
+        lesson = lessons.remember(draft, trigger_context.trigger.key)
         if lesson is None:
             return self._reply_poster.answer(
                 trigger_context, "reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED)
@@ -86,7 +87,7 @@ class LessonCommands:
         return self._reply_poster.answer(trigger_context, f"remembered {lesson.number}", replies.remembered(lesson))
 
     def _forget(self, lessons: LessonStore, number: int, trigger_context: TriggerContext) -> str:
-        if lessons.forget(number, trigger_context.identity.key):
+        if lessons.forget(number, trigger_context.trigger.key):
             return self._reply_poster.answer(trigger_context, f"forgot {number}", replies.forgotten(number))
         words = replies.unknown_lesson(number, lessons.all())
         return self._reply_poster.answer(trigger_context, "reply unknown_lesson", words)
@@ -169,7 +170,7 @@ class EventHandler:
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
             return await self._cancel_once(event, repo_context)
         found = await self._fact_loader.about(event, command, repo_context)
-        return await self._follow(self._decide(event, command, found, repo_context.ours), repo_context)
+        return await self._follow(self._decide(found), event, repo_context)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
@@ -182,45 +183,44 @@ class EventHandler:
     async def _answer_once(
         self, event: TriggerEvent | ChecksFailed, command: AgentCommand | None, repo_context: RepositoryContext
     ) -> str:
-        identity = await self._fact_loader.identify(event, repo_context)
-        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+        trigger = await self._fact_loader.identify(event, command, repo_context)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, command, repo_context, identity)
-        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+        found = await self._fact_loader.about(event, command, repo_context, trigger)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"  # the other path started its job meanwhile
-        decision = self._decide(event, command, found, repo_context.ours)
-        verb = "fix_checks" if isinstance(event, ChecksFailed) else command.verb if command else ""
-        trigger_context = make_trigger_context(event, verb, repo_context, identity, found)
+        decision = self._decide(found)
+        trigger_context = make_trigger_context(repo_context, trigger, found)
         if isinstance(event, ChecksFailed):
             return await self._fix_checks(event, decision, trigger_context)
         return await self._act(decision, trigger_context)
 
     async def _cancel_once(self, event: LabelRemoved, repo_context: RepositoryContext) -> str:
         """Removing our label means stop, also for requests that were made before but arrive later."""
-        identity = await self._fact_loader.identify(event, repo_context)
-        if decided := await asyncio.to_thread(self._stores.triggers.decided, identity.key):
+        trigger = await self._fact_loader.identify(event, None, repo_context)
+        if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, None, repo_context, identity)
-        outcome = await self._follow(self._decide(event, None, found, repo_context.ours), repo_context)
+        found = await self._fact_loader.about(event, None, repo_context, trigger)
+        outcome = await self._follow(self._decide(found), event, repo_context)
         back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
-        verb = "relabel" if back_on else "stop"
-        trigger_context = TriggerContext(repo_context, identity, found, event.subject.number, verb, event.actor.id)
+        trigger = replace(trigger, verb="relabel" if back_on else "stop")
+        trigger_context = TriggerContext(repo_context, trigger, found)
         return await asyncio.to_thread(self._reply_poster.decide, trigger_context, outcome)
 
-    def _decide(self, event: Event, command: AgentCommand | None, found: EventFacts, bot: BotAccount) -> Decision:
-        return decide(event, command, found, bot, now=self._stores.clock())
+    def _decide(self, found: EventFacts) -> Decision:
+        return decide(found, now=self._stores.clock())
 
     async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
-        state = IssueState(installation=event.installation)
-        return await self._follow(self._decide(event, None, EventFacts(state, RepoConfig()), bot), None)
+        found = EventFacts(event, None, bot, IssueState(installation=event.installation))
+        return await self._follow(self._decide(found), event, None)
 
-    async def _follow(self, decision: Decision, repo_context: RepositoryContext | None) -> str:
+    async def _follow(self, decision: Decision, event: Event, repo_context: RepositoryContext | None) -> str:
         if isinstance(decision, Notification) and decision.aim == "reconcile":
             self._new_installations.add(decision.installation)
         if isinstance(decision, Notification):
-            notified = await self._change_notifications.follow(decision, repo_context)
+            notified = await self._change_notifications.follow(decision, event, repo_context)
             return f"{decision.rule}: {notified}"
         if isinstance(decision, Ignored):
             return f"skip {decision.rule}: {decision.reason}"
@@ -278,7 +278,7 @@ class EventHandler:
             return await self._job_creator.start(decision, trigger_context)
         if isinstance(decision, Ignored) and decision.visible:
             return await asyncio.to_thread(self._skip, decision, trigger_context)
-        return await self._follow(decision, trigger_context.repo_context)
+        return await self._follow(decision, event, trigger_context.repo_context)
 
     def _reply(self, decision: Reply, trigger_context: TriggerContext) -> str:
         outcome = f"reply {decision.rule}"

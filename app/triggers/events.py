@@ -140,6 +140,9 @@ class ReviewSubmitted(CommentEvent):
     """GitHub's word: approved, changes_requested, commented."""
 
 
+CheckSource = Literal["check_run", "check_suite", "workflow_run"]
+
+
 class ChecksFailed(RepositoryEvent):
     """A check run, check suite or workflow failed.
 
@@ -147,7 +150,7 @@ class ChecksFailed(RepositoryEvent):
     """
 
     kind: Literal["checks_failed"] = "checks_failed"
-    source: Literal["check_run", "check_suite", "workflow_run"]
+    source: CheckSource
     id: int = Field(ge=0, lt=2**63)
     """0 for a commit status."""
     name: Text

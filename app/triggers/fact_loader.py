@@ -6,6 +6,7 @@ One of them is how many pull requests of the bot are open, or will be, against t
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
 from app.config.operator_defaults import OperatorDefaults
@@ -18,6 +19,7 @@ from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest, Repository
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.triggers import Trigger
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
@@ -25,7 +27,6 @@ from app.triggers.event_facts import (
     EventFacts,
     RepositoryContext,
     TriggerContext,
-    TriggerKey,
     pull_request_state,
     with_issue,
     with_job,
@@ -112,7 +113,7 @@ def job_behind(
 def issue_behind(trigger_context: TriggerContext) -> int:
     """The issue whose active job opened this draft early; 0 if there is none."""
     job = trigger_context.found.job
-    if job is None or job.row.final or job.job_context.issue_ref.number == trigger_context.number:
+    if job is None or job.row.final or job.job_context.issue_ref.number == trigger_context.trigger.number:
         return 0
     return job.job_context.issue_ref.number
 
@@ -158,39 +159,62 @@ class FactLoader:
             return await readers.facts.repository_by_id()
 
     async def identify(
-        self, event: TriggerEvent | ChecksFailed | LabelRemoved, repo_context: RepositoryContext
-    ) -> TriggerKey:
-        """The key of a trigger. Raises RetryLater if GitHub's API does not show the event yet."""
-        if isinstance(event, CommentEvent):
-            return TriggerKey(key_of(event, event.at), event.at)
+        self,
+        event: TriggerEvent | ChecksFailed | LabelRemoved,
+        command: AgentCommand | None,
+        repo_context: RepositoryContext,
+    ) -> Trigger:
+        """The trigger, by a key that is the same by webhook and by poll.
+
+        Raises RetryLater if GitHub's API does not show the event yet.
+        """
         if isinstance(event, ChecksFailed):
-            now = self._stores.clock()
-            return TriggerKey(key_of(event, now), now)
+            now, bot = self._stores.clock(), repo_context.ours.user
+            return Trigger(key_of(event, now), repo_context.repository.id, 0, bot, "fix_checks", now)
+        is_named = not isinstance(event, LabelRemoved) and (not isinstance(event, ProgramCommand) or event.by_person)
+        at, withdrawn = await self._asked_at(event, repo_context)
+        return Trigger(
+            key=key_of(event, at),
+            repository=repo_context.repository.id,
+            number=event.subject.number,
+            actor=event.actor.id,
+            verb=command.verb if command else "",
+            at=at,
+            login=event.actor.login if is_named else "",
+            withdrawn=withdrawn,
+        )
+
+    async def _asked_at(
+        self, event: TriggerEvent | LabelRemoved, repo_context: RepositoryContext
+    ) -> tuple[datetime, bool]:
+        """When it was requested, and whether somebody else has requested it again since."""
+        if isinstance(event, CommentEvent):
+            return event.at, False
         if isinstance(event, ProgramCommand):
-            return TriggerKey(key_of(event, event.request.at), event.request.at)
+            return event.request.at, False
         issue_events = await repo_context.readers.comments.events(event.subject.number)
         such = [each for each in issue_events if _is_such(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
         if not by_actor:
             raise TemporaryFailure("The label or assignment is not among the issue's events yet.")
-        return TriggerKey(key_of(event, by_actor[-1].at), by_actor[-1].at, withdrawn=by_actor[-1] is not such[-1])
+        return by_actor[-1].at, by_actor[-1] is not such[-1]
 
     async def about(
         self,
         event: Event,
         command: AgentCommand | None,
         repo_context: RepositoryContext,
-        identity: TriggerKey | None = None,
+        trigger: Trigger | None = None,
     ) -> EventFacts:
         """All that `decide` needs to know about an event."""
         state = IssueState(installation=repo_context.installation, archived=repo_context.repository.archived)
-        found = EventFacts(state, RepoConfig())
+        found = EventFacts(event, command, repo_context.ours, state)
         if isinstance(event, ChecksFailed):
             return await self._checks(event, repo_context, found)
-        if isinstance(event, TriggerEvent) and identity is not None:
-            return await self._trigger(event, command, repo_context, identity, found) if command else found
+        if isinstance(event, TriggerEvent) and trigger is not None:
+            return await self._trigger(event, command, repo_context, trigger, found) if command else found
         if isinstance(event, StateChangeEvent):
-            return await self._state_change(event, repo_context, identity, found)
+            return await self._state_change(event, repo_context, trigger, found)
         return found
 
     async def _trigger(
@@ -198,11 +222,11 @@ class FactLoader:
         event: TriggerEvent,
         command: AgentCommand,
         repo_context: RepositoryContext,
-        identity: TriggerKey,
+        trigger: Trigger,
         found: EventFacts,
     ) -> EventFacts:
-        found = await asyncio.to_thread(self._from_database, event, command, identity, found)
-        if identity.withdrawn:
+        found = await asyncio.to_thread(self._from_database, event, command, trigger, found)
+        if trigger.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
         if not isinstance(event, ProgramCommand) or event.by_person:
             found = replace(found, requester=await self._requester(event.actor, repo_context))
@@ -225,7 +249,7 @@ class FactLoader:
         return await self._with_pull_requests(event, command, repo_context, found)
 
     def _from_database(
-        self, event: TriggerEvent, command: AgentCommand, identity: TriggerKey, found: EventFacts
+        self, event: TriggerEvent, command: AgentCommand, trigger: Trigger, found: EventFacts
     ) -> EventFacts:
         repository, number, triggers = event.repository.id, event.subject.number, self._stores.triggers
         job = self._job(repository, number, or_question=command.verb in VALID_WITHOUT_CONFIG)
@@ -233,7 +257,7 @@ class FactLoader:
             job = self._stores.job_queries.with_rest(repository, number) or job
         known = {
             "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
-            "asked_at": identity.asked_at,
+            "asked_at": trigger.at,
             "begun_at": triggers.newest_accepted(repository, number, BEGINS),
             "stopped_at": triggers.newest_accepted(repository, number, {"stop"}),
             "recent_requests": triggers.recent_count(repository, event.actor.id),
@@ -292,22 +316,22 @@ class FactLoader:
         return replace(found, state=state.model_copy(update=more))
 
     async def _state_change(
-        self, event: StateChangeEvent, repo_context: RepositoryContext, identity: TriggerKey | None, found: EventFacts
+        self, event: StateChangeEvent, repo_context: RepositoryContext, trigger: Trigger | None, found: EventFacts
     ) -> EventFacts:
         """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
         ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.user
-        if job is None and identity is None and not ours:
+        if job is None and trigger is None and not ours:
             return found
         readers = repo_context.readers
         pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(if_accessible(readers.facts.issue(number)), if_accessible(pull))
         job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
-        if identity is not None:
+        if trigger is not None:
             newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
-            state = state.model_copy(update={"asked_at": identity.asked_at, "begun_at": newest_start})
+            state = state.model_copy(update={"asked_at": trigger.at, "begun_at": newest_start})
         return replace(found, job=job, pull=pulled, state=state)
 
     async def _checks(self, event: ChecksFailed, repo_context: RepositoryContext, found: EventFacts) -> EventFacts:

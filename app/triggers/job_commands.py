@@ -131,9 +131,9 @@ class JobCommands:
         """The message, with the lines of the diff it is about; the job will reply in those threads too."""
         if job_request.thread is None and not review_of(job_request):
             return job_request.text
-        review, asked_at = review_of(job_request), trigger_context.identity.asked_at
+        review, asked_at = review_of(job_request), trigger_context.trigger.at
         threads = await trigger_context.repo_context.readers.threads.of(
-            trigger_context.number, asked_at, including=is_asking(job_request), review=review
+            trigger_context.trigger.number, asked_at, including=is_asking(job_request), review=review
         )
         refs = refs_of(each for each in threads if not each.resolved and is_about(job_request, each))
         if refs and job.job_context.publish_target != "nowhere":
@@ -162,9 +162,7 @@ class JobCommands:
         return await asyncio.to_thread(self._resume, job_request, trigger_context, job, "answer", text)
 
     async def _approve(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
-        approved = await approved_plan(
-            job, trigger_context.repo_context, self._stores, trigger_context.identity.asked_at
-        )
+        approved = await approved_plan(job, trigger_context.repo_context, self._stores, trigger_context.trigger.at)
         if approved.problem:
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply plan", approved.problem)
         if job.row.state == "awaiting_approval":
@@ -206,8 +204,8 @@ class JobCommands:
             options = job_request.options
             raised = raised_budget(job, options.budget, options.extra, self._defaults)
             changed = job.job.model_copy(update={"budget": raised})
-        if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.row, outcome=outcome):
-            if self._stores.triggers.decided(trigger_context.identity.key):
+        if not self._stores.queue.resume(job.job.id, changed, trigger=trigger_context.trigger, outcome=outcome):
+            if self._stores.triggers.decided(trigger_context.trigger.key):
                 return "decided before"
             words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
             return self._reply_poster.answer(trigger_context, "reply too_late", words)
@@ -218,12 +216,12 @@ class JobCommands:
 
     def _end(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
         """Stop the job and the questions that are being answered beside it."""
-        reason = f"Stopped by {trigger_context.login}."
+        reason = f"Stopped by {trigger_context.trigger.login}."
         self._reply_poster.acknowledge(trigger_context)
         for each in self._stores.job_queries.active_jobs(repository=trigger_context.repo_context.repository.id):
-            if each.job_context.issue_ref.number == trigger_context.number and each.job.id != job.job.id:
+            if each.job_context.issue_ref.number == trigger_context.trigger.number and each.job.id != job.job.id:
                 self._stores.queue.stop(each.job.id, reason)
-        self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.row)
+        self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.trigger)
         return f"stop {job.job.id}"
 
     async def _status(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
@@ -235,7 +233,7 @@ class JobCommands:
         return self._reply_poster.answer(trigger_context, f"status {job.job.id}", words)
 
     def _message(self, trigger_context: TriggerContext, job: JobWithContext, kind: MessageKind, text: str) -> None:
-        key, who = trigger_context.identity.key, trigger_context.login
+        key, who = trigger_context.trigger.key, trigger_context.trigger.login
         self._stores.messages.add(job.job.id, kind, key=key, who=who, text=text)
 
 

@@ -47,10 +47,10 @@ class ReplyPoster:
         if trigger_context.requested:
             self._stores.requests.end(trigger_context.requested, "stopped", words)
             return self.decide(trigger_context, outcome)
-        key = trigger_context.identity.key
+        key = trigger_context.trigger.key
         if once_for:
             digest = hashlib.sha256(once_for.encode()).hexdigest()[:16]
-            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.number}/told:{digest}"
+            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.trigger.number}/told:{digest}"
         self._add_effect(key, trigger_context, UpdateStatusComment(body=words))
         return self.decide(trigger_context, outcome)
 
@@ -58,14 +58,14 @@ class ReplyPoster:
         """Add 👀 to what was written, if it accepts reactions."""
         if trigger_context.target is not None and not trigger_context.requested:
             seen = AddReaction(target=trigger_context.target, content="eyes")
-            self._add_effect(trigger_context.identity.key, trigger_context, seen)
+            self._add_effect(trigger_context.trigger.key, trigger_context, seen)
 
     def request_attention(self, trigger_context: TriggerContext) -> None:
         """Mark that the bot cannot continue without a person."""
-        self._add_effect(trigger_context.identity.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
+        self._add_effect(trigger_context.trigger.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
 
     def decide(self, trigger_context: TriggerContext, outcome: str, job: str = "") -> str:
-        self._stores.triggers.record(trigger_context.row, outcome, job)
+        self._stores.triggers.record(trigger_context.trigger, outcome, job)
         return outcome
 
     def _add_effect(self, key: str, trigger_context: TriggerContext, effect: Effect) -> None:
@@ -126,7 +126,7 @@ class JobCreator:
             )
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         job_request = _with_description(job_request, trigger_context)
-        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
+        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
         await asyncio.to_thread(self._add_failed_attempts, job_request, shown)
         if job_request.aim == "fix_checks":
             request = (
@@ -184,7 +184,7 @@ class JobCreator:
         if await repo_context.readers.pulls.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
-        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.identity.asked_at)
+        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
         request = (
             f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
         )
@@ -215,7 +215,7 @@ class JobCreator:
             material=shown,
             pull=trigger_context.found.pull,
             person=trigger_context.found.requester.person if trigger_context.found.requester else None,
-            login=trigger_context.login,
+            login=trigger_context.trigger.login,
             request=request,
             plan_file=plan_file,
             parents=parents,
@@ -242,7 +242,7 @@ class JobCreator:
         self, job: Job, job_context: JobContext, trigger_context: TriggerContext, *, urgent: bool, waits: str
     ) -> str:
         priority = URGENT if urgent else PRIORITIES.get(job_context.aim, ORDINARY)
-        admitted = self._stores.queue.admit(job, job_context, trigger_context.row, priority=priority, waits=waits)
+        admitted = self._stores.queue.admit(job, job_context, trigger_context.trigger, priority=priority, waits=waits)
         if admitted == job.id and job_context.target is not None:
             self._react(job, job_context, job_context.target)
         return admitted

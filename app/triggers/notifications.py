@@ -13,6 +13,7 @@ from app.triggers.decisions import (
     NotificationAim,
     PullRequestState,
 )
+from app.triggers.event_facts import EventFacts
 from app.triggers.events import (
     ChecksFailed,
     EventSubject,
@@ -31,24 +32,22 @@ WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
 Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
 
 
-def decide_notification(
-    event: Notice, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount
-) -> Decision:
-    """Decide about an event. `state` is the current one, so an outdated event has no effect."""
+def decide_notification(event: Notice, found: EventFacts) -> Decision:
+    """Decide about an event. The facts are current, so an outdated event has no effect."""
     match event:
         case InstallationChanged():
             return _installation(event)
         case RepositoryChanged():
             return _repository(event)
-        case _ if state.installation != event.installation:
+        case _ if found.state.installation != event.installation:
             reason = "security: the installation has no access to this repository"
             return Ignored(rule="foreign_installation", reason=reason)
         case Pushed():
             return _pushed(event)
         case ChecksFailed():
-            return _checks(event, config, state, bot)
+            return _checks(event, found)
         case _:
-            return _state_change(event, state, bot)
+            return _state_change(event, found)
 
 
 def _installation(event: InstallationChanged) -> Notification:
@@ -88,15 +87,15 @@ def _pushed(event: Pushed) -> Notification:
     )
 
 
-def _state_change(event: StateChangeEvent, state: IssueState, bot: BotAccount) -> Decision:
+def _state_change(event: StateChangeEvent, found: EventFacts) -> Decision:
     name = event.kind if isinstance(event, LabelRemoved) else f"{event.kind.removesuffix('_changed')}_{event.change}"
     match event:
         case LabelRemoved():
-            aim = _aim_of_label(event, state)
+            aim = _aim_of_label(event, found.state)
         case IssueChanged():
-            aim = _aim_of_issue(event, state)
+            aim = _aim_of_issue(event, found.state)
         case PullRequestChanged():
-            aim = _aim_of_pull_request(event, state, bot)
+            aim = _aim_of_pull_request(event, found)
     if aim is None:
         return Ignored(rule=name, reason="no job needs to know this")
     return Notification(
@@ -105,7 +104,7 @@ def _state_change(event: StateChangeEvent, state: IssueState, bot: BotAccount) -
         installation=event.installation,
         repositories=(event.repository.id,),
         number=event.subject.number,
-        job=state.job,
+        job=found.state.job,
     )
 
 
@@ -125,16 +124,16 @@ def _aim_of_issue(event: IssueChanged, state: IssueState) -> NotificationAim | N
     return "stop" if removed or (event.change == "closed" and not state.open) else None
 
 
-def _aim_of_pull_request(event: PullRequestChanged, state: IssueState, bot: BotAccount) -> NotificationAim | None:
-    ours = state.pull is not None and state.pull.author == bot.user
-    if event.change == "synchronize" and (ours or state.working):
+def _aim_of_pull_request(event: PullRequestChanged, found: EventFacts) -> NotificationAim | None:
+    state = found.state
+    if event.change == "synchronize" and (found.is_our_pull_request or state.working):
         return "head_moved"
     return "stop" if event.change == "closed" and state.working and not state.open else None
 
 
-def _checks(event: ChecksFailed, config: RepoConfig | ConfigError, state: IssueState, bot: BotAccount) -> Decision:
+def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
     """Fix failing checks of the bot's own pull request, as often as the repository allows."""
-    pull = state.pull
+    config, state, bot, pull = found.config, found.state, found.bot, found.state.pull
     if isinstance(config, ConfigError) or pull is None:
         return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
     if reason := _why_not_mend(event, config, state, pull, bot):

@@ -1,7 +1,6 @@
 """Decides about an event by named rules in order; the first one that returns a decision wins."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,11 +10,20 @@ from app.core.errors import ConfigError
 from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
 from app.core.text import visible
-from app.github.models import ActorPermission, BotAccount
+from app.github.models import BotAccount
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest
-from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
-from app.triggers.decisions import Decision, Destination, Ignored, IssueState, JobRequest, Reply, RequestAim
+from app.triggers.commands import VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
+from app.triggers.decisions import (
+    Decision,
+    Destination,
+    Ignored,
+    IssueState,
+    JobRequest,
+    PullRequestState,
+    Reply,
+    RequestAim,
+)
 from app.triggers.event_facts import EventFacts
 from app.triggers.events import (
     Assigned,
@@ -40,30 +48,6 @@ MAX_AGE: Final = timedelta(days=7)
 PER_HOUR: Final = 30
 CHANGES_REQUESTED: Final = "changes_requested"
 """The verdict of a review that asks something of a pull request's author, who may be the bot."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleContext:
-    """All that the rules may use."""
-
-    event: TriggerEvent
-    command: AgentCommand
-    config: RepoConfig | ConfigError
-    requester: ActorPermission | None
-    state: IssueState
-    bot: BotAccount
-
-    @property
-    def starts(self) -> bool:
-        """True if the command would start work that leads to a pull request."""
-        verb, state = self.command.verb, self.state
-        if verb == "approve":
-            return state.planned and not state.working
-        return verb in STARTING and (not state.working or verb == "retry")
-
-    @property
-    def is_our_pull_request(self) -> bool:
-        return self.state.pull is not None and self.state.pull.author == self.bot.user
 
 
 def command_of(event: Event) -> AgentCommand | None:
@@ -134,77 +118,76 @@ def should_ignore(event: Event, command: AgentCommand | None, bot: BotAccount) -
     return None
 
 
-def decide(
-    event: Event, command: AgentCommand | None, found: EventFacts, bot: BotAccount, *, now: datetime
-) -> Decision:
+def decide(found: EventFacts, *, now: datetime) -> Decision:
     """Decide about an event with its command, by what was found out about it and is current."""
-    config, state = found.config, found.state
+    event, command = found.event, found.command
+    skip = should_ignore(event, command, found.bot)
     if not isinstance(event, TriggerEvent):
-        return should_ignore(event, command, bot) or decide_notification(event, config, state, bot)
-    if (skip := should_ignore(event, command, bot)) or command is None:
+        return skip or decide_notification(event, found)
+    if skip or command is None:
         return skip or Ignored(rule="not_addressed", reason="it has no command for the bot")
     if isinstance(event, CommentEvent) and now - event.at > MAX_AGE:
         return Ignored(rule="too_old", reason=f"it was written more than {MAX_AGE.days} days ago")
-    context = RuleContext(event, command, config, found.requester, state, bot)
-    return next((decision for rule in RULES if (decision := rule(context))), None) or job_request(context)
+    refused = next((decision for rule in RULES if (decision := rule(found))), None)
+    return refused or job_request(event, command, found)
 
 
-def foreign_installation(context: RuleContext) -> Decision | None:
-    if context.state.installation != context.event.installation:
+def foreign_installation(found: EventFacts) -> Decision | None:
+    if found.state.installation != found.event.installation:
         return Ignored(
             rule="foreign_installation", reason="security: the installation has no access to this repository"
         )
     return None
 
 
-def withdrawn(context: RuleContext) -> Decision | None:
+def withdrawn(found: EventFacts) -> Decision | None:
     """Ignore late or repeated deliveries whose request was withdrawn."""
-    there = {label.casefold() for label in context.state.labels}
-    if isinstance(context.event, LabelAdded) and context.event.label.casefold() not in there:
+    there = {label.casefold() for label in found.state.labels}
+    if isinstance(found.event, LabelAdded) and found.event.label.casefold() not in there:
         return Ignored(rule="withdrawn", reason="the label was removed again")
-    if isinstance(context.event, Assigned) and context.bot.user not in context.state.assignees:
+    if isinstance(found.event, Assigned) and found.bot.user not in found.state.assignees:
         return Ignored(rule="withdrawn", reason="the assignment was removed again")
-    if context.state.text_deleted:
-        reviewed = isinstance(context.event, ReviewSubmitted)
+    if found.state.text_deleted:
+        reviewed = isinstance(found.event, ReviewSubmitted)
         reason = "the review was deleted or dismissed" if reviewed else "the comment was deleted"
         return Ignored(rule="withdrawn", reason=reason)
     return None
 
 
-def superseded(context: RuleContext) -> Decision | None:
+def superseded(found: EventFacts) -> Decision | None:
     """Deliveries may arrive in any order: ignore a start before a later stop, and a stop before a later start."""
-    asked_at, verb = context.state.asked_at, context.command.verb
-    later = {"stop": context.state.begun_at, "status": None}.get(verb, context.state.stopped_at)
+    asked_at, verb = found.state.asked_at, found.verb
+    later = {"stop": found.state.begun_at, "status": None}.get(verb, found.state.stopped_at)
     if asked_at is None or later is None or asked_at >= later:
         return None
     reason = "a later command asked for work" if verb == "stop" else "a later command asked to stop"
     return Ignored(rule="superseded", reason=reason)
 
 
-def archived(context: RuleContext) -> Decision | None:
+def archived(found: EventFacts) -> Decision | None:
     """Ignore archived repositories, where nothing can be posted."""
-    return Ignored(rule="archived", reason="the repository is archived") if context.state.archived else None
+    return Ignored(rule="archived", reason="the repository is archived") if found.state.archived else None
 
 
-def no_access(context: RuleContext) -> Decision | None:
+def no_access(found: EventFacts) -> Decision | None:
     """Refuse actors without access. No reply is posted: strangers could trigger it again and again."""
-    if _by_key(context.event):
+    if _by_key(found.event):
         return None
-    actors = context.config.allowed_actors if isinstance(context.config, RepoConfig) else ()
-    via = context.event.app if isinstance(context.event, CommentEvent) else None
-    apps = context.bot.allowed_apps
-    reason = refusal(context.event.actor, context.requester, via=via, allowed_actors=actors, allowed_apps=apps)
+    actors = found.config.allowed_actors if isinstance(found.config, RepoConfig) else ()
+    via = found.event.app if isinstance(found.event, CommentEvent) else None
+    apps = found.bot.allowed_apps
+    reason = refusal(found.event.actor, found.requester, via=via, allowed_actors=actors, allowed_apps=apps)
     return Ignored(rule="no_access", reason=reason) if reason else None
 
 
-def review(context: RuleContext) -> Decision | None:
+def review(found: EventFacts) -> Decision | None:
     """Follow up on a review without a command, as often as the repository allows; ignore others."""
-    if context.command.verb != "revise":
+    if found.verb != "revise":
         return None
-    if reason := _why_not_revise(context):
+    if reason := _why_not_revise(found):
         return Ignored(rule="review", reason=reason)
-    most = context.config.iterate.max if isinstance(context.config, RepoConfig) else 0
-    if context.state.working or context.state.follow_ups < most:
+    most = found.config.iterate.max if isinstance(found.config, RepoConfig) else 0
+    if found.state.working or found.state.follow_ups < most:
         return None
     rounds = "round" if most == 1 else "rounds"
     return _visible(
@@ -212,90 +195,90 @@ def review(context: RuleContext) -> Decision | None:
     )
 
 
-def _why_not_revise(context: RuleContext) -> str | None:
-    config, state = context.config, context.state
+def _why_not_revise(found: EventFacts) -> str | None:
+    config, state = found.config, found.state
     if isinstance(config, ConfigError):
         return "the configuration is invalid"
     reasons = {
         "the configuration turns it off": not config.iterate.reviews or config.iterate.max == 0,
-        "it is not on a pull request of the bot": not context.is_our_pull_request,
+        "it is not on a pull request of the bot": not found.is_our_pull_request,
         "the pull request is closed or locked": not state.open or state.locked,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def too_many(context: RuleContext) -> Decision | None:
-    if _by_key(context.event) or context.command.verb == "stop" or context.state.recent_requests < PER_HOUR:
+def too_many(found: EventFacts) -> Decision | None:
+    if _by_key(found.event) or found.verb == "stop" or found.state.recent_requests < PER_HOUR:
         return None
     reason = f"More than {PER_HOUR} commands in an hour; please try again later."
-    return Ignored(rule="too_many", reason=reason, visible=context.state.recent_requests == PER_HOUR)
+    return Ignored(rule="too_many", reason=reason, visible=found.state.recent_requests == PER_HOUR)
 
 
-def unclear_command(context: RuleContext) -> Decision | None:
-    command = context.command
-    if command.verb != "help":
+def unclear_command(found: EventFacts) -> Decision | None:
+    command = found.command
+    if command is None or command.verb != "help":
         return None
     return Reply(rule="unclear_command", text=command.problem, suggestion=command.suggestion)
 
 
-def broken_config(context: RuleContext) -> Decision | None:
-    if isinstance(context.config, RepoConfig) or context.command.verb in VALID_WITHOUT_CONFIG:
+def broken_config(found: EventFacts) -> Decision | None:
+    if isinstance(found.config, RepoConfig) or found.verb in VALID_WITHOUT_CONFIG:
         return None
-    return Reply(rule="broken_config", text=context.config.message)
+    return Reply(rule="broken_config", text=found.config.message)
 
 
-def closed(context: RuleContext) -> Decision | None:
-    return _visible("closed", "It is closed; reopen it first.") if context.starts and not context.state.open else None
+def closed(found: EventFacts) -> Decision | None:
+    return _visible("closed", "It is closed; reopen it first.") if found.starts and not found.state.open else None
 
 
-def locked(context: RuleContext) -> Decision | None:
-    return _visible("locked", "The conversation is locked.") if context.starts and context.state.locked else None
+def locked(found: EventFacts) -> Decision | None:
+    return _visible("locked", "The conversation is locked.") if found.starts and found.state.locked else None
 
 
-def assigned_elsewhere(context: RuleContext) -> Decision | None:
+def assigned_elsewhere(found: EventFacts) -> Decision | None:
     """Refuse issues assigned to somebody else. Not for pull requests, whose assignee only shepherds them."""
-    assignees = context.state.assignees
-    if not context.starts or context.event.subject.is_pull_request or not assignees:
+    event, assignees = found.event, found.state.assignees
+    if not found.starts or not isinstance(event, TriggerEvent) or event.subject.is_pull_request or not assignees:
         return None
-    if {context.event.actor.id, context.bot.user} & set(assignees):
+    if {event.actor.id, found.bot.user} & set(assignees):
         return None
     return _visible(
         "assigned_elsewhere", "This issue is assigned to someone else; assign it to yourself or unassign it."
     )
 
 
-def has_pull_request(context: RuleContext) -> Decision | None:
-    linked = context.state.linked
-    if not context.starts or linked is None or (context.command.verb == "retry" and context.state.linked_is_ours):
+def has_pull_request(found: EventFacts) -> Decision | None:
+    linked = found.state.linked
+    if not found.starts or linked is None or (found.verb == "retry" and found.state.linked_is_ours):
         return None
-    how = "request changes there" if context.state.linked_is_ours else "close it first, or request changes there"
+    how = "request changes there" if found.state.linked_is_ours else "close it first, or request changes there"
     text = f"Pull request #{linked} is already open for this issue; {how} with `/agent fix …`."
     return _visible("has_pull_request", text)
 
 
-def busy(context: RuleContext) -> Decision | None:
+def busy(found: EventFacts) -> Decision | None:
     """Refuse a second label or plan while a job is active; further messages go to that job."""
-    if not context.state.working:
+    if not found.state.working:
         return None
-    if context.state.job_state == "paused" and context.command.verb in {"fix", "plan", "steer", "revise"}:
+    if found.state.job_state == "paused" and found.verb in {"fix", "plan", "steer", "revise"}:
         return Reply(rule="busy", text="The job is paused.", suggestion="/agent continue --budget +3")
-    if context.command.verb == "allow":
+    if found.verb == "allow":
         text = "A job is already running, and its permissions cannot change. Stop it first."
         return Reply(rule="busy", text=text, suggestion="/agent stop")
-    starts = isinstance(context.event, LabelAdded | Assigned | ProgramCommand) and context.command.verb != "retry"
-    if starts or context.command.verb == "plan":
+    starts = isinstance(found.event, LabelAdded | Assigned | ProgramCommand) and found.verb != "retry"
+    if starts or found.verb == "plan":
         return _visible("busy", "A job is already working on it.")
     return None
 
 
-def nothing_to_act_on(context: RuleContext) -> Decision | None:
+def nothing_to_act_on(found: EventFacts) -> Decision | None:
     """Refuse a command that needs a job if no job is in the right state."""
-    state, verb = context.state, context.command.verb
+    state, verb, command = found.state, found.verb, found.command
     if verb == "approve" and state.job_state != "awaiting_approval" and not state.planned:
         return Reply(rule="nothing_to_act_on", text="No plan is waiting for approval.", suggestion="/agent plan")
     if verb == "continue" and state.job_state != "paused":
         return Reply(rule="nothing_to_act_on", text="No job is paused.", suggestion="/agent status")
-    path, config = context.command.options.allow, context.config
+    path, config = command.options.allow if command else None, found.config
     if path is not None and isinstance(config, RepoConfig) and not is_configured(path, config.protected_paths):
         text = f"`{path}` is not protected here, so nothing has to be allowed."
         return Reply(rule="nothing_to_act_on", text=text, suggestion="/agent retry")
@@ -304,17 +287,17 @@ def nothing_to_act_on(context: RuleContext) -> Decision | None:
     return None
 
 
-def only_our_pull_request(context: RuleContext) -> Decision | None:
+def only_our_pull_request(found: EventFacts) -> Decision | None:
     """Other people's commits are never rewritten, and only they may start their CI."""
-    if context.command.verb not in {"rebase", "ci"} or context.is_our_pull_request:
+    if found.verb not in {"rebase", "ci"} or found.is_our_pull_request:
         return None
-    text = f"`/agent {context.command.verb}` works on agent-fix's own pull requests only."
+    text = f"`/agent {found.verb}` works on agent-fix's own pull requests only."
     return Reply(rule="only_our_pull_request", text=text)
 
 
-def commits_of_a_fork(context: RuleContext) -> Decision | None:
+def commits_of_a_fork(found: EventFacts) -> Decision | None:
     """CI on a branch here gets this repository's secrets, so only a person may start it for a fork's code."""
-    if context.command.verb != "ci" or context.state.pull is None or not context.state.pull.fork:
+    if found.verb != "ci" or found.state.pull is None or not found.state.pull.fork:
         return None
     text = (
         "This branch has commits from a fork, and CI would run on it with this repository's secrets. Review all its "
@@ -323,7 +306,7 @@ def commits_of_a_fork(context: RuleContext) -> Decision | None:
     return Reply(rule="commits_of_a_fork", text=text)
 
 
-RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
+RULES: Final[tuple[Callable[[EventFacts], Decision | None], ...]] = (
     foreign_installation,
     withdrawn,
     archived,
@@ -344,10 +327,9 @@ RULES: Final[tuple[Callable[[RuleContext], Decision | None], ...]] = (
 )
 
 
-def job_request(context: RuleContext) -> JobRequest:
+def job_request(event: TriggerEvent, command: AgentCommand, found: EventFacts) -> JobRequest:
     """The request that remains if no rule objected."""
-    event, command, state = context.event, context.command, context.state
-    aim = _aim(context)
+    aim, state = _aim(command, found.state), found.state
     return JobRequest(
         aim=aim,
         origin=TaskOrigin(
@@ -363,7 +345,7 @@ def job_request(context: RuleContext) -> JobRequest:
         lesson=command.lesson,
         job=state.job if state.working or aim == "answer" or (aim == "stop" and state.resting) else "",
         trigger=_trigger(event),
-        destination=destination(context),
+        destination=_destination(event, state.pull),
         head=event.subject.head or (state.pull.head if state.pull else None),
         thread=event.thread if isinstance(event, ReviewCommented) else None,
         changed=tuple(_changed(event, state)),
@@ -371,24 +353,24 @@ def job_request(context: RuleContext) -> JobRequest:
     )
 
 
-def destination(context: RuleContext) -> Destination:
+def _destination(event: TriggerEvent, pull: PullRequestState | None) -> Destination:
     """Where the change goes. Forks, and branches that serve more than this pull request, are only read."""
-    if not context.event.subject.is_pull_request:
+    if not event.subject.is_pull_request:
         return "new_branch"
-    pull, repository = context.state.pull, context.event.repository
+    repository = event.repository
     if pull is None or pull.head.repository != repository.id:
         return "sibling"
     return "sibling" if pull.head.ref in {repository.default_branch, pull.base_ref} else "same_branch"
 
 
-def _aim(context: RuleContext) -> RequestAim:
-    verb = context.command.verb
+def _aim(command: AgentCommand, state: IssueState) -> RequestAim:
+    verb = command.verb
     if verb == "help":
         raise ValueError("help only needs an answer")
-    if verb in {"fix", "steer", "revise"} and context.state.working:
+    if verb in {"fix", "steer", "revise"} and state.working:
         return "steer"
     if verb == "steer":
-        return "answer" if context.state.job_state == "needs_input" else "fix"
+        return "answer" if state.job_state == "needs_input" else "fix"
     return verb
 
 
@@ -401,7 +383,7 @@ def _trigger(event: TriggerEvent) -> str:
     return f"{names[event.kind]}:{event.id}"
 
 
-def _by_key(event: TriggerEvent) -> bool:
+def _by_key(event: Event) -> bool:
     """True if the API has checked the key, or an operator asked: no person's rights count."""
     return isinstance(event, ProgramCommand) and not event.by_person
 

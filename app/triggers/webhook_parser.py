@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -11,6 +11,7 @@ from app.github.models import GitHubModel
 from app.triggers.events import (
     Assigned,
     ChecksFailed,
+    CheckSource,
     CommentEvent,
     Event,
     InstallationChanged,
@@ -114,6 +115,10 @@ def _subject(kind: type[E], **fields: object) -> Callable[[Mapping[str, Any]], E
     return reader
 
 
+def _changes(kind: type[IssueChanged | PullRequestChanged], *changes: str) -> dict[str, Reader]:
+    return {change: _subject(kind, change=change) for change in changes}
+
+
 def _text(kind: type[C], part: Literal["comment", "review"]) -> Callable[[Mapping[str, Any]], C]:
     """Reads a comment or review that its sender wrote."""
     read_subject = _subject(kind)
@@ -127,7 +132,7 @@ def _text(kind: type[C], part: Literal["comment", "review"]) -> Callable[[Mappin
     return reader
 
 
-def _checks(payload: Mapping[str, Any], *, source: Literal["check_run", "check_suite", "workflow_run"]) -> Event:
+def _checks(payload: Mapping[str, Any], *, source: CheckSource) -> Event:
     """Reads a failed check. A run names its branch in its suite."""
     outcome = payload.get(source)
     if not isinstance(outcome, Mapping):
@@ -159,10 +164,6 @@ def _pushed(payload: Mapping[str, Any]) -> Event:
     return event
 
 
-def _repository(payload: Mapping[str, Any], *, change: str) -> Event:
-    return _valid(RepositoryChanged, payload, change=change)
-
-
 def _installation(payload: Mapping[str, Any], *, change: str) -> Event:
     key = {"added": "repositories_added", "removed": "repositories_removed"}.get(change, "repositories")
     return _valid(InstallationChanged, payload, change=change, repositories=payload.get(key))
@@ -173,33 +174,21 @@ _READERS: Final[dict[str, dict[str, Reader]]] = {
         "labeled": _subject(LabelAdded),
         "assigned": _subject(Assigned),
         "unlabeled": _subject(LabelRemoved),
-        "closed": _subject(IssueChanged, change="closed"),
-        "reopened": _subject(IssueChanged, change="reopened"),
-        "edited": _subject(IssueChanged, change="edited"),
-        "deleted": _subject(IssueChanged, change="deleted"),
-        "transferred": _subject(IssueChanged, change="transferred"),
+        **_changes(IssueChanged, "closed", "reopened", "edited", "deleted", "transferred"),
     },
     "issue_comment": {"created": _text(IssueCommented, "comment")},
     "pull_request": {
         "labeled": _subject(LabelAdded),
         "unlabeled": _subject(LabelRemoved),
-        "synchronize": _subject(PullRequestChanged, change="synchronize"),
-        "closed": _subject(PullRequestChanged, change="closed"),
-        "reopened": _subject(PullRequestChanged, change="reopened"),
-        "edited": _subject(PullRequestChanged, change="edited"),
+        **_changes(PullRequestChanged, "synchronize", "closed", "reopened", "edited"),
     },
     "pull_request_review": {"submitted": _text(ReviewSubmitted, "review")},
     "pull_request_review_comment": {"created": _text(ReviewCommented, "comment")},
-    "check_run": {"completed": partial(_checks, source="check_run")},
-    "check_suite": {"completed": partial(_checks, source="check_suite")},
-    "workflow_run": {"completed": partial(_checks, source="workflow_run")},
+    **{source: {"completed": partial(_checks, source=source)} for source in get_args(CheckSource)},
     "push": {"": _pushed},
     "repository": {
-        "renamed": partial(_repository, change="renamed"),
-        "transferred": partial(_repository, change="transferred"),
-        "archived": partial(_repository, change="archived"),
-        "unarchived": partial(_repository, change="unarchived"),
-        "deleted": partial(_repository, change="deleted"),
+        change: partial(_valid, RepositoryChanged, change=change)
+        for change in ("renamed", "transferred", "archived", "unarchived", "deleted")
     },
     "installation": {
         "created": partial(_installation, change="created"),
@@ -207,8 +196,5 @@ _READERS: Final[dict[str, dict[str, Reader]]] = {
         "suspend": partial(_installation, change="suspended"),
         "unsuspend": partial(_installation, change="unsuspended"),
     },
-    "installation_repositories": {
-        "added": partial(_installation, change="added"),
-        "removed": partial(_installation, change="removed"),
-    },
+    "installation_repositories": {change: partial(_installation, change=change) for change in ("added", "removed")},
 }

@@ -182,7 +182,7 @@ def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
             event = read(claimed, payload)
             if isinstance(event, str):
                 continue
-            decision = decide(event, command_of(event), EventFacts(state(), CONFIG, WRITER), US, now=NOW)
+            decision = decide(EventFacts(event, command_of(event), US, state(), CONFIG, WRITER), now=NOW)
             assert not isinstance(decision, JobRequest) or (claimed, real) in {
                 ("issues", "issues"),
                 ("pull_request", "issues"),
@@ -192,7 +192,7 @@ def test_a_body_with_a_wrong_event_name_starts_nothing() -> None:
 def test_an_installation_cannot_act_for_anothers_repository() -> None:
     event = read("issues", made.label_added(installation={"id": 501}))
     assert not isinstance(event, str)
-    decision = decide(event, command_of(event), EventFacts(state(), CONFIG, WRITER), US, now=NOW)
+    decision = decide(EventFacts(event, command_of(event), US, state(), CONFIG, WRITER), now=NOW)
     assert not isinstance(decision, JobRequest)
 
 
@@ -200,7 +200,7 @@ def test_five_thousand_comments_are_bounded_and_answered_once() -> None:
     event = read("issue_comment", made.comment("/agent fix"))
     assert not isinstance(event, str)
     decisions = [
-        decide(event, command_of(event), EventFacts(state(recent_requests=count), CONFIG, WRITER), US, now=NOW)
+        decide(EventFacts(event, command_of(event), US, state(recent_requests=count), CONFIG, WRITER), now=NOW)
         for count in range(5_000)
     ]
     assert sum(isinstance(decision, JobRequest) for decision in decisions) == PER_HOUR

@@ -56,7 +56,8 @@ def ask(
 ) -> Decision:
     """Decide about an event, or about a comment with this text on the issue."""
     event = event_of("issue_comment", made.comment(event)) if isinstance(event, str) else event
-    return decide(event, command_of(event), EventFacts(now or state(), config, requester), bot, now=at)
+    found = EventFacts(event, command_of(event), bot, now or state(), config, requester)
+    return decide(found, now=at)
 
 
 def label(**parts: Any) -> Event:

@@ -7,7 +7,7 @@ from app.config.repository import RepoConfig
 from app.core.job import Budget, Job
 from app.core.task import Issue, IssueRef, Person, Task, TaskOrigin
 from app.jobs.context import JobContext
-from app.jobs.triggers import TriggerRow
+from app.jobs.triggers import Trigger
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOT = Person(name="agent-fix[bot]", email="1+agent-fix[bot]@users.noreply.forge.example")
@@ -59,6 +59,6 @@ def job(name: str, where: IssueRef | None = None, **changes: Any) -> Job:
     return Job.model_validate(values | changes)
 
 
-def trigger(key: str, where: IssueRef | None = None, *, verb: str = "fix", at: datetime = START) -> TriggerRow:
+def trigger(key: str, where: IssueRef | None = None, *, verb: str = "fix", at: datetime = START) -> Trigger:
     where = where or issue_ref()
-    return TriggerRow(key=key, repository=where.repository, number=where.number, actor=7, verb=verb, at=at)
+    return Trigger(key=key, repository=where.repository, number=where.number, actor=7, verb=verb, at=at)

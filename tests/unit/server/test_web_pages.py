@@ -17,7 +17,7 @@ from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.tables import job_contexts, jobs
-from app.jobs.triggers import TriggerRow
+from app.jobs.triggers import Trigger
 from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
@@ -327,7 +327,7 @@ def fill(here: WebClient, text: str) -> str:
     """A job that consists of this text wherever a text can be."""
     receiving, name = here.receiving, "h0st1le"
     where = issue_ref(7).model_copy(update={"owner": text[:80], "name": text[:80]})
-    asked = TriggerRow(key="hostile", repository=2, number=7, actor=1, verb=text[:30], at=NOW)
+    asked = Trigger(key="hostile", repository=2, number=7, actor=1, verb=text[:30], at=NOW)
     assert receiving.queue.admit(hostile_job(name, text), job_context(where, login=text), asked) == name
     store = receiving.files.store
     for kind in ("plan", "step", "command", "observation", "note", "warning", "verification"):

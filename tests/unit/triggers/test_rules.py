@@ -472,7 +472,7 @@ def test_githubs_published_payloads_start_nothing() -> None:
         if not isinstance(event, str):
             requester = ActorPermission(id=event.actor.id, login=event.actor.login, permission="admin")
             decided.append(
-                decide(event, command_of(event), EventFacts(state(installation=1), CONFIG, requester), US, now=NOW)
+                decide(EventFacts(event, command_of(event), US, state(installation=1), CONFIG, requester), now=NOW)
             )
     assert len(decided) == 49
     assert not [decision for decision in decided if isinstance(decision, JobRequest | Reply)]

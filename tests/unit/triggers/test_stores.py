@@ -11,7 +11,7 @@ from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.store import JobStore
-from app.jobs.triggers import PollCursors, TriggerLog, TriggerRow
+from app.jobs.triggers import PollCursors, Trigger, TriggerLog
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox, StaleEpoch, name_without_job
 from tests.support import server_jobs as made
@@ -28,9 +28,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         yield engine
 
 
-def trigger(key: str, verb: str = "fix", minutes: int = 0) -> TriggerRow:
+def trigger(key: str, verb: str = "fix", minutes: int = 0) -> Trigger:
     at = datetime(2026, 1, 2, 3, tzinfo=UTC) + timedelta(minutes=minutes)
-    return TriggerRow(key, repository=2, number=3, actor=7, verb=verb, at=at)
+    return Trigger(key, repository=2, number=3, actor=7, verb=verb, at=at)
 
 
 def parked(engine: Engine) -> JobQueue:
