@@ -17,6 +17,8 @@ from app.verify.launcher.supervisor_client import SupervisorAnswer, supervise
 from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
 
+UNKNOWN_FORM = "A result has a form that our program does not send."
+
 
 def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
     """One program for each of the steps; a phase that was not reached has no outcomes."""
@@ -29,18 +31,24 @@ def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
         ended = False
         lines = step.output.decode("utf-8", "replace").splitlines() if token else []
         for text in step.messages or [line.removeprefix(token) for line in lines if line.startswith(token)]:
-            match tuple(_message(text)):
+            match _message(text):
                 case ("result", str(name), str(phase), str(kind), str(shown)) if not ended:
                     outcomes.setdefault(phase, {})[name] = (kind, shown)
                 case ("odd", str(name), str(kind), list(methods)) if not ended:
-                    found = tuple((str(method), str(file), int(line)) for method, file, line in methods)
-                    odd.append(OddResult(name, kind, found))
+                    try:
+                        odd.append(
+                            OddResult(
+                                name, kind, tuple((str(one), str(file), int(line)) for one, file, line in methods)
+                            )
+                        )
+                    except (TypeError, ValueError):
+                        problem = problem or UNKNOWN_FORM
                 case ("left", str(name)) if not ended:
                     left.add(name)
                 case ("end",):
                     ended = True
                 case _:
-                    problem = problem or "A result has a form that our program does not send."
+                    problem = problem or UNKNOWN_FORM
         unfinished = unfinished or not ended
     return ReplayReport(outcomes, tuple(odd), problem, unfinished, frozenset(left))
 
@@ -173,7 +181,8 @@ def _excused(phase: str, name: str, head: Replayed, base: Replayed, texts: Mappi
         return base.report.outcomes.get(phase, {}).get(name, ("not reached", ""))[0] != ""
     if phase in ("process", "varied"):
         found, before = _entries(head.outcome(phase, name)[1]), _entries(base.outcome(phase, name)[1])
-        return not any(problem and not before.get(what, phase == "varied") for what, problem in found.items())
+        new = (problem and not before.get(what, phase == "varied") for what, problem in found.items())
+        return bool(found) and not any(new)  # our programs name each failure
     if name not in texts or phase == "ended" or phase in PHASES["children_end"]:  # it passes or ends on the base
         return base.outcome(phase, name)[0] != ""
     loaded, plain = base.outcome("loaded", name), base.outcome("plain", name)
@@ -188,7 +197,7 @@ def _excused(phase: str, name: str, head: Replayed, base: Replayed, texts: Mappi
 def _entries(text: str) -> dict[str, Any]:
     """What was looked at, each with its problem, if there is one."""
     found = _message(text)
-    return dict.fromkeys(found, True) if isinstance(found, list) else found if isinstance(found, dict) else {}
+    return {str(one): True for one in found} if isinstance(found, list) else found if isinstance(found, dict) else {}
 
 
 def _failure(outcome: tuple[str, str]) -> tuple[str, str]:

@@ -1,0 +1,34 @@
+"""What the programs that call tests without a framework report; the tested code can write such lines, too."""
+
+import pytest
+
+from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer
+from app.verify.replay import UNKNOWN_FORM, Replayed, head_only_failures, read_replay
+
+TOKEN = "token:"
+HOSTILE = ["5", "None", "'end'", "[1", "{1: 2}", "b'x'", "['result', 1, 2, 3, 4]", "['odd', 'a', 'b', [[1]]]"]
+HOSTILE += ["['odd', 'a', 'b', [1]]", "['odd', 'a', 'b', [['m', 'f', 'x']]]", "[" * 5_000, "[[['end']]]"]
+
+
+def reported(*lines: str) -> SupervisorAnswer:
+    return SupervisorAnswer(steps=(StepEnd(exit_code=0, output="\n".join(TOKEN + line for line in lines).encode()),))
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+def test_line_of_a_form_that_we_do_not_send_is_a_problem(line: str) -> None:
+    report = read_replay(reported("['result', 'a', 'plain', '', '']", line, "['end']"), TOKEN)
+    assert report.problem == UNKNOWN_FORM
+    assert report.outcomes == {"plain": {"a": ("", "")}}
+    assert not report.unfinished
+
+
+@pytest.mark.parametrize("shown", ["[[1]]", "['b']", "5", "{'a': [1]}", "{1, 2}", "nothing", ""])
+def test_change_of_the_process_is_excused_only_by_the_same_entry_on_the_base(shown: str) -> None:
+    """Of the process and of calls in other forms, lists or objects are compared entry by entry."""
+    head, base = (
+        Replayed(("a",), read_replay(reported(f"['result', 'a', 'process', 'changed', {text!r}]", "['end']"), TOKEN))
+        for text in (shown, "{}")
+    )
+    assert head_only_failures(head, base, {}) == [("process", "a")]
+    known = shown in {"[[1]]", "['b']", "{'a': [1]}"}
+    assert head_only_failures(head, head, {}) == ([] if known else [("process", "a")])
