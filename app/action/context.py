@@ -81,14 +81,14 @@ async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, eve
 
 def _needs_update(publisher_context: PublisherContext) -> bool:
     """True if the status comment does not show the job's state. Elapsed time alone needs no update when a step ends."""
-    found = job_of_this_run(publisher_context)
+    found = job_of_this_run(publisher_context.server_context)
     return found is not None and found.posted_state != found.row.state
 
 
-def job_of_this_run(publisher_context: PublisherContext) -> JobWithContext | None:
+def job_of_this_run(server_context: ServerContext) -> JobWithContext | None:
     """The job of this workflow run, if there is one."""
-    newest = publisher_context.server_context.store().newest(1)
-    return publisher_context.server_context.job_queries.get(newest[0].job.id) if newest else None
+    newest = server_context.store().newest(1)
+    return server_context.job_queries.get(newest[0].job.id) if newest else None
 
 
 class WorkflowServerContext(ServerContext):

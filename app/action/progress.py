@@ -6,7 +6,6 @@ import select
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +17,15 @@ from app.core.job import WAITING
 from app.jobs.job_queries import JobWithContext
 from app.publish.publisher import Publisher
 from app.publish.status_updater import StatusUpdater
+from app.server.wiring.context import ServerContext
 
 EVERY: Final = 30.0
 """Seconds between two edits, at least: all workflows of a repository share 1,000 requests an hour."""
 LOOK: Final = 1.0
 AT_MOST: Final = 6 * 3_600.0
 """Seconds; no job of a workflow lives longer."""
+SHOWN: Final = ("status_comment", "label", "reaction")
+"""The kinds of effects that show a job's progress."""
 RUNNER: Final = "Runner.Worker"
 """The program that executes one job of a workflow and then ends."""
 
@@ -35,10 +37,14 @@ async def show_progress(workflow: Workflow) -> int:
         return ExitCode.OK
     mark, gone = publishing_mark(workflow.settings), replaced(workflow.settings.state)
     left = runner_ended(workflow.runner)
-    async with open_workflow(workflow) as action_context:
-        publisher_context = action_context.publisher_context
-        post = partial(post_once, publisher_context.status_updater, publisher_context.publisher)
-        await follow(post, lambda: mark.exists() or gone() or left() or is_over(job_of_this_run(publisher_context)))
+    server_context = ServerContext(workflow.settings)
+
+    async def post() -> None:
+        async with open_workflow(workflow) as action_context:  # with a new token, because an App's ends after an hour
+            publisher_context = action_context.publisher_context
+            await post_once(publisher_context.status_updater, publisher_context.publisher)
+
+    await follow(post, lambda: mark.exists() or gone() or left() or is_over(job_of_this_run(server_context)))
     return ExitCode.OK
 
 
@@ -55,9 +61,9 @@ async def follow(
 
 
 async def post_once(status_updater: StatusUpdater, publisher: Publisher[Any]) -> None:
-    """Edit the comment if there is news. Nothing else is published, because the job is not handed over yet."""
+    """Edit the comment if there is news. The change is left to the publish step, also if it is handed over just now."""
     if await status_updater.post_due():
-        while await publisher.publish_next() is not None:
+        while await publisher.publish_next(SHOWN) is not None:
             pass
 
 

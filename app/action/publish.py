@@ -79,7 +79,7 @@ async def publish(workflow: Workflow) -> int:
     publishing_mark(workflow.settings).touch()
     async with open_workflow(workflow) as action_context:
         publisher_context = action_context.publisher_context
-        found = job_of_this_run(publisher_context)
+        found = job_of_this_run(publisher_context.server_context)
         if found is not None:
             _end_what_was_left(publisher_context, found, workflow.solved)
         refused = await _refused(action_context)
@@ -93,7 +93,7 @@ async def publish(workflow: Workflow) -> int:
                 raise
             with suppress(AgentFixError):  # the record and the workflow's page still tell it
                 await drain(publisher_context, DrainLimits(BRIEFLY if refused else LAST_WORDS), everything=True)
-        found = job_of_this_run(publisher_context)
+        found = job_of_this_run(publisher_context.server_context)
         return _report(workflow, publisher_context, found) if found else ExitCode.OK
 
 

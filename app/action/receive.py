@@ -54,7 +54,7 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
             _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
         )
         await drain(action_context.publisher_context, DrainLimits(UPDATING))
-        found = job_of_this_run(action_context.publisher_context)
+        found = job_of_this_run(action_context.publisher_context.server_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
     if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
         print(words)

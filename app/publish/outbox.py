@@ -130,11 +130,11 @@ class Outbox:
                 raise StaleEpoch(job)
             return adopt_effects(db, job, epoch, branches=branches)
 
-    def claim(self, owner: str, busy: Collection[int] = ()) -> EffectClaim | None:
+    def claim(self, owner: str, busy: Collection[int] = (), kinds: Collection[str] = ()) -> EffectClaim | None:
         """Claim the next due effect with a valid epoch for this publisher; None if there is none.
 
-        Effects of `busy` installations wait. If the publisher dies, an effect is due again after its lease, and failed
-        after too many such attempts.
+        Effects of `busy` installations wait, and so do other kinds than `kinds` if any are given. If the publisher
+        dies, an effect is due again after its lease, and failed after too many such attempts.
         """
         now = self._now()
         with self._engine.connect() as db:
@@ -142,7 +142,7 @@ class Outbox:
         if dead:
             with self._engine.begin() as db:
                 EFFECTS.end_leases(db, dead, now)
-        for key, job, epoch in self._due(busy):
+        for key, job, epoch in self._due(busy, kinds):
             this = effects.c.key == key
             with self._engine.begin() as db:
                 if not _holds(db, job, epoch):
@@ -214,13 +214,15 @@ class Outbox:
             found = db.execute(soonest).scalar()
         return None if found is None else moment(found)
 
-    def _due(self, busy: Collection[int]) -> list[tuple[str, str, int]]:
+    def _due(self, busy: Collection[int], kinds: Collection[str]) -> list[tuple[str, str, int]]:
         """The next due effects, without those of former owners: these may be many, and would hide all others."""
         valid = sa.or_(effects.c.epoch == _jobs.c.epoch, effects.c.job.like(f"{NO_JOB}%"))
         query = sa.select(effects.c.key, effects.c.job, effects.c.epoch).select_from(
             effects.outerjoin(_jobs, _jobs.c.id == effects.c.job)
         )
         query = query.where(EFFECTS.due(self._now()), valid, effects.c.installation.not_in(list(busy)))
+        if kinds:
+            query = query.where(effects.c.effect["kind"].as_string().in_(list(kinds)))
         with self._engine.connect() as db:
             found = db.execute(query.order_by(effects.c.due, effects.c.seq).limit(50)).all()
         return [(row.key, row.job, row.epoch) for row in found]

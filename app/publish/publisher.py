@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
@@ -133,13 +133,15 @@ class Publisher(Generic[F]):
         self._busy: set[int] = set()
         self._claiming = asyncio.Lock()
 
-    async def publish_next(self) -> EffectClaim | None:
-        """Carry out the next due effect; None if there is none. Failures are recorded, not raised.
+    async def publish_next(self, kinds: Collection[str] = ()) -> EffectClaim | None:
+        """Carry out the next due effect, of these kinds if any are given; None if there is none.
+
+        Failures are recorded, not raised.
 
         Concurrent calls take effects of different installations.
         """
         async with self._claiming:
-            claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy))
+            claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy), kinds)
             if claim is None:
                 return None
             self._busy.add(claim.issue_ref.installation)

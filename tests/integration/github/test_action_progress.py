@@ -45,6 +45,17 @@ async def test_comment_is_edited_while_the_job_works_and_no_more_once_it_waits(
     assert is_over(harness.job_queries.get("nobody"))
 
 
+async def test_a_change_that_is_handed_over_meanwhile_is_left_to_the_publish_step(harness: PublisherHarness) -> None:
+    """This process may hold a token that ends sooner, and a draft that GitHub refuses is not requested again."""
+    made = await harness.admit()
+    key = await harness.work(made)
+    await post_once(harness.status_updater, harness.publisher)
+    assert [text.splitlines()[0] for text in harness.comments()] == ["### 📤 Publishing"]
+    assert harness.standing(key).state == "wanted"
+    await harness.everything()
+    assert harness.ended(made.id)[0] == "pr_opened"
+
+
 async def test_nothing_is_posted_after_the_publish_step_began(harness: PublisherHarness) -> None:
     await harness.admit()
     await follow(partial(post_once, harness.status_updater, harness.publisher), lambda: True, every=0.0, look=0.0)

@@ -209,7 +209,7 @@ async def test_every_moment_of_a_stop_ends_without_a_push_after_it(
     for moment in range(6):
         branch = f"agent-fix/moment-{moment}"
         made = await harness.admit(job_changes={"branch": branch})
-        steps = [
+        steps: list[Callable[[], Awaitable[object]]] = [
             harness.status_updater.post_due,
             harness.publisher.publish_next,
             harness.finalizer.finalize,
