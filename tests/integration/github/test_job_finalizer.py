@@ -1,6 +1,6 @@
 """A job that was handed over ends: with its pull request, with why there is none, and with every thread answered."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
