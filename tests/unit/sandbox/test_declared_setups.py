@@ -24,7 +24,7 @@ jobs:
       matrix:
         include:
           - {os: windows-latest, python: '3.12', tox: py312}
-          - {os: ubuntu-latest, python: '3.9', tox: py39}
+          - {os: ubuntu-latest, python: '3.9', tox: py39, no: null}
     steps:
       - uses: actions/setup-python@v5
         with: {python-version: "${{ matrix.python }}"}
@@ -81,6 +81,12 @@ def workflow(install: str, test: str) -> dict[str, str]:
             "uv pip install --system 'six>=1' pytest .",
             "uv run --no-project pytest",
             ("'six>=1'", "pytest", "-e ."),
+            "python3 -m pytest",
+        ),
+        (
+            "python setup.py build_ext -i && pip install six ${{ matrix.no }}",
+            "pytest",
+            ("-e .", "six"),
             "python3 -m pytest",
         ),
         ("pip install dist/*.whl pytest", "cd tests && py.test", ("-e .", "pytest"), "python3 -m pytest"),
@@ -289,6 +295,58 @@ def test_hatch_and_its_scripts() -> None:
     )
     found = declared(workflow("pip install hatch", "hatch run cov") | {"pyproject.toml": project})
     assert (found.requirements, found.test) == (("pytest", "-e ."), "python3 -m pytest tests")
+
+
+POE = """
+[tool.poe.tasks]
+unit = "pytest tests"
+ci.shell = "ruff check; coverage run -m pytest docs && coverage xml"
+all = ["lint", { cmd = "uv run --no-project pytest all" }]
+lint = "ruff check"
+check.sequence = ["lint", "unit", "check"]
+"""
+PIXI = """
+[project.optional-dependencies]
+test = ["x"]
+[dependency-groups]
+dev = ["y"]
+full = ["z"]
+[tool.pixi.environments]
+all = { features = ["test", "full", "py312"] }
+[tool.pixi.feature.test.tasks]
+test = { cmd = "pytest --benchmark-skip a", depends-on = ["before"] }
+before = "pip install six"
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "requirements", "test"),
+    [
+        ("poetry run poe unit", POE, (), "python3 -m pytest tests"),
+        ("poe -q ci", POE, (), "python3 -m pytest docs"),
+        ("poe all", POE, (), "python3 -m pytest all"),
+        ("poe check", POE, (), "python3 -m pytest tests"),
+        ("task test", "[tool.taskipy.tasks]\ntest = 'pytest a'\n", (), "python3 -m pytest a"),
+        (
+            "pdm run -p . all",
+            "[tool.pdm.scripts]\nall = {composite = ['lint', 'test']}\ntest = ['pytest', 'a b']\n",
+            (),
+            "python3 -m pytest 'a b'",
+        ),
+        ("pdm run pytest", "", (), "python3 -m pytest"),
+        ("pixi run -e all test", PIXI, ("-e '.[test]'", "z", "-e .", "six"), "python3 -m pytest a"),
+        ("pixi run --environment=all pytest b", PIXI, ("-e '.[test]'", "z"), "python3 -m pytest b"),
+    ],
+)
+def test_tasks_of_pyproject_are_followed(command: str, more: str, requirements: tuple[str, ...], test: str) -> None:
+    found = declared(workflow("", command) | {"pyproject.toml": PROJECT + more})
+    assert (found.requirements, found.test) == (requirements, test)
+
+
+@pytest.mark.parametrize("tasks", ["", "a = 3", "a = ['a', ['a'], 3]", "a = {ref = 'a'}", "a.sequence = [{}]"])
+def test_tasks_that_lead_nowhere_say_nothing(tasks: str) -> None:
+    pyproject = f"{PROJECT}[tool.poe.tasks]\n{tasks}\n"
+    assert declared_setups(files(**workflow("poe", "poe a") | {"pyproject.toml": pyproject})) == []
 
 
 def test_travis() -> None:

@@ -288,6 +288,43 @@ def hatch_commands(files: ManifestFiles, name: str) -> str:
     return "\n".join([*lines, *(re.sub(r"\{args:?([^{}]*)\}", r"\1", command) for command in commands)])
 
 
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "pdm": ("pdm", "scripts"),
+    "pixi": ("pixi", "tasks"),
+    "poe": ("poe", "tasks"),
+    "rye": ("rye", "scripts"),
+    "taskipy": ("taskipy", "tasks"),
+}
+"""Tools with tasks in pyproject.toml, and the table that these are in."""
+_STARTED = {"poe": "poe", "taskipy": "task"}
+_STEPS = ("sequence", "composite", "chain", "depends-on", "deps", "ref")
+"""Keys of a task whose values name other tasks."""
+
+
+def task_commands(files: ManifestFiles, tool: str, name: str) -> str:
+    """What a task of pyproject.toml executes, with `TOOL run NAME` for the tasks that it names; empty if it is none."""
+    data = table(files.toml("pyproject.toml"), "tool")
+    tasks = {**table(data, *TASKS[tool])}
+    for feature in table(data, tool, "feature").values():
+        tasks |= table(feature, "tasks")
+    written = tasks.get(name)
+    task = (
+        written
+        if isinstance(written, dict)
+        else {"sequence" if tool == "poe" and isinstance(written, list) else "cmd": written}
+    )
+    lines = []
+    for key in _STEPS:
+        value = task.get(key)
+        for step in value if isinstance(value, list) else [value]:
+            text = step.get("cmd", step.get("shell", step.get("ref"))) if isinstance(step, dict) else step
+            if isinstance(text, str) and text != name:
+                lines.append(f"{_STARTED.get(tool, f'{tool} run')} {text}" if text in tasks else text)
+    command = task.get("cmd", task.get("shell"))
+    lines += [command] if isinstance(command, str) else [shlex.join(texts(command))]
+    return "\n".join(line for line in lines if line)
+
+
 MAX_JOBS = 60
 _GITHUB = re.compile(r"\.github/workflows/[^/]+\.ya?ml")
 _OTHERS = (
@@ -409,7 +446,7 @@ def _chosen(rows: list[dict[str, str]]) -> dict[str, str]:
     """The row to fill in: the last one whose values name no special variant."""
     plain = [row for row in rows if not _NOT_TESTS.search(" ".join(row.values()))]
     row = (plain or rows or [{}])[0]
-    return {f"matrix.{key}": value for key, value in row.items()}
+    return {f"matrix.{key}": "" if value == "null" else value for key, value in row.items()}
 
 
 def _score(file: str, title: str) -> int:

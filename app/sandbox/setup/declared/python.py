@@ -8,11 +8,13 @@ from itertools import pairwise
 
 from app.sandbox.setup.declared.commands import simple_commands, without_assignments
 from app.sandbox.setup.declared.environments import (
+    TASKS,
     ci_jobs,
     hatch_commands,
     nox_commands,
     pre_commit_commands,
     script_behind,
+    task_commands,
     tox_commands,
 )
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
@@ -20,8 +22,33 @@ from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metada
 
 MAX_DEPTH = 5
 _TOOLS = frozenset(
-    {"build", "codecov", "coveralls", "hatch", "nox", "pdm", "pip", "pip-tools", "pipenv", "poetry", "pre-commit"}
-    | {"setuptools", "tox", "tox-gh", "tox-gh-actions", "tox-uv", "twine", "uv", "virtualenv", "wheel", "just"}
+    {
+        "build",
+        "codecov",
+        "coveralls",
+        "hatch",
+        "nox",
+        "pdm",
+        "pip",
+        "pip-tools",
+        "pipenv",
+        "poethepoet",
+        "poetry",
+        "pre-commit",
+    }
+    | {
+        "setuptools",
+        "taskipy",
+        "tox",
+        "tox-gh",
+        "tox-gh-actions",
+        "tox-uv",
+        "twine",
+        "uv",
+        "virtualenv",
+        "wheel",
+        "just",
+    }
 )
 """What CI installs to be able to begin; none of it is the project's."""
 _WITH_VALUE = frozenset(
@@ -44,7 +71,10 @@ _RUN_OPTIONS: Mapping[str, frozenset[str]] = {
     "pdm": frozenset({"-p", "--venv"}),
     "pipenv": frozenset(),
     "rye": frozenset(),
+    "pixi": frozenset({"-e", "--environment", "--manifest-path"}),
 }
+_TASK = ":task"
+"""Stands for a task of pyproject.toml in front of its tool and name."""
 _PYTEST_DROPPED = re.compile(
     r"--cov(?:=.*|-.*)?|--no-cov.*|--junit-?xml=.*|-v+|-q+|--verbose|--quiet|--tb=.*|--color=.*|--durations=.*|--basetemp=.*"
     r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|-x|--exitfirst|-s|--capture=.*|--html=.*|--benchmark-.*|--timeout=.*"
@@ -162,6 +192,7 @@ _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
     "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
     "pre-commit": lambda files, _rest: pre_commit_commands(files),
     "hatch": _hatch,
+    _TASK: lambda files, rest: task_commands(files, rest[0], rest[1]) if len(rest) > 1 else "",
 }
 """Programs that read what they do from a file of the project."""
 
@@ -174,7 +205,11 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
         return list(_pip(reading, rest[1:]))
     if program in {"uv", "poetry", "pdm", "pipenv", "rye"}:
         return _synced(reading, rest[1:]) if rest[:1] in (["sync"], ["install"]) else []
-    if _PYTHON.fullmatch(program) and rest[:1] == ["setup.py"] and {"develop", "install"} & set(rest):
+    if (
+        _PYTHON.fullmatch(program)
+        and rest[:1] == ["setup.py"]
+        and {"build", "build_ext", "develop", "install"} & set(rest)
+    ):
         return ["-e ."]
     return None
 
@@ -206,37 +241,38 @@ def _unwrapped(reading: _Reading, words: list[str]) -> list[str]:
         if head.startswith("$"):  # an unknown variable in front, such as a virtual environment's directory
             head = head.lstrip("$").removeprefix("/")
             words = [head, *rest] if head else rest
+        if head in {"poe", "task"}:
+            return [_TASK, "poe" if head == "poe" else "taskipy", *(word for word in rest if word[:1] != "-")]
         if head in {"time", "sudo", "exec", "command", "xvfb-run", "env", "-", "dbus-run-session"} or "=" in head[1:]:
             words = rest
         elif head in _RUN_OPTIONS and rest[:1] == ["run"]:
             words, options = _after_options(rest[1:], _RUN_OPTIONS[head])
             _launched(reading, head, options)
-            if head == "pdm" and words and (script := _pdm_script(reading.files, words[0])):
-                words = [*script, *words[1:]]
+            if words and head in TASKS and task_commands(reading.files, head, words[0]):
+                return [_TASK, head, words[0]]
         elif head in {"uvx", "pipx"}:
             words, _ = _after_options(
                 rest[1:] if rest[:1] == ["run"] else rest, frozenset({"--with", "--python", "--from"})
             )
-        elif head == "coverage" and rest[:1] == ["run"]:
-            words = _module(rest[1:])
-        elif (
-            _PYTHON.fullmatch(head)
-            and "-m" in rest
-            and not any(not word.startswith("-") for word in rest[: rest.index("-m")])
-        ):
-            words = _module(rest)
-        elif _PYTHON.fullmatch(head) and rest[:1] and re.fullmatch(r"-[bBEIsuW]+\S*", rest[0]):
-            words = [head, *rest[1:]]
+        elif (started := _interpreted(head, rest)) is not None:
+            words = started
         else:
             break
     return words
 
 
-def _module(rest: list[str]) -> list[str]:
-    """The words of `-m MODULE …`; a program file stays with its interpreter."""
-    if "-m" in rest:
+def _interpreted(head: str, rest: list[str]) -> list[str] | None:
+    """The words of `python -m MODULE …`, and a program without its interpreter's options; None for other commands."""
+    if head == "coverage" and rest[:1] == ["run"]:
+        return (
+            rest[rest.index("-m") + 1 :]
+            if "-m" in rest
+            else ["python", *(word for word in rest[1:] if word[:1] != "-")]
+        )
+    if _PYTHON.fullmatch(head) and "-m" in rest and all(word[:1] == "-" for word in rest[: rest.index("-m")]):
         return rest[rest.index("-m") + 1 :]
-    return ["python", *(word for word in rest if not word.startswith("-"))]
+    flags = _PYTHON.fullmatch(head) and rest[:1] and re.fullmatch(r"-[bBEIsuW]+\S*", rest[0])
+    return [head, *rest[1:]] if flags else None
 
 
 def _after_options(words: list[str], with_value: frozenset[str]) -> tuple[list[str], list[str]]:
@@ -251,13 +287,16 @@ def _launched(reading: _Reading, head: str, options: list[str]) -> None:
     if head == "uv" and "--no-project" not in options:
         reading.requirements += _synced(reading, options)
         reading.requirements += [shlex.quote(item) for item in _values(options, "--with")]
+    if head == "pixi":
+        reading.requirements += _synced(reading, ["--no-dev", *_pixi_options(reading.files, options)])
 
 
-def _pdm_script(files: ManifestFiles, name: str) -> list[str]:
-    written = table(files.toml("pyproject.toml"), "tool", "pdm", "scripts").get(name)
-    line = written.get("cmd", "") if isinstance(written, dict) else written
-    words = line if isinstance(line, list) else (simple_commands(line) or [[]])[0] if isinstance(line, str) else []
-    return [word for word in words if isinstance(word, str) and word != name]
+def _pixi_options(files: ManifestFiles, options: list[str]) -> Iterator[str]:
+    """The extras and groups with the names of an environment's features, as options of uv."""
+    environments = table(files.toml("pyproject.toml"), "tool", "pixi", "environments")
+    environment = environments.get(_option(options, "-e", "--environment"))
+    for name in texts(environment.get("features") if isinstance(environment, dict) else environment):
+        yield from (f"--extra={name}", f"--group={name}")
 
 
 def _pytest(arguments: Iterable[str]) -> str:
