@@ -55,7 +55,7 @@ class Author:
     async def write(self, key: str, brief: str) -> Specification:
         """The specification; without tests it says why. `key` names the calls (`specification.1`, …).
 
-        Raises ModelError where the provider may answer later.
+        Raises ModelError if the provider may answer later.
         """
         started = monotonic()
         try:

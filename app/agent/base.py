@@ -53,7 +53,7 @@ class Assignment(Record):
     """The agent's task. `brief` is all of it as one text: issue, plan, map, known failures.
 
     A plan that the model made in the same conversation stands in `opening`: the brief without it, the plan, and what
-    follows. Where the model began to work in the place of a plan, its answer is `begun`, to be carried out as the first
+    follows. If the model began to work instead of planning, its answer is `begun`, to be carried out as the first
     turn, and `then` is said after it.
     """
 

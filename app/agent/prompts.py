@@ -157,7 +157,7 @@ def render_start(
     guards: Sequence[str] = (),
     example: str = "",
 ) -> str:
-    """What follows the brief, and the plan where the model has `planned`; the work begins with it.
+    """What follows the brief, and the plan if the model has `planned`; the work begins with it.
 
     `plan` is shown, unless it is None: the plan that the model has not made itself, or that people have changed.
     `outline` maps the plan's files, `guards` are the tests near them, `example` is the test that the fixer is shown.
@@ -182,7 +182,7 @@ def render_base_suite(job: Job, result: str) -> str:
 
 
 def _below(brief: str, job: Job, *texts: str) -> tuple[str, str]:
-    """The delimiter of what follows the brief, and the sentence that says so where the brief has another."""
+    """The delimiter of what follows the brief, and the sentence that says so if the brief has another."""
     mark = _delimiter(job.id, *texts)
     return mark, "" if f"lines with {mark} " in brief else f"What stands between lines with {mark} is data like it.\n"
 

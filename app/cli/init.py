@@ -128,7 +128,7 @@ def inspect_repository(path: Path, settings: Settings) -> RepositoryFacts:
 
 
 def ask_for_choices(arguments: argparse.Namespace, settings: Settings, *, asks: bool) -> Choices:
-    """From options, environment and, where somebody sits, questions. Raises AgentFixError without a model."""
+    """From options, the environment and, on a terminal, questions. Raises AgentFixError without a model."""
     found = arguments.model or settings.model
     model = found or (_ask("Model (PROVIDER/NAME)", _default_model(settings.environment)) if asks else "")
     if not model:

@@ -246,11 +246,11 @@ async def run_local(
 
 
 def open_terminal(stream: TextIO) -> TerminalProgress:
-    """A live view where somebody watches on a screen, otherwise plain lines."""
+    """A live view on a terminal, otherwise plain lines."""
     environment = process_environment()
     if not is_screen(stream, environment):
         return TerminalProgress(stream)
-    from app.cli.live_view import LiveView  # noqa: PLC0415  # Rich is imported where somebody watches
+    from app.cli.live_view import LiveView  # noqa: PLC0415  # Rich is imported only for a terminal
 
     return LiveView(stream, colours=may_colour(environment))
 

@@ -48,7 +48,7 @@ def setup_command(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SetupReport:
-    """What was found; `chosen` is None where nothing could be set up."""
+    """What was found; `chosen` is None if nothing could be set up."""
 
     chosen: ChosenSetup | None
     seconds: float

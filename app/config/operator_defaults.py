@@ -1,4 +1,4 @@
-"""Reads the operator's defaults: a file like a repository's, whose values count where a repository sets none.
+"""Reads the operator's defaults: a file like a repository's, whose values count if a repository sets none.
 
 What the operator locks counts in any case. `AGENT_FIX_DEFAULTS` names the file, or holds its text.
 """
@@ -49,7 +49,7 @@ class OperatorDefaults(RepoConfig):
         return key in self.lock or key.partition(".")[0] in self.lock
 
     def apply_to(self, config: RepoConfig) -> RepoConfig:
-        """The repository's configuration, with these values where it has none or may have none."""
+        """The repository's configuration, with these values if it has none or may have none."""
         if not self.model_fields_set:
             return config
         overruled: list[str] = []

@@ -35,7 +35,7 @@ class Override(Record):
     """One file, which extends our prompt or replaces it."""
 
     name: str
-    """One of `NAMES`, or another: then it is used only where it is asked for."""
+    """One of `NAMES`, or another: then it is used only if it is asked for."""
     text: str
     replace: bool = False
     kind: TaskKind | None = None

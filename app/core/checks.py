@@ -8,7 +8,7 @@ State = Literal["ok", "not ok", "cannot tell"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`cannot tell` where something is not set, or nobody answers."""
+    """`cannot tell` if something is not set, or nobody answers."""
 
     name: str
     state: State

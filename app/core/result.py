@@ -40,7 +40,7 @@ class JobResult(Record):
     patch: str = ""
     """Digest of the patch; its bytes are in the job's blobs."""
     rest_order: str = ""
-    """Digest of a RestOrder in the job's blobs, where the rest of a long suite is run after publication."""
+    """Digest of a RestOrder in the job's blobs, if the rest of a long suite is run after publication."""
     diff: str = ""
     """Digest of the change as a diff for `git apply`, in the job's blobs; set whatever the outcome."""
     compare: str = ""

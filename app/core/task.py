@@ -35,7 +35,7 @@ class Issue(Record):
     body: str
     number: int | None = None
     url: str = ""
-    """The issue's page, where the command line read it from GitHub."""
+    """The issue's page, if the command line read it from GitHub."""
     hidden_characters: int = 0
     labels: tuple[str, ...] = ()
 

@@ -130,7 +130,7 @@ class SpecifiedTest(Record):
     sentence: str
     role: Literal["shows", "guards"]
     missing: str = ""
-    """The interface that the issue names and the base does not have, where that is why the test fails there."""
+    """The interface that the issue names and the base does not have, if that is why the test fails there."""
     base_text: str = ""
     """What the framework says of its failure on the base."""
     head: Outcome = "not_run"
@@ -158,7 +158,7 @@ class Specification(Record):
     tests: tuple[SpecifiedTest, ...] = ()
     digest: str = ""
     example: str = ""
-    """The path of the file in which the example stands alone; empty where it does not."""
+    """The path of the file in which the example stands alone; empty if it does not."""
     reported_passes: bool = False
     """Whether the reporter's own example passes on the base; another test is shown to the fixer then."""
     dropped: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ class SuiteResult(Record):
     partial: str = ""
     """If not empty, a sentence that says what was left out and why."""
     shared_cause: str = ""
-    """The error for which most tests fail, as one line, where a whole suite fails in the same way."""
+    """The error for which most tests fail, as one line, if a whole suite fails in the same way."""
     other_failures: tuple[str, ...] = ()
     """The failing tests that do not share it."""
     launched: bool = False
@@ -270,7 +270,7 @@ class SuiteComparison(Record):
     missing: tuple[str, ...] = ()
     """Tests that passed on base and are missing or skipped on head."""
     own_tests: SuiteResult | None = None
-    """The new and changed tests, on the head with all that the patch changes; None where it changes no tests."""
+    """The new and changed tests, on the head with all that the patch changes; None if it changes no tests."""
     changed_tests: tuple[ExistingTestChange, ...] = ()
     recheck: Execution | None = None
     """The newly failing tests, run once more alone on the head."""
@@ -279,7 +279,7 @@ class SuiteComparison(Record):
     not_run: str = ""
     """If not empty, a sentence that says why there is no suite result (for example that no test command was found)."""
     nearest: tuple[str, ...] = ()
-    """The test files nearest to the change, where only these were run because the suite is longer than its limit."""
+    """The test files nearest to the change, if only these were run because the suite is longer than its limit."""
 
 
 RestState = Literal["pending", "finished", "out_of_time", "stopped", "given_up"]
@@ -296,7 +296,7 @@ class RestPart(Record):
     missing: tuple[str, ...] = ()
     """Tests that passed on base and are missing or skipped on head."""
     worse: str = ""
-    """If not empty, a sentence that says how the head is worse where no single test is named."""
+    """If not empty, a sentence that says how the head is worse if no single test is named."""
     changed: tuple[str, ...] = ()
     """Changes of existing tests without which tests would fail, although the test author did not call them wrong."""
     recheck: Execution | None = None
@@ -353,12 +353,12 @@ class Facts(Record):
     """Everything that the harness found out about one submission."""
 
     specification: SpecificationResult | None = None
-    """None where the task expects no red."""
+    """None if the task expects no red."""
     reproduction: Reproduction | None = None
     suite: SuiteComparison | None = None
     gates: tuple[GateResult, ...] = ()
     rest: RestOfSuite | None = None
-    """None where the verdict left nothing out, or where the rest is not to be run."""
+    """None if the verdict left nothing out, or if the rest is not to be run."""
     caps: tuple[Cap, ...] = ()
     expects_red: bool = True
     """False for tasks that change no behaviour: there the suite is all that can be compared."""
@@ -385,7 +385,7 @@ class BaselineResult(Record):
     suite: SuiteResult | None = None
     brief: str = ""
     specification: Specification | None = None
-    """The independent test author's tests, or why there are none; None where nothing is to be red."""
+    """The independent test author's tests, or why there are none; None if nothing is to be red."""
 
 
 class RestOrder(Record):

@@ -1,4 +1,4 @@
-"""Turns GitHub's answers about a repository into report lines, with a repair where one is needed."""
+"""Turns GitHub's answers about a repository into report lines, with a repair if one is needed."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -99,7 +99,7 @@ def failure_of(error: GitHubException, now: datetime) -> ForgeError:
 
 def _server(error: httpx.HTTPError | OSError) -> str:
     """GitHub, with the host that was asked, as far as it is known."""
-    request = getattr(error, "_request", None)  # httpx raises an error where the public property is unset
+    request = getattr(error, "_request", None)  # httpx raises an error if the public property is unset
     return f"GitHub ({request.url.host})" if isinstance(request, httpx.Request) else "GitHub"
 
 

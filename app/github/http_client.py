@@ -1,4 +1,4 @@
-"""Sends requests to one GitHub: paced, retried where safe, with failures mapped to `app.github.errors`."""
+"""Sends requests to one GitHub: paced, retried if that is safe, with failures mapped to `app.github.errors`."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

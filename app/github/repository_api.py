@@ -76,7 +76,7 @@ class RepositoryApi:
         return [page async for page in pages]
 
     async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
-        """A file's bytes; None where there is none."""
+        """A file's bytes; None if there is none."""
         try:
             response = await self._http.with_retries(lambda: self._send(call, values, params=params, raw=True))
         except NotFoundOnGitHub:

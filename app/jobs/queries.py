@@ -363,7 +363,7 @@ def _matches(text: str) -> sa.ColumnElement[bool]:
 
 
 def _source(where: list[sa.ColumnElement[bool]]) -> sa.FromClause:
-    """Only the jobs where nothing else is asked for: a join would read the whole of both tables."""
+    """Only the jobs if nothing else is asked for: a join would read the whole of both tables."""
     tables = {
         column.table for each in where for column in sa.sql.visitors.iterate(each) if isinstance(column, sa.Column)
     }

@@ -409,7 +409,7 @@ transfer_chunks = sa.Table(
 
 
 DatabaseError = SQLAlchemyError
-"""What is raised where a database does not answer; its text may show the password."""
+"""What is raised if a database does not answer; its text may show the password."""
 
 
 def open_database(url: str, state: Path) -> Engine:

@@ -22,7 +22,7 @@ class ModelError(AgentFixError):
     - `give_up`: never again as it stands (bad key, unknown model, refused content, dead endpoint)
 
     `reason` is a stable slug for tests and metrics, such as `rate_limited` or `no_key`.
-    `usage` is what the provider has probably charged for the failed call, where it may have charged anything.
+    `usage` is what the provider has probably charged for the failed call, if it may have charged anything.
     """
 
     exit_code = ExitCode.MODEL

@@ -1,4 +1,4 @@
-"""Asks a model once how a project is set up, where no candidate from its files lets the tests pass."""
+"""Asks a model once how a project is set up, if no candidate from its files lets the tests pass."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -32,7 +32,7 @@ Ask = Callable[[ModelRequest], Awaitable[ModelAnswer]]
 
 
 async def propose_setup(ask: Ask, tree: Tree, trials: Sequence[Trial]) -> ProposedSetup | None:
-    """None where the answer has no test command. Raises ModelError or BudgetError where there is no answer."""
+    """None if the answer has no test command. Raises ModelError or BudgetError if there is no answer."""
     messages = (Message(role="system", content=render("setup")), Message(role="user", content=_material(tree, trials)))
     schema = {
         "type": "object",
@@ -45,7 +45,7 @@ async def propose_setup(ask: Ask, tree: Tree, trials: Sequence[Trial]) -> Propos
 
 
 def read_proposal(text: str) -> ProposedSetup | None:
-    """The commands in a model's answer; None where they cannot be used."""
+    """The commands in a model's answer; None if they cannot be used."""
     try:
         found = read_object(text)[0]
     except MalformedError:

@@ -71,7 +71,7 @@ def _part_marks(name: PartName) -> tuple[str, str]:
 
 
 def with_parts(body: str, *, verdict: str, verification: Sequence[str]) -> str:
-    """The body with these parts replaced where they are there, and the first verification with which it fits.
+    """The body with the parts that it has replaced by these, and the first verification with which it fits.
 
     A part that says that tests are still running never stays: at worst it says that there is no place for more.
     """

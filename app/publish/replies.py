@@ -105,7 +105,7 @@ def message_noted(state: JobState) -> str:
 
 
 def no_prompt(problem: str) -> str:
-    """`/agent fix with WORD` where WORD names no prompt."""
+    """The reply to `/agent fix with WORD` if WORD names no prompt."""
     return refused(f"{problem} If those words are for the agent, put them on the line below the command.")
 
 

@@ -340,7 +340,7 @@ def _details(gate: GateResult, caps: Caps) -> str:
 
 
 def _outputs(facts: Verification, caps: Caps) -> str:
-    """Outputs of what failed; of what passed only where the verdict leaves it to the reader to judge them."""
+    """Outputs of what failed; of what passed only if the verdict leaves it to the reader to judge them."""
     doubtful = facts.verdict in {"unproved", "broken"}
     found, suite, specified = facts.reproduction, facts.suite, facts.specification
     executions = (

@@ -87,7 +87,7 @@ def ignored_by_git(tree: Tree) -> str:
 
 
 def _relevant_part(path: str, text: str, limit: int) -> str:
-    """What the text says of code and tests; of what was written for agents also the rest, where it fits."""
+    """What the text says of code and tests; of what was written for agents also the rest, if it fits."""
     pieces = list(_pieces(text))
     people = path.rpartition("/")[2].casefold() == _WRITTEN_FOR_PEOPLE.casefold()
     headed = any(piece.headings for piece in pieces)
@@ -105,7 +105,7 @@ def _relevant_part(path: str, text: str, limit: int) -> str:
 
 
 class _Piece(NamedTuple):
-    """A paragraph, list item or code block. `worth` is None where its heading says that it is about other things."""
+    """A paragraph, list item or code block. `worth` is None if its heading says that it is about other things."""
 
     number: int
     headings: tuple[str, ...]

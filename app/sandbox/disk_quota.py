@@ -59,7 +59,7 @@ class DiskQuota:
     def _count(self) -> int:
         """Bytes on disk."""
         counted, hidden = disk_use(self.directories)
-        # Where not all of it may be read, all that has come to the file system since may be in there.
+        # If not all of it may be read, all that has come to the file system since may be in there.
         return max(counted, self._in_use() - self._at_first) if hidden else counted
 
 

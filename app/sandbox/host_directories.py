@@ -145,7 +145,7 @@ def make_mount_point(base: Path, relative: str, like: Path, owner: int | None) -
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A complete copy or none, with owners, modes and times; shares blocks where the file system can."""
+    """A complete copy or none, with owners, modes and times; shares blocks if the file system can."""
     partial = target.with_suffix(".partial")
     remove_tree(partial)
     copy = [system_program("cp"), "--archive", "--reflink=auto", "--", str(source), str(partial)]

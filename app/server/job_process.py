@@ -35,17 +35,18 @@ from app.server.wiring.context import ServerContext
 from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
 
 LOOK_SECONDS = 0.5
+"""Between two checks whether the job must stop."""
 REMOTE_LOOK_SECONDS = 2.0
-"""The same where thousands of jobs read the database."""
+"""The same in a cluster, where thousands of jobs may read the database."""
 HEARTBEAT_SECONDS = 15.0
 DRAIN_SECONDS = 25.0
 """What a job in a cluster has for its current step when its machine is taken away."""
 RETRY_AFTER_FAULT = timedelta(seconds=90)
-"""Between two attempts at what may mend itself: a provider that is down, a full disk, a base that is under way."""
+"""Before a job is tried again after a failure that may pass: the provider is down, the disk full, a commit not here."""
 BASE_SECONDS = 60.0
-"""How long a base that the publisher brings is waited for here: mostly it comes sooner than a new process would."""
+"""How long a process waits for its base commit from the publisher; a new process would usually take longer."""
 RETRY_AFTER_EMPTY_BUDGET = timedelta(minutes=10)
-"""The same, where a day's money has to come back."""
+"""Before a job is tried again after a daily budget was used up."""
 FOR_PEOPLE: frozenset[ExitCode] = frozenset({ExitCode.LIMIT_REACHED, ExitCode.SANDBOX, ExitCode.CONFIG})
 MAX_REASON = 300
 """Characters of an error that ended the remaining tests."""

@@ -135,7 +135,7 @@ CANCELLED = "cancelled with `agent-fix jobs cancel`"
 class InterruptHandler:
     """Handles Ctrl-C and SIGTERM: prints how to continue and exits. `job` is set once it is known.
 
-    Where `instead` is set, only that event is set, once: the job is done but for what may be left out.
+    If `instead` is set, only that event is set, once: the job is done but for what may be left out.
     """
 
     def __init__(self, terminal: TerminalProgress) -> None:

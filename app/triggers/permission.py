@@ -13,7 +13,7 @@ def refusal(
     allowed_actors: Collection[str] = (),
     allowed_apps: Collection[int] = (),
 ) -> str | None:
-    """Why the actor may not ask anything of the bot, or None where they may.
+    """Why the actor may not ask anything of the bot, or None if they may.
 
     `via` is the App through which a comment was written, as signed. A bot's login proves nothing (anybody may
     register an App of that name) and an author's association is not asked: it is as old as the comment.

@@ -1,7 +1,7 @@
 """Where nothing is kept from one event to the next, the issue is asked: what its last status comment says becomes rows.
 
 A plan that waits may be approved, a question answered, a pause ended, each by beginning again with what people said.
-Work that goes on in another workflow's run is known to be there; where that run is over, so is the work.
+Work that goes on in another workflow's run is known to be there; if that run has ended, so has the work.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class StatusCommentRecovery:
         self._run = run
 
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
-        """Write down what is found; None where there is nothing to go on from."""
+        """Write down what is found; None if there is nothing to go on from."""
         named = event.repository
         readers = self._github_clients.for_repository(
             event.installation, RepositoryId(named.id, named.owner, named.name)
@@ -107,7 +107,7 @@ class StatusCommentRecovery:
         return rounds_in(comments, bot_id, authorised)
 
     async def cancel(self, readers: RepositoryClients, run: int) -> bool:
-        """End another run; False where the token may not."""
+        """End another run; False if the token may not."""
         try:
             await readers.api.change(dict, CANCEL_RUN, run)
         except ForgeError:

@@ -49,7 +49,7 @@ _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to set up and to test. `suite` is None where no test command is known; `part` means that it names less
+    """One way to set up and to test. `suite` is None if no test command is known; `part` means that it names less
     than half of the files with tests."""
 
     name: str
@@ -98,7 +98,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
 
 
 def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:
-    """The test runner itself, where `npm test` also does something else or ends with the first failure, else None."""
+    """The test runner itself, if `npm test` also does something else or ends with the first failure, else None."""
     top = f"{suite.directory}/" if suite.directory else ""
     scripts = node_scripts(files, top)
     if suite.narrowed and suite.framework != "other" and not scripts.stops_early:

@@ -202,7 +202,7 @@ def _javascript(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _tap(command: _ConfiguredCommand) -> SuiteCommand:
-    """tape and QUnit print TAP by themselves, the others where they are asked to."""
+    """tape and QUnit print TAP by themselves, the others if they are asked to."""
     program = _program(command)
     option = {"ava": "--tap", "tap": "--reporter=tap", "lab": "--reporter=tap"}.get(program, "")
     command_line = command.suite.command

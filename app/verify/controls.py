@@ -32,7 +32,7 @@ from app.verify.test_paths import is_test_path
 from app.verify.test_support import support_files
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
-"""Where a run takes up to so many seconds, on a busy machine too, at most so many alterations are tried."""
+"""If a run takes up to so many seconds, on a busy machine too, at most so many alterations are tried."""
 MAX_BOUNDARIES = 3
 _DECISIVE = ("outcome", "removed")
 """Kinds of which some test has to fail."""
@@ -289,7 +289,7 @@ class ControlRunner:
         return ControlResults(results, dict(first.texts), first.execution, tuple(controls))
 
     def _needs_base_rules(self) -> bool:
-        """True if the patch changes these, except where the tests are its own, which may need that."""
+        """True if the patch changes these, unless the tests are its own, which may need that."""
         return self.existing is not None and self.trees.ruled(self.selection.files) is not None
 
     def _can_be_reprinted(self) -> bool:
@@ -339,7 +339,7 @@ class ControlRunner:
         return await self._variant("base_rules_suffice", "rules", make, red=False, copies=False)
 
     async def _replay(self, first: TestRun) -> list[Control]:
-        """What the tests call, without the framework; where that fails, on the base too, for the tests' own needs."""
+        """What the tests call, without the framework; if that fails, on the base too, for the tests' own needs."""
         if first.execution.seconds > MAX_SECONDS:
             why = f"one run takes {first.execution.seconds:.0f} s."
             return replay_controls(Replayed(why_not=why), [], [])

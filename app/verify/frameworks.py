@@ -59,7 +59,7 @@ class Framework:
     read: Callable[[bytes], Report | None] | None = None
     in_output: bool = False
     or_in_output: bool = False
-    """True where old releases print the report that newer ones write."""
+    """True if old releases print the report that newer ones write."""
     arguments: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     targets: Callable[[SuiteCommand, Iterable[str]], list[str]] | None = None

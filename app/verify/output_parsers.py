@@ -197,7 +197,7 @@ def read_tap(data: bytes) -> Report | None:
 
 
 def _tap_leaves(points: Iterable[_TapPoint]) -> Iterator[_TapPoint]:
-    """The second level where there is one; a file that fails although its tests pass is a failure of its own."""
+    """The second level if there is one; a file that fails although its tests pass is a failure of its own."""
     for point in points:
         for inner in point.inside:
             inner.title = point.name

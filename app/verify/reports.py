@@ -215,7 +215,7 @@ _VARYING = re.compile(r"0x[0-9a-f]+|\d+|'[^']*/[^']*'")
 
 
 def shared_cause(cases: Report) -> tuple[str, tuple[str, ...]]:
-    """The cause as one line, and the failing tests that do not share it; ("", ()) where most have their own."""
+    """The cause as one line, and the failing tests that do not share it; ("", ()) if most have their own."""
     causes = {name: cause_of(case.text) for name, case in cases.items() if case.status in ("failed", "error")}
     ran = sum(1 for case in cases.values() if case.status != "skipped")
     if len(causes) < LEAST or 2 * len(causes) < ran:

@@ -62,7 +62,7 @@ class FailingTest(NamedTuple):
 
 
 def suite_launcher(suite: SuiteCommand) -> Launcher | None:
-    """Our own launcher for a suite; None where there is none for it."""
+    """Our own launcher for a suite; None if there is none for it."""
     try:
         launcher = launcher_of(suite) if suite.narrowed else None
         return launcher if launcher is not None and launcher.program(suite.command, 1.0) else None
@@ -79,9 +79,9 @@ async def launch(
     control: FailingTest | None = None,
     expected: bool = True,
 ) -> SuiteResult | None:
-    """The same by the harness's own launcher, whose results the tested code cannot write; None where there is none.
+    """The same by the harness's own launcher, whose results the tested code cannot write; None if there is none.
 
-    `control` has to be reported as failed where that is `expected`; it is not among the results.
+    `control` has to be reported as failed if that is `expected`; it is not among the results.
     """
     shown = suite.command if only is None else narrow(suite, only)
     targets = shown if only is None or control is None else narrow(suite, (*only, control.file.path))
@@ -135,7 +135,7 @@ class SuiteMeasurement(NamedTuple):
 async def measure_cases(
     sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None, ids: bool = False
 ) -> SuiteMeasurement:
-    """As `measure`, with the reasons of failures; with `ids`, by ids that can be run again, where possible."""
+    """As `measure`, with the reasons of failures; with `ids`, by ids that can be run again, if possible."""
     shown = suite.command if only is None else narrow(suite, only)
     if ids and only is not None and suite.framework == "node":  # its own report does not name files
         return await _by_file(sandbox, suite, shown, only, timeout)

@@ -31,7 +31,7 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
         head=head,
         newly_failing=tuple(sorted(newly)),
         fixed=tuple(sorted(failed_before & passed_now)),
-        # A failing case stands for one that is gone only where its failure counts itself.
+        # A failing case stands for one that is gone only if its failure counts itself.
         missing=tuple(sorted(_missing(gone, passed_before, passed_now | newly))),
     )
 

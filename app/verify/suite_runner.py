@@ -145,7 +145,7 @@ class SuiteRunner:
     async def head(
         self, patch: Patch, limit: float, base: SuiteResult, *, only: tuple[str, ...] | None = None
     ) -> SuiteResult:
-        """Executed as the base was, with a test that has to fail where it was reported there."""
+        """Executed as the base was, with a test that has to fail if it was reported there."""
         self.progress.report("verification", f"suite on the head: `{self.command.command}`")
         with waiting_for(self.progress, "the suite on the head"):
             return await self._executed("suite-head", patch, limit, base, only)
@@ -223,7 +223,7 @@ class SuiteRunner:
     ) -> SuiteComparison:
         """These test files on base and head; `before` is what the base gave beside others. No head without a base.
 
-        The patch's own changes of tests are run only where the head is worse without them.
+        The patch's own changes of tests are run only if the head is worse without them.
         """
         runner = replace(self, limit=limit)
         base = before or await runner._on_base(files)

@@ -25,7 +25,7 @@ MAX_TRIALS = 8
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A candidate that was tried. `result` is None where its set-up failed; `reason` says what speaks against it."""
+    """A candidate that was tried. `result` is None if its set-up failed; `reason` says what speaks against it."""
 
     candidate: Candidate
     seconds: float
@@ -39,7 +39,7 @@ class Trial:
 
     @property
     def share(self) -> float:
-        """The passing share of what ran; 1 where only the exit code is known, and it is 0."""
+        """The passing share of what ran; 1 if only the exit code is known, and it is 0."""
         if self.result is None:
             return 0.0
         if self.result.count is None:
@@ -67,7 +67,7 @@ class Trial:
 
 
 Open = Callable[[Candidate], AbstractAsyncContextManager[Sandbox]]
-"""A fresh tree of the base with the candidate's set-up; raises SetupError where that fails."""
+"""A fresh tree of the base with the candidate's set-up; raises SetupError if that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ async def try_candidates(
 ) -> list[Trial]:
     """Every trial, the best first. `ready` is called once a set-up is known to be possible.
 
-    Raises SetupError, with what the most likely candidate failed of, where none can be set up.
+    Raises SetupError, with why the most likely candidate failed, if none can be set up.
     """
     begun = monotonic()
     trials: list[Trial] = []
@@ -132,7 +132,7 @@ def _failure(error: SetupError) -> str:
 
 
 def _against(result: SuiteResult) -> str:
-    """Why a result is not comparable, in a sentence; empty where it is."""
+    """Why a result is not comparable, in a sentence; empty if it is."""
     count = result.count
     if count is None:
         cause = cause_of(result.execution.excerpt)

@@ -71,7 +71,7 @@ _ONE_AT_A_TIME = frozenset({"none"})
 
 
 class ChosenSuite(NamedTuple):
-    """The suite that goes with the set-up that was chosen, and its result on the base where that was just measured."""
+    """The suite that goes with the set-up that was chosen, and its result on the base if that was just measured."""
 
     command: SuiteCommand | None
     base: SuiteResult | None = None
@@ -102,8 +102,8 @@ class Verifier:
 
     `conflicts` are the paths in which conflicts of a merge are to be resolved. `before` then gives the changes that
     make the base, on which nothing can be run, into the branch as it was: that is what the head is compared with.
-    `guarded` is there where only tests are to be written, with the fix that they are for. `chosen` tells which suite
-    goes with the set-up, where that was found by trying.
+    `guarded` is set if only tests are to be written, with the fix that they are for. `chosen` tells which suite
+    goes with the set-up, if that was found by trying.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ Propose = Callable[[Sequence[Trial]], Awaitable[ProposedSetup | None]]
 
 @dataclass(frozen=True, slots=True)
 class ChosenSetup:
-    """What a job works with. `base` is the suite's result on the base where it was just measured.
+    """What a job works with. `base` is the suite's result on the base if it was just measured.
 
     `sentence` tells people what was chosen and why; `trials` are all that were made, the best first.
     """
@@ -81,14 +81,14 @@ class ProjectSetup:
     limits: TrialLimits = field(default_factory=TrialLimits)
     on_output: OnOutput | None = None
     trials: Literal["always", "to choose", "never"] = "to choose"
-    """`never` where no suite can be run on the base: the most likely candidate is taken."""
+    """`never` if no suite can be run on the base: the most likely candidate is taken."""
     propose: Propose | None = None
-    """Asked once where a set-up is possible, and the suite still cannot be compared."""
+    """Asked once if a set-up is possible, and the suite still cannot be compared."""
     _possible: asyncio.Event = field(default_factory=asyncio.Event)
     _chosen: "asyncio.Future[ChosenSetup] | None" = None
 
     async def chosen(self) -> ChosenSetup:
-        """Raises SetupError where no candidate can be set up."""
+        """Raises SetupError if no candidate can be set up."""
         if self._chosen is None:
             self._chosen = asyncio.ensure_future(self._choose())
         return await asyncio.shield(self._chosen)
@@ -259,7 +259,7 @@ class ProjectSetup:
         return found if isinstance(found, dict) else None
 
     def _cache_choice(self, tools: SetupTools, choice: Mapping[str, object]) -> None:
-        """The best; where none is good, those that took all their time for nothing, and whether a model was asked."""
+        """The best; if none is good, those that took all their time for nothing, and whether a model was asked."""
         path = self._cache_path(tools)
         if path is None or not any(choice.values()):
             return

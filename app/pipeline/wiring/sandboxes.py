@@ -91,7 +91,7 @@ class SetupTools(NamedTuple):
     clients: Callable[[], Awaitable[PackageClients]]
     find_tool: FindTool
     pythons: Mapping[str, str] = MappingProxyType({})
-    """Interpreters that a project can be given, by version (`3.8`), oldest first; none where only `python` is there."""
+    """Interpreters that a project can be given, by version (`3.8`), oldest first; none if there is only `python`."""
 
     @property
     def version(self) -> str:

@@ -47,7 +47,7 @@ def is_test_name(path: str) -> bool:
 
 @lru_cache(maxsize=100_000)
 def is_unlikely_place(path: str) -> bool:
-    """True where a fix rarely goes: documentation, examples, tools, declarations, vendored or generated code."""
+    """True if a fix rarely goes there: documentation, examples, tools, declarations, vendored or generated code."""
     *folders, name = path.lower().split("/")
     return bool(_UNLIKELY_NAME.fullmatch(name)) or not (_UNLIKELY_FOLDERS | _TEST_FOLDERS).isdisjoint(folders)
 

@@ -105,7 +105,7 @@ def _bundled() -> Path | None:
 
 
 def _suitable(binary: Path) -> bool:
-    """True if it has our options. A setuid bwrap rejects some, and is unnecessary where user namespaces work."""
+    """True if it has our options. A setuid bwrap rejects some, and is unnecessary if user namespaces work."""
     if binary.stat().st_mode & stat.S_ISUID:
         return False
     try:

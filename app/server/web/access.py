@@ -130,7 +130,7 @@ class AccessGuard:
         """Whoever has the password or, for the API, one of the keys."""
         client, headers = address(scope), Headers(scope=scope)
         authorization = headers.get("authorization", "")
-        # A key cannot be guessed, so it is accepted even where somebody behind the same proxy tries passwords.
+        # A key cannot be guessed, so it is accepted even if somebody behind the same proxy tries passwords.
         if found := await self._key_owner(scope):
             return found
         # Nothing is awaited from here on: requests at once must not all pass before the first of them counts.

@@ -119,7 +119,7 @@ def from_our_pages(headers: Headers) -> bool:
 
     A browser tells in `Sec-Fetch-Site` who made it, and no page can change that: `same-origin` is one of our pages,
     `none` is the person (the address bar, a bookmark). `same-site` is refused like `cross-site`: another port or
-    subdomain may be somebody else's. Browsers leave the header out where a page came by plain http from another
+    subdomain may be somebody else's. Browsers leave the header out if a page came by plain http from another
     machine; then `Origin` decides, which they send with every POST. Programs send neither. They hold the password
     themselves, so nobody can have tricked them. Go's `http.CrossOriginProtection` has the same rules.
     """

@@ -15,7 +15,7 @@ from app.triggers.rules import LABEL
 
 @asynccontextmanager
 async def connect(settings: Settings, owner: str, name: str, token: str) -> AsyncIterator[TokenConnection]:
-    """With the token that was given, or, where an App was, with a new one of its own.
+    """With the given token, or, if an App was given, with a new token of its own.
 
     An App's token ends after an hour, and a job may take longer: so each step makes one, and revokes it at its end.
     """

@@ -28,7 +28,7 @@ def launcher_of(suite: SuiteCommand) -> Launcher:
 def replay_of(
     suite: SuiteCommand, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float
 ) -> ReplayProgram | None:
-    """Programs that call those of these tests which do not need their framework; None where all do."""
+    """Programs that call those of these tests which do not need their framework; None if all do."""
     compiled = {"go": go_replay, "cargo": rust_replay}.get(suite.framework)
     if compiled is not None:
         return compiled(ids, contents, suite.directory, SystemRandom(), seconds)

@@ -141,7 +141,7 @@ class PythonLauncher(Launcher):
         return made.in_place(ids) if in_place else made.renamed(ids)
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
-        """Programs that call those of these tests which do not need their framework; None where all do.
+        """Programs that call those of these tests which do not need their framework; None if all do.
 
         `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
         """

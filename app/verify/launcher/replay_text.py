@@ -121,7 +121,7 @@ class _NeedsFrameworkError(Exception):
 
 
 def _rewritten(tree: ast.Module) -> ast.Module | None:
-    """The module without what needs its framework; None where that concerns all of its tests."""
+    """The module without what needs its framework; None if that concerns all of its tests."""
     kept, missing = list[ast.stmt](), set[str]()
     for statement in _apart(tree.body):
         try:
@@ -184,7 +184,7 @@ def _without(missing: set[str], body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _at_top_level(tree: ast.Module, name: str, place: FunctionLocation) -> str:
-    """The statements of one test as a part of a program; empty where they need a function around them."""
+    """The statements of one test as a part of a program; empty if they need a function around them."""
     function = function_at(tree, place)
     owner = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in place.classes), None)
     if (

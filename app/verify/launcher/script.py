@@ -117,7 +117,7 @@ class ScriptLauncher(Launcher):
         return name.partition("::")[0]
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
-        """Programs that call those of these tests which do not need their framework; None where all do.
+        """Programs that call those of these tests which do not need their framework; None if all do.
 
         `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
         """

@@ -420,7 +420,7 @@ def _line_end(content: bytes, offset: int) -> int:
 
 
 def _parameters(before: Side, after: Side, old: Node, new: Node) -> Iterator[Edit]:
-    """Optional parameters after the existing ones, where a call with too many arguments is an error."""
+    """Optional parameters after the existing ones, if a call with too many arguments is an error."""
     if before.language not in ("typescript", "tsx", "ruby"):
         return
     lists = [_definition(each).child_by_field_name("parameters") for each in (old, new)]

@@ -193,7 +193,7 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
 def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
     """The base plus what the patch adds, with nothing in it: functions without bodies, names without values.
 
-    None where that cannot be made of all sources that it adds to.
+    None if that cannot be made of all sources that it adds to.
     """
     additions = additions_only(base, patch)
     if additions is None:

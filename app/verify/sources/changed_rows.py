@@ -27,7 +27,7 @@ Executable = dict[int, tuple[set[int], bool]]
 
 
 def changed_rows(language: str, old: bytes | None, new: bytes) -> ExecutableRows:
-    """The executable rows of the new version that differ; where lines were only removed, their neighbours."""
+    """The executable rows of the new version that differ; if lines were only removed, their neighbours."""
     found = (_python_rows(new) if language == "python" else None) or _tree_rows(language, new)
     before, after = (code_rows(language, side) for side in (old or b"", new))
     wanted: set[int] = set()

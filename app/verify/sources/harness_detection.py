@@ -21,7 +21,7 @@ _COMMAND_DIRECTORIES = frozenset(
 _STARTED = re.compile(rb"^(?:if __name__ == |package main\b|fn main\(|#!)|\bpublic static void main\(", re.MULTILINE)
 
 _REPLACES = "replaces a function of another module"
-"""Found by the syntax tree; by its patterns only where that cannot be had."""
+"""Found by the syntax tree; by its patterns only if it cannot be parsed."""
 _ATTRIBUTE = re.compile(
     rb"[ \t]*#\[cfg(?:_attr)?\([^\n]*\)\](?=\s*(?:#\[[^\n]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?(?:mod|impl|struct|enum)\b)"
 )

@@ -103,7 +103,7 @@ def apply_additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]
 
 
 def stub_additions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, str | None]:
-    """Each new version with nothing in what is new in it; None where that cannot be made."""
+    """Each new version with nothing in what is new in it; None if that cannot be made."""
     return {
         source.path: encoded(
             python_sources.stub_additions(source.old or b"", source.new) if source.language == "python" else None

@@ -97,7 +97,7 @@ def _docstring(scope: _Scope) -> ast.Expr | None:
 
 
 def _with_docstrings(content: bytes, tree: ast.Module, changed: bytes, head: ast.Module) -> bytes:
-    """The content with the docstrings of the changed version, where they can be replaced line by line."""
+    """The content with the docstrings of the changed version, if they can be replaced line by line."""
     lines, later = content.split(b"\n"), changed.split(b"\n")
     new_scopes = _scopes(head)
     edits: list[tuple[int, int, list[bytes]]] = []

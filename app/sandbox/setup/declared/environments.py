@@ -21,7 +21,7 @@ _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
 
 def tox_commands(files: ManifestFiles, environment: str = "") -> str:
-    """A script that does what `tox -e ENVIRONMENT` does: `pip install` lines and its commands; empty where unknown."""
+    """A script that does what `tox -e ENVIRONMENT` does: `pip install` lines and its commands; empty if unknown."""
     sections = _tox_sections(files)
     if "testenv" not in sections and not any(name.startswith("testenv") for name in sections):
         return _tox_toml(files, environment)

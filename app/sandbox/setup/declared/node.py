@@ -75,7 +75,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 @dataclass(slots=True)
 class NodeScripts:
-    """What `npm test` comes to: `runner` is empty where no known one is behind it.
+    """What `npm test` comes to: `runner` is empty if no known one is behind it.
 
     `before` are the commands that build what the tests need, `checks` those that look at style and types. `stops_early`
     means that the project's own command ends with the first failure; `runner` does not.
@@ -180,7 +180,7 @@ def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[tuple[str, list[str]]] | None:
-    """The scripts that a command runs, with the arguments it hands on; None where it runs none."""
+    """The scripts that a command runs, with the arguments it hands on; None if it runs none."""
     if program in _SEQUENCE:
         wanted = [word.removeprefix("npm:") for word in rest if not word.startswith("-")]
         return [(name, []) for word in wanted for name in _matching(word, scripts)]

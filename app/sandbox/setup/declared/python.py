@@ -198,7 +198,7 @@ _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
 
 
 def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
-    """The requirements that a command installs; None where it is no installer."""
+    """The requirements that a command installs; None if it is not an installer."""
     if _PIP.fullmatch(program):
         return list(_pip(reading, rest))
     if program == "uv" and rest[:1] == ["pip"]:
@@ -215,7 +215,7 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
 
 
 def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
-    """The test command that a command is; None where it runs no tests."""
+    """The test command that a command is; None if it runs no tests."""
     if program in {"pytest", "py.test"}:
         return [_pytest(rest)]
     if program == "unittest":

@@ -127,7 +127,7 @@ def java_install_steps(files: ManifestFiles, tools: Collection[str]) -> list[Ins
             )
             continue
         inside = f"cd {shlex.quote(root)} && " if root else ""
-        # What runs the tests is only resolved where there is one to run.
+        # What runs the tests is only resolved if there is one to run.
         only = f" -Dtest={smallest} -DfailIfNoTests=false" if (smallest := _smallest_test(files, root)) else ""
         skipped = "-Dsurefire.failIfNoSpecifiedTests=false -Dmaven.test.failure.ignore=true"
         command = f'{_REACH}{inside}mvn --batch-mode --quiet "$@" {skipped}{only} test'

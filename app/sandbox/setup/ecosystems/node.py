@@ -212,9 +212,9 @@ def _from_git(package: Mapping[str, Any]) -> dict[str, str]:
 def _commands(
     files: ManifestFiles, root: str, tools: Collection[str], before: str, absent: Collection[str]
 ) -> tuple[str, ...]:
-    """The install command, after one that brings its package manager where this machine has none.
+    """The install command, after one that brings its package manager if this machine has none.
 
-    Where it fails, it is tried without the packages' own scripts, which may want to download more, then without
+    If it fails, it is tried without the packages' own scripts, which may want to download more, then without
     the lock file, with the packages of its time, and in the end without the development dependencies that no index has.
     """
     forget = (f"node -e {shlex.quote(_FORGET)} {shlex.join(absent)}",) if absent else ()
@@ -255,7 +255,7 @@ def _short(files: ManifestFiles, root: str, tools: Collection[str], before: str)
 
 
 def _leaving_out(install: str, last: str) -> tuple[str, str]:
-    """`install`, and where it fails `last` again without what cannot be fetched."""
+    """`install`, and if it fails `last` again without what cannot be fetched."""
     return (
         f"printf %s {shlex.quote(_LEAVE_OUT)} > {_LEAVE_OUT_PLACE}",
         f"{install} || node {_LEAVE_OUT_PLACE} {shlex.quote(last)} {shlex.quote(ABSENT)}",

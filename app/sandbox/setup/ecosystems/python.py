@@ -366,7 +366,7 @@ def _root(place: str) -> str:
 
 
 def _linked(files: ManifestFiles, roots: Collection[str], wanted: list[str]) -> tuple[str, ...]:
-    """Check that the project is imported from the tree; where it was copied, put the tree in the copy's place."""
+    """Check that the project is imported from the tree; if it was copied, put the tree in the copy's place."""
     commands = []
     for root in roots or ("",):
         place = f"./{root.rstrip('/')}" if root else "."
