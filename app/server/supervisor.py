@@ -16,7 +16,7 @@ from typing import Any
 from app.core.errors import ExitCode
 
 NOT_AGAIN = frozenset({ExitCode.USAGE, ExitCode.CONFIG, ExitCode.SANDBOX, ExitCode.MODEL})
-"""How a role ends that would end the same way at once again: with something that a person has to mend."""
+"""The exit codes of a role that would fail again at once: a person has to fix something first."""
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

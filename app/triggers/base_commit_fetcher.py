@@ -163,11 +163,10 @@ class FixFetcher:
         await asyncio.to_thread(self._stores.store().replace, job.model_copy(update={"task": task}))
 
 
-AT_ONCE = 2
-"""Repositories."""
+REPOSITORIES_AT_ONCE = 2
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
 GIVE_UP_AFTER = timedelta(hours=6)
-"""With a forge that does not give the commit."""
+"""After so long without the commit from GitHub, the job ends."""
 
 logger = logging.getLogger(__name__)
 
@@ -181,25 +180,25 @@ class BaseCommitFetcher:
         self._mirror = mirror
         self._merging = BaseMerge(stores)
         self._fixes = FixFetcher(stores)
-        self._pictures = ImageFetcher(stores)
+        self._images = ImageFetcher(stores)
         self._due: dict[str, datetime] = {}
         self._attempts: dict[str, int] = defaultdict(int)
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(REPOSITORIES_AT_ONCE)
 
     async def fetch_due(self) -> int:
         """Fetch the base commits that are due; returns the number of jobs."""
         now = self._stores.clock()
         waiting = await asyncio.to_thread(self._stores.job_queries.without_base_commit)
         due = [each for each in waiting if self._due.get(each.job.id, now) <= now]
-        rows: dict[int, list[JobWithContext]] = defaultdict(list)
+        by_repository: dict[int, list[JobWithContext]] = defaultdict(list)
         for each in due:
-            rows[each.job_context.issue_ref.repository].append(each)
-        await asyncio.gather(*(self._in_order(row) for row in rows.values()))
+            by_repository[each.job_context.issue_ref.repository].append(each)
+        await asyncio.gather(*(self._in_order(found) for found in by_repository.values()))
         return len(due)
 
-    async def _in_order(self, row: Iterable[JobWithContext]) -> None:
+    async def _in_order(self, waiting: Iterable[JobWithContext]) -> None:
         async with self._slots:
-            for each in row:
+            for each in waiting:
                 (failure,) = await asyncio.gather(self._make_ready(each), return_exceptions=True)
                 if isinstance(failure, Exception):
                     await asyncio.to_thread(self._failed, each, failure)
@@ -209,13 +208,13 @@ class BaseCommitFetcher:
                     self._forget(each)
 
     async def _make_ready(self, each: JobWithContext) -> None:
-        job, job_context, repo_context = each.job, each.job_context, each.job_context.issue_ref
+        job, job_context, issue_ref = each.job, each.job_context, each.job_context.issue_ref
         readers = await self._open(
-            RepositoryId(repo_context.repository, repo_context.owner, repo_context.name), repo_context.installation
+            RepositoryId(issue_ref.repository, issue_ref.owner, issue_ref.name), issue_ref.installation
         )
-        branches = BranchesApi(readers.api, self._mirror(repo_context.repository), job_context.author.email)
+        branches = BranchesApi(readers.api, self._mirror(issue_ref.repository), job_context.author.email)
         on_pull = job.task.origin is not None and job.task.origin.is_pull_request
-        shown_at = f"refs/pull/{repo_context.number}/head" if on_pull else ""
+        shown_at = f"refs/pull/{issue_ref.number}/head" if on_pull else ""
         for commit in dict.fromkeys((job.task.base, *job_context.parents)):
             await branches.fetch(commit, ref=shown_at if commit == job.task.base else "")
         if job_context.aim in {"conflicts", "ci"}:
@@ -224,7 +223,7 @@ class BaseCommitFetcher:
         failpoint("base.fetched")
         await branches.fetch_history(job.task.base)
         await self._fixes.fetch(each, branches)
-        await self._pictures.fetch(each, readers)
+        await self._images.fetch(each, readers)
         await asyncio.to_thread(self._stores.job_queries.mark_ready, job.id)
 
     async def _open(self, repository: RepositoryId, installation: int) -> RepositoryClients:

@@ -123,7 +123,7 @@ class EventHandler:
         Raises GitHub errors, and RetryLater if something else must end first.
         """
         if isinstance(event, InstallationChanged):
-            return await self._without_place(event)
+            return await self._handle_without_access(event)
         known, command = self._github_clients.known, command_of(event)
         if (known and should_ignore(event, command, known)) or (isinstance(event, TriggerEvent) and command is None):
             return "skip not_addressed"
@@ -156,7 +156,7 @@ class EventHandler:
         repo_context = await self._fact_loader.open(event)
         if repo_context is None:
             if isinstance(event, RepositoryChanged):
-                return await self._without_place(event)
+                return await self._handle_without_access(event)
             return "skip foreign_installation: the installation has no access to this repository"
         if skip := should_ignore(event, command, repo_context.ours):
             return f"skip {skip.rule}"
@@ -210,7 +210,7 @@ class EventHandler:
     def _decide(self, found: EventFacts) -> Decision:
         return decide(found, now=self._stores.clock())
 
-    async def _without_place(self, event: InstallationChanged | RepositoryChanged) -> str:
+    async def _handle_without_access(self, event: InstallationChanged | RepositoryChanged) -> str:
         """Handle an event of an installation or repository without asking GitHub, because access may be gone."""
         bot = self._github_clients.known or BotAccount(user=0)
         found = EventFacts(event, None, bot, IssueState(installation=event.installation))
@@ -229,7 +229,7 @@ class EventHandler:
     async def _act(self, decision: Decision, trigger_context: TriggerContext) -> str:
         match decision:
             case JobRequest():
-                return await self._or_reply_error(decision, trigger_context)
+                return await self._carry_out_or_reply(decision, trigger_context)
             case Reply(rule="unclear_command"):
                 paths = await trigger_context.repo_context.readers.facts.files_in(DIRECTORY)
                 words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
@@ -241,7 +241,7 @@ class EventHandler:
                 return await asyncio.to_thread(self._skip, decision, trigger_context)
         raise TypeError(f"a trigger is no {type(decision).__name__}")
 
-    async def _or_reply_error(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+    async def _carry_out_or_reply(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Reply with permanent errors to the person who asked; temporary ones are raised and retried."""
         if locked := job_request.options.locked_by(self._operator):
             words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")

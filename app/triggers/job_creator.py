@@ -29,7 +29,7 @@ from app.repo.git_format import is_full_id
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
 from app.triggers.fact_loader import is_full, limit_reached
-from app.triggers.job_draft import JobDraft, as_before, kind_of_order
+from app.triggers.job_draft import JobDraft, as_before, kind_of_request
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
@@ -126,24 +126,23 @@ class JobCreator:
             )
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
         job_request = _with_description(job_request, trigger_context)
-        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
-        await asyncio.to_thread(self._add_failed_attempts, job_request, shown)
+        prompt_context = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
+        await asyncio.to_thread(self._add_failed_attempts, job_request, prompt_context)
         if job_request.aim == "fix_checks":
-            request = (
-                f"Checks fail on this pull request: {', '.join(shown.failing_checks) or 'see below'}. Fix the cause."
-            )
-        draft = self._draft(job_request, trigger_context, base, shown, request=request, plan_file=plan_file)
+            failing = ", ".join(prompt_context.failing_checks) or "see below"
+            request = f"Checks fail on this pull request: {failing}. Fix the cause."
+        draft = self._draft(job_request, trigger_context, base, prompt_context, request=request, plan_file=plan_file)
         draft = replace(draft, prompt=prompt, formerly_allowed=formerly_allowed)
         return await self._admit(await _with_prompts(draft), trigger_context)
 
-    def _add_failed_attempts(self, job_request: JobRequest, shown: PromptContext) -> None:
+    def _add_failed_attempts(self, job_request: JobRequest, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
         origin = job_request.origin
         earlier = self._stores.job_queries.of_issue(origin.repository, origin.number, MAX_EARLIER)
         section = failed_attempts(each.row for each in earlier) if job_request.aim != "ask" else None
         if section is not None:
-            shown.sections.append(section)
-            shown.notes.append("The agent was told why earlier attempts at this failed.")
+            prompt_context.sections.append(section)
+            prompt_context.notes.append("The agent was told why earlier attempts at this failed.")
 
     async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
         """Stop the current job, then create the same one again."""
@@ -184,12 +183,14 @@ class JobCreator:
         if await repo_context.readers.pulls.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
-        shown = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
+        prompt_context = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
         request = (
             f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
         )
         request = f"{request}\n\n{job_request.text}".strip()
-        draft = self._draft(job_request, trigger_context, pull.head, shown, request=request, parents=(pull.head, tip))
+        draft = self._draft(
+            job_request, trigger_context, pull.head, prompt_context, request=request, parents=(pull.head, tip)
+        )
         return await self._admit(await _with_prompts(draft), trigger_context)
 
     def _draft(
@@ -197,7 +198,7 @@ class JobCreator:
         job_request: JobRequest,
         trigger_context: TriggerContext,
         base: str,
-        shown: PromptContext,
+        prompt_context: PromptContext,
         *,
         request: str = "",
         plan_file: str = "",
@@ -212,7 +213,7 @@ class JobCreator:
             defaults=self._defaults,
             base=base,
             created_at=self._stores.clock(),
-            material=shown,
+            prompt_context=prompt_context,
             pull=trigger_context.found.pull,
             person=trigger_context.found.requester.person if trigger_context.found.requester else None,
             login=trigger_context.trigger.login,
@@ -259,7 +260,7 @@ async def _with_prompts(draft: JobDraft) -> JobDraft:
     """Use the default branch's prompts for a pull request: its own branch cannot change them."""
     if draft.pull is None or draft.job_request.aim == "ask":
         return draft
-    kind = kind_of_order(draft.job_request, draft.request, draft.prompt, on_pull=True).kind
+    kind = kind_of_request(draft.job_request, draft.request, draft.prompt, on_pull=True).kind
     path = path_of(kind)
     content = await draft.repo_context.readers.facts.file(path)
     found = NO_OVERRIDES if content is None else parse_overrides({path: content})

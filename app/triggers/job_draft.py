@@ -36,7 +36,7 @@ class JobDraft:
     base: str
     """The id of the commit that the work starts from."""
     created_at: datetime
-    material: PromptContext
+    prompt_context: PromptContext
     pull: PullRequest | None = None
     person: Person | None = None
     login: str = ""
@@ -94,7 +94,7 @@ class JobDraft:
             expected=pull.head if pull and target == "same_branch" else "",
             parents=self.parents,
             overrides=self.overrides,
-            threads=self.material.thread_refs if target != "nowhere" else (),
+            threads=self.prompt_context.thread_refs if target != "nowhere" else (),
             notes=tuple(self._notes()),
         )
 
@@ -102,7 +102,7 @@ class JobDraft:
         job_request, repository = self.job_request, self.repo_context.repository
         subject, number = job_request.subject, job_request.origin.number
         issue = issue_of(subject.title, subject.body, number=number, labels=subject.labels)
-        kind = kind_of_order(job_request, self.request, self.prompt, on_pull=self.pull is not None)
+        kind = kind_of_request(job_request, self.request, self.prompt, on_pull=self.pull is not None)
         return Task(
             repository=repository_name(self.repo_context),
             issue=issue,
@@ -111,8 +111,8 @@ class JobDraft:
             slug=slug(issue.title),
             requester=self.person,
             origin=job_request.origin,
-            request=self.request or job_request.text or self._unsaid(),
-            sections=tuple(self.material.sections),
+            request=self.request or job_request.text or self._default_request(),
+            sections=tuple(self.prompt_context.sections),
             kind=kind.kind,
             kind_reason=kind.reason,
             prompt=self.prompt.name if self.prompt else "",
@@ -124,7 +124,7 @@ class JobDraft:
         added = (AllowedPath(path=path, by=self.login),) if path else ()
         return (*(each for each in self.formerly_allowed if each.path != path), *added)
 
-    def _unsaid(self) -> str:
+    def _default_request(self) -> str:
         """The default text if nothing was written."""
         if self.job_request.aim == "revise":
             return REVIEW_REQUEST
@@ -170,7 +170,7 @@ class JobDraft:
         return "none" if self.pull is not None or self.job_request.aim == "ask" else self.config.plan
 
     def _notes(self) -> list[str]:
-        job_request, context = self.job_request, self.material
+        job_request, context = self.job_request, self.prompt_context
         removed = visible(job_request.subject.title).removed + visible(job_request.subject.body).removed
         notes = [_hidden(removed, "the description")] if removed else []
         notes += [_hidden(context.hidden_characters, "the conversation")] if context.hidden_characters else []
@@ -186,7 +186,7 @@ class JobDraft:
         return [*notes, *context.notes]
 
 
-def kind_of_order(
+def kind_of_request(
     job_request: JobRequest, request: str, prompt: Override | None = None, *, on_pull: bool
 ) -> KindDecision:
     """The kind of task requested; `request` replaces the request's own text."""

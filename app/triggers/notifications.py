@@ -27,7 +27,7 @@ from app.triggers.events import (
 )
 
 WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
-"""To take one of these off is to call the work off."""
+"""Removing one of these labels stops the job."""
 
 Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
 
@@ -136,7 +136,7 @@ def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
     config, state, bot, pull = found.config, found.state, found.bot, found.state.pull
     if isinstance(config, ConfigError) or pull is None:
         return Ignored(rule="checks", reason="the configuration is invalid" if pull else "it is not on a pull request")
-    if reason := _why_not_mend(event, config, state, pull, bot):
+    if reason := _why_not_fix(event, config, state, pull, bot):
         return Ignored(rule="checks", reason=reason)
     if state.follow_ups >= config.iterate.max:
         most = config.iterate.max
@@ -164,7 +164,7 @@ def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
     )
 
 
-def _why_not_mend(
+def _why_not_fix(
     event: ChecksFailed, config: RepoConfig, state: IssueState, pull: PullRequestState, bot: BotAccount
 ) -> str | None:
     ours = pull.author == bot.user and pull.head.repository == event.repository.id

@@ -1,7 +1,7 @@
-"""Where nothing is kept from one event to the next, the issue is asked: what its last status comment says becomes rows.
+"""Restores a job from its last status comment in the Action, which keeps no database between events.
 
-A plan that waits may be approved, a question answered, a pause ended, each by beginning again with what people said.
-Work that goes on in another workflow's run is known to be there; if that run has ended, so has the work.
+A waiting plan can be approved, a question answered, and a paused job continued; each starts a new job with what people
+said. A job in another workflow run counts as running until that run ends.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class StatusCommentRecovery:
             defaults=self._defaults,
             base=base,
             created_at=now,
-            material=await load_prompt_context(job_request, repo_context, pull, asked_at)
+            prompt_context=await load_prompt_context(job_request, repo_context, pull, asked_at)
             if goes_on
             else PromptContext(),
             pull=pull,

@@ -29,10 +29,9 @@ from app.triggers.stores import Mirror, ServerDefaults, Stores
 from app.triggers.webhook_parser import IgnoredReason, decode, read
 
 REPOSITORIES_AT_ONCE = 4
-"""Repositories."""
 MAX_CLAIMED = 40
 RETRY_UNCOUNTED_FOR = timedelta(days=1)
-"""For so long a delivery waits for a forge that is down; after it attempts are counted."""
+"""While GitHub is down, attempts at a delivery are not counted for so long."""
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
 AFTER_A_FAULT = timedelta(seconds=30)
 
@@ -41,7 +40,7 @@ Handle = Callable[[Event], Awaitable[str]]
 
 
 Content = Event | ProgramRequest | IgnoredReason
-"""Of a delivery: its event, a program's request (which no webhook can make), or why it is ignored."""
+"""What a delivery contains: an event, a program's request (which no webhook can make), or why it is ignored."""
 
 
 class DeliveryWorker:
@@ -70,23 +69,23 @@ class DeliveryWorker:
         claimed = await asyncio.to_thread(self._inbox.claim, self._owner, MAX_CLAIMED)
         if not claimed:
             return 0
-        rows: dict[int, list[tuple[ClaimedDelivery, Content]]] = defaultdict(list)
+        ordered: dict[int, list[tuple[ClaimedDelivery, Content]]] = defaultdict(list)
         contents = await asyncio.to_thread(lambda: [_content(each.delivery) for each in claimed])
         for each, content in zip(claimed, contents, strict=True):
-            rows[_row(content)].append((each, content))
+            ordered[_order_key(content)].append((each, content))
         renewing = asyncio.create_task(self._renew(claimed))
         try:
-            await asyncio.gather(*(self._in_order(row) for row in rows.values()))
+            await asyncio.gather(*(self._in_order(group) for group in ordered.values()))
         finally:
             renewing.cancel()
         return len(claimed)
 
-    async def _in_order(self, row: Iterable[tuple[ClaimedDelivery, Content]]) -> None:
+    async def _in_order(self, group: Iterable[tuple[ClaimedDelivery, Content]]) -> None:
         async with self._slots:
-            for claimed, content in row:
-                await self._deal_with(claimed, content)
+            for claimed, content in group:
+                await self._process(claimed, content)
 
-    async def _deal_with(self, claimed: ClaimedDelivery, content: Content) -> None:
+    async def _process(self, claimed: ClaimedDelivery, content: Content) -> None:
         if isinstance(content, str):
             await asyncio.to_thread(self._inbox.finish, claimed, f"ignored: {content}")
             return
@@ -142,7 +141,7 @@ def _content(delivery: Delivery) -> Content:
     return read(delivery.event, payload)
 
 
-def _row(content: Content) -> int:
+def _order_key(content: Content) -> int:
     """The key within which order matters: a repository, an installation, or nothing."""
     if isinstance(content, str):
         return 0
@@ -151,8 +150,7 @@ def _row(content: Content) -> int:
     return -content.installation if isinstance(content, InstallationChanged) else content.repository.id
 
 
-AT_ONCE = 20
-"""Pull requests per lookup."""
+PULL_REQUESTS_PER_LOOKUP = 20
 
 
 class OutcomeLookup:
@@ -166,7 +164,7 @@ class OutcomeLookup:
     async def record(self) -> int:
         """Add the jobs that ended, and look at pull requests that are due; returns how many there were."""
         recorded = await asyncio.to_thread(self._outcomes.record_ended)
-        due = await asyncio.to_thread(self._outcomes.to_look_up, AT_ONCE)
+        due = await asyncio.to_thread(self._outcomes.to_look_up, PULL_REQUESTS_PER_LOOKUP)
         for place in due:
             named = RepositoryId(place.repository, place.owner, place.name)
             try:
@@ -265,11 +263,11 @@ class TriggerLoops:
 
     async def next_delivery(self) -> int:
         """Process the deliveries that are due; returns how many."""
-        dealt_with = await self._delivery_worker.next()
+        processed = await self._delivery_worker.next()
         for installation in self.handler.take_new_installations():
             if self._poller:
                 await self._poller.installation(installation)
-        return dealt_with
+        return processed
 
     async def fetch_base_commits(self) -> int:
         """Fetch base commits of admitted jobs; returns the number of jobs."""
