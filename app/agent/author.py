@@ -31,7 +31,7 @@ _DECISION_TOKENS = 1_024
 _MAX_PART_LENGTH = 20_000
 
 Freeze = Callable[[Sequence[SourceText], Sequence[str], Sequence[str]], Awaitable[tuple[Specification, str]]]
-"""(files, ids of tests, ids of outdated tests) → what is frozen of them, and what their author is to be told."""
+"""(files, ids of tests, ids of outdated tests) → what is frozen of them, and what their author is told."""
 
 
 @dataclass(slots=True)

@@ -153,7 +153,7 @@ class AgentLoop:
     aim: AssignmentAim = "change"
     user_messages: UserMessages = field(default_factory=NoUserMessages)
     base_suite: Callable[[], str] = str
-    """The suite's result before any change; empty until it is known, and told after the turn that is under way then."""
+    """The suite's result before any change; empty until it is known; shown after the turn in progress then."""
     clock: Callable[[], float] = monotonic
     begun: ModelAnswer | None = None
     """The answer to be carried out as the first turn; `then` is said after it."""
@@ -409,7 +409,7 @@ class RunnerContext:
     budget: Budget
     user_messages: UserMessages = field(default_factory=NoUserMessages)
     base_suite: Callable[[], str] = str
-    """What the agent is told of the suite on the base; empty until that is known."""
+    """What the agent is told about the suite on the base; empty until that is known."""
 
 
 class SandboxTree:

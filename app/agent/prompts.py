@@ -174,7 +174,7 @@ def render_start(
 
 
 def render_base_suite(job: Job, result: str) -> str:
-    """The test suite's result before any change, which is told as soon as it is known; empty until then."""
+    """The test suite's result before any change, which the agent is told as soon as it is known; empty until then."""
     if not result:
         return ""
     mark, framed = _below("", job, result)

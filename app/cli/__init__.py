@@ -132,7 +132,7 @@ KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
 """Of `app.core.task_kind`, those that need no pull request."""
 COLLECT_AFTER = 20_000
 """New objects between two collections of garbage. With Python's 700 a third of the imports' time goes to looking
-through what they leave, which is no garbage."""
+through what they leave, which is not garbage."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

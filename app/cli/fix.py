@@ -213,7 +213,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
 
 
 def _with_failed_attempts(job: Job, store: JobStore) -> Job:
-    """The job, told why earlier ones on this issue failed."""
+    """The job with the reasons why earlier ones on this issue failed."""
     task = job.task
     earlier = (
         row

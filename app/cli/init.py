@@ -105,7 +105,7 @@ def _as_pull_request(
 
 
 def inspect_repository(path: Path, settings: Settings) -> RepositoryFacts:
-    """Raises RepositoryError for what is no usable repository."""
+    """Raises RepositoryError if it is not a usable repository."""
     root = top_level(path)
     context = LocalContext(settings)
     context.prepare()

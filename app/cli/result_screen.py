@@ -60,7 +60,7 @@ def finding_lines(facts: Verification) -> Iterator[str]:
 
 
 def rest_lines(result: JobResult) -> Iterator["Line"]:
-    """What is there before the remaining tests of a long suite have ended, and how to skip them."""
+    """What is known before the remaining tests of a long suite have ended, and how to skip them."""
     facts = result.verification
     if facts is None or facts.rest is None:
         return

@@ -194,7 +194,7 @@ def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
 
 
 class EventLines(TerminalProgress):
-    """Reports to a file descriptor instead of the terminal. A reader that has gone is no error."""
+    """Reports to a file descriptor instead of the terminal. A reader that has gone is not an error."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(sys.stderr, colours=False)
@@ -339,7 +339,7 @@ class LocalRun:
         self._so_far = result
 
     async def _with_rest(self, result: JobResult) -> JobResult:
-        """Write out what is there already, then run the rest of the suite, until Ctrl-C at most."""
+        """Write out what is known already, then run the rest of the suite, until Ctrl-C at most."""
         job, store = self.order.job, self.local_context.store
         await write_files(self.runner, self.order, result)
         failpoint("rest.begun")

@@ -33,7 +33,7 @@ def serve_command(arguments: argparse.Namespace) -> int:
 
 def serve_all(settings: Settings) -> int:
     """Check everything, then run every role until told to end."""
-    settings.check(*ROLES)  # what is worth a warning is told by the role that it concerns
+    settings.check(*ROLES)  # warnings are logged by the role that they concern
     _check_prices(settings)
     _begin_log(settings)
     with only_supervisor(settings), listen(settings.host, settings.port) as listener:

@@ -152,7 +152,7 @@ def is_own_name(name: str) -> bool:
 
 
 def _slip(name: str) -> str:
-    """The known name that was probably meant: `bugs` is no prompt of its own."""
+    """The known name that was probably meant: `bugs` is not a prompt of its own."""
     return next(iter(get_close_matches(name, NAMES, n=1, cutoff=0.8)), "")
 
 

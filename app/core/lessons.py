@@ -21,16 +21,16 @@ LIVES: Final[Mapping[LessonKind, timedelta]] = {
     "failure_and_fix": timedelta(days=90),
     "remembered": timedelta(days=365),
 }
-"""After that nobody is told of it any more, unless a job or a person learned the same again."""
+"""After that it is no longer shown, unless a job or a person learned the same again."""
 MAX_LEARNED: Final = 100
-"""Of a repository, besides what people told; then the least used and oldest goes."""
+"""Of a repository, besides those that people wrote; then the least used and oldest is deleted."""
 MAX_REMEMBERED: Final = 50
 """Of a repository; more are refused, because nobody but people takes back what people said."""
 MAX_PER_JOB: Final = 5
 
 HARNESS: Final = "harness"
 AGENT: Final = "agent"
-"""Authors that are no people."""
+"""Authors that are not people."""
 
 
 class Citation(Record):
@@ -86,7 +86,7 @@ class LessonStore(Protocol):
     def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
         """Store what a job learned and return the new lessons. Idempotent.
 
-        A draft never replaces a lesson that a person wrote, nor a topic that a person told us to forget.
+        A draft never replaces a lesson that a person wrote, nor a topic that a person deleted.
         """
         ...
 

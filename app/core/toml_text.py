@@ -7,7 +7,7 @@ _MAX_COST = 25_000_000
 
 
 def toml_table(text: str) -> dict[str, Any]:
-    """Raises ValueError if this cannot be read (TOMLDecodeError if it is no TOML), or only with very much memory."""
+    """Raises ValueError if this cannot be read (TOMLDecodeError if it is not TOML), or only with very much memory."""
     lines = text.split("\n")  # a quoted key may contain all else that Python takes for the end of a line
     dots = [line.count(".") for line in lines]
     # The parser keeps every beginning of a dotted key (5,000 parts take 100 MB), and each key goes through all tables

@@ -125,7 +125,7 @@ class JobQueries:
         return self._all(jobs.c.state == "publishing", job_contexts.c.handed_over.is_(True))
 
     def ended_rests(self) -> tuple[JobWithContext, ...]:
-        """Published jobs of which the rest of the suite has ended, which people are not told yet."""
+        """Published jobs whose remaining tests have ended, but whose status was not posted again yet."""
         return self._all(job_contexts.c.waiting_for == "rest_ended")
 
     def with_rest(self, repository: int, number: int) -> JobWithContext | None:

@@ -56,7 +56,7 @@ def _world() -> str:
     """Boot id and pid namespace: two machines may share a name, and two containers a kernel."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        numbering = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # its text is no path
+        numbering = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # its text is not a path
     except OSError:
         return "unknown"
     return hashlib.sha256(f"{boot} {numbering}".encode()).hexdigest()[:8]

@@ -107,7 +107,7 @@ class JobServices:
     """The tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
     runner: Callable[[Sandbox, Attempt, Callable[[], str]], Runner]
-    """The last argument returns what the agent is told of the suite on the base; empty until that is known."""
+    """The last argument returns what the agent is told about the suite on the base; empty until that is known."""
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]

@@ -75,7 +75,7 @@ class JobFinalizer:
         return done + await self._isolated.run_each(ended, self._publish_rest)
 
     def _publish_rest(self, each: JobWithContext) -> bool:
-        """Request what people are told of the rest of a suite, or of why it was not finished."""
+        """Request the effects that show the result of the remaining tests, or why they were not finished."""
         result = JobResult.model_validate(each.row.result)
         if each.row.stop_requested:
             result = result.with_rest_state("stopped", self._stop_reason(each.job.id))

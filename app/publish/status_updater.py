@@ -70,7 +70,7 @@ logger = logging.getLogger(__name__)
 class StatusUpdater:
     """Requests the effects that people see. `public_url` is the dashboard's address, if there is one; `page`
     replaces a job's page there, such as by a workflow run. `early`: drafts may be opened early. `kept`: where an
-    unpublished change is (`app.publish.status_text`). `channels`: how else ends and waits are told."""
+    unpublished change is (`app.publish.status_text`). `channels`: where else a job's end or wait is announced."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ def _labelled_as(view: StatusView) -> JobState:
 
 
 def end_reaction(state: JobState) -> Reaction | None:
-    """The reaction to the request once the job has ended; a question of ours is no end."""
+    """The reaction to the request once the job has ended; a question of ours does not end it."""
     if state not in FINAL or state == "needs_input":
         return None
     return "rocket" if state in SUCCEEDED else "confused"

@@ -146,7 +146,7 @@ class Worker:
         crashed = code not in _ENDED_WELL
         failpoint("job.ended")
         await asyncio.to_thread(self._server_context.queue.release, running_job.claim, crashed=crashed)
-        if crashed:  # told after it was kept: a database that is away is asked again and again
+        if crashed:  # after the release, which is repeated while the database is down
             logger.error("the process of job %s ended with %s", running_job.claim.job, code)
         failpoint("job.released")
         del self._running_jobs[running_job.claim.job]

@@ -95,7 +95,7 @@ class JobRequest(Record):
     """The requested commit, if the delivery named one; otherwise the pull request's current head is used."""
     thread: DiffThread | None = None
     changed: tuple[str, ...] = ()
-    """What was edited after the request: the signed texts count, and people are told."""
+    """What was edited after the request: the signed texts count, and the status comment says so."""
     new_job: str = ""
     """The id that the new job has to have, because a program was promised it."""
 

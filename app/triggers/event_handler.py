@@ -137,7 +137,7 @@ class EventHandler:
         return await self._load_and_act(event, command)
 
     def _is_flood(self, event: CommentEvent, command: AgentCommand | None) -> bool:
-        """True if the actor exceeded the limit and was already told: costs no request. A stop is always accepted."""
+        """True if the actor exceeded the limit and was already told; asks GitHub nothing. A stop is always accepted."""
         if command is None or command.verb == "stop":
             return False
         return self._stores.triggers.recent_count(event.repository.id, event.actor.id) > PER_HOUR

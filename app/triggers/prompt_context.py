@@ -94,7 +94,7 @@ def grouped(
 
 # What the model is shown beside the issue, as data: conversation, diff, commits, threads, failing checks; all bounded.
 #
-# Everything loses its hidden characters here, and whatever is left out is told: to the model where it is missing, and
+# Everything loses its hidden characters here, and whatever is left out is named: to the model where it is missing, and
 # to people in the notes.
 
 MAX_COMMENTS = 60

@@ -179,7 +179,7 @@ def _same_names(files: ManifestFiles, tests: Collection[str]) -> bool:
 
 
 def _by_path(suite: SuiteCommand, files: ManifestFiles, tests: Collection[str]) -> SuiteCommand:
-    """pytest with each module imported from its own place, without what is no member of a workspace or no test."""
+    """pytest with each module imported from its own place, without what is not a workspace member or not a test."""
     members = workspace_roots(files)
     projects = {path.rpartition("/")[0] for path in files if path.endswith(("/pyproject.toml", "/setup.py"))}
     others = {place for place in projects if members and not f"{place}/".startswith(members)}

@@ -357,7 +357,7 @@ def _shown(facts: Facts) -> Iterator[str]:
 
 
 def _about_reproduction(found: Reproduction | None) -> str:
-    """Why the fixer's reproduction is no evidence."""
+    """Why the fixer's reproduction is not evidence."""
     if found is None:
         return "None of the agent's own tests fails on the base."
     if found.unanswered:

@@ -174,7 +174,7 @@ class JobRunner(ABC):
         return self.blobs.put(diff) if diff else ""
 
     def show(self, result: JobResult) -> None:
-        """Store what people are asked about, or what is there at a limit, while the job waits for them."""
+        """Store what people are asked about, or what exists at a limit, while the job waits for them."""
         self.inputs.store.store_result(self.inputs.job.id, result.model_dump(mode="json"))
 
     def commit_history(self) -> bytes:

@@ -21,7 +21,7 @@ VERSION = 1
 
 MAX_SOURCE_BYTES = 500_000
 MAX_PROSE_BYTES = 100_000
-"""Of files that are no code: what is larger is data, whose words say nothing of its purpose."""
+"""For files that are not code: a larger one is data, whose words say nothing about its purpose."""
 
 _HEAD = struct.Struct("<IIII")
 _MAX_COUNT = 0xFFFF

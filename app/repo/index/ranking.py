@@ -146,7 +146,7 @@ _MAX_EXPLAINED = 50
 """Files whose words are named as reasons; the others are too far down for anyone to ask."""
 
 _MIN_HISTORY_REASON = 0.03
-"""Less than this from the past is no reason."""
+"""Less than this from the history is not named as a reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _SAME_NAME_SCORE = 3.0
 _MENTIONS_SCORE = 2.0
 _CHANGED_TOGETHER_SCORE = 2.0
 _EXTRA_COMMITS = 2
-"""Added to the number of a file's commits, so that one commit alone is no habit."""
+"""Added to the number of a file's commits, so that one commit alone does not count as a habit."""
 
 
 def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[CommitChange] = ()) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def address_of(host: str) -> Address | None:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         pass
-    # 127.1, 0x7f000001, 2130706433, 0177.0.0.1: inet_aton reads them as addresses, so they are no names.
+    # 127.1, 0x7f000001, 2130706433, 0177.0.0.1: inet_aton reads them as addresses, so they are not names.
     return ipaddress.IPv4Address(0) if re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+))*", host) else None
 
 

@@ -189,7 +189,7 @@ async def carry_out(
 
 
 def to_repeat(left_out: Sequence[str]) -> bool:
-    """Whether something failed, so that the next job tries again; a dependency that no index has is no failure."""
+    """Whether something failed, so that the next job tries again; a dependency that no index has is not a failure."""
     return not all(map(is_absent, left_out))
 
 

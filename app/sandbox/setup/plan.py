@@ -322,7 +322,7 @@ def _host(address: str) -> str:
 
 
 def fetch_command(path: str, address: str, commit: str) -> str:
-    """Fetch only the pinned commit, without `.git`; a failure is no reason to stop."""
+    """Fetch only the pinned commit, without `.git`; a failure does not stop the set-up."""
     place, url = shlex.quote(f"./{path}"), shlex.quote(address)
     git = f"git -C {place}"
     return (

@@ -12,7 +12,7 @@ from app.verify.reproduction import BorrowSandbox
 
 Outcome = Literal["passed", "blocked", "warned"]
 MAX_LINES = 10
-# A number is no part of a word, a version or a time: not the 2 of `py2`, of `1.2.3`, or of `took 2s`.
+# A number is not part of a word, a version or a time: not the 2 of `py2`, of `1.2.3`, or of `took 2s`.
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?!\w|\.\d)")
 
 

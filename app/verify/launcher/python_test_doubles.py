@@ -76,7 +76,7 @@ class Comparisons:
             self.odd.setdefault((self.test, f"{kind.__name__} for {type(expected).__name__}", ()), None)
 
     def _exact(self, value: Any, expected: Any) -> None:
-        """Note each part of a value that is no plain one although what it is compared with is."""
+        """Note each part of a value that is not plain although what it is compared with is."""
         if type(expected) not in PLAIN:
             return
         kind = type(value)

@@ -52,7 +52,7 @@ class ChangedValue(NamedTuple):
 
 
 def changed_values(language: str, old: bytes, new: bytes) -> Iterator[ChangedValue]:
-    """Those of both versions that differ. Functions are no values, and names that stand twice are left out."""
+    """Those of both versions that differ. Functions are not values, and names that stand twice are left out."""
     before, after = _values(language, old), _values(language, new)
     for key, place in after.items():
         earlier = before.get(key)

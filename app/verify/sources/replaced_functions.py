@@ -64,7 +64,7 @@ def _of_module(names: ast.expr, modules: set[str]) -> bool:
 
 
 def _targets(statement: ast.stmt) -> Iterator[ast.Attribute]:
-    """The attributes that the statement itself assigns to, as far as it is no block, and those of a block's head."""
+    """The attributes that the statement itself assigns to, unless it is a block, and those of a block's head."""
     match statement:
         case ast.Assign(targets=targets):
             heads: list[ast.expr] = list(targets)
@@ -83,7 +83,7 @@ def _targets(statement: ast.stmt) -> Iterator[ast.Attribute]:
 
 
 def _may_be_function(target: ast.Attribute, value: ast.expr | None) -> bool:
-    """True unless it can be told that this is none: by the value, or by a name that is written as a setting's."""
+    """True unless it is known that this is none: by the value, or by a name that is written as a setting's."""
     if value is not None and _is_plain(value):
         return False
     return not (target.attr.isupper() and isinstance(value, ast.Name | ast.Compare | ast.BoolOp | ast.BinOp))

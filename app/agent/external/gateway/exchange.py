@@ -203,7 +203,7 @@ _KINDS |= {402: "billing_error", 429: "rate_limit_error", 529: "overloaded_error
 
 
 @dataclass(slots=True, eq=False)
-class RequestRefused(Exception):  # noqa: N818  # what the agent is told
+class RequestRefused(Exception):  # noqa: N818  # the answer to the agent
     """A refused call: the HTTP status, a stable word for programs, and a sentence."""
 
     status: int

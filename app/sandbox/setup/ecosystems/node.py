@@ -103,7 +103,7 @@ process.exit(1);
 """
 """Repeats an install command without the development dependencies that its errors name, or that need a git repository
 that they name."""
-# Test runners must not wait for keys; these packages would download binaries from hosts that are no package index.
+# Test runners must not wait for keys; these packages would download binaries from hosts that are not package indexes.
 NODE_ENVIRONMENT = (
     ("CI", "true"),
     ("COREPACK_ENABLE_DOWNLOAD_PROMPT", "0"),
