@@ -39,6 +39,7 @@ PACKAGE_TOOLS: Final = (
 SYSTEM_TOOLS: Final = ("node", *(each.name for each in PACKAGE_TOOLS if each.in_system))
 """Programs that set-ups use if a machine or an image has them."""
 BESIDE_NODE: Final = frozenset(each.name for each in PACKAGE_TOOLS if each.beside_node)
+PYTHON_TOOLS: Final = frozenset(each.name for each in PACKAGE_TOOLS if each.language == "python")
 NODE_TOOLS: Final = frozenset(each.name for each in PACKAGE_TOOLS if each.language == "node")
 RUN_COMMANDS_RE: Final = "|".join(each.name for each in PACKAGE_TOOLS if each.runs)
 """A regular expression: managers with `NAME run COMMAND`."""

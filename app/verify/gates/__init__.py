@@ -13,13 +13,13 @@ from app.verify.gates.small_gates import (
     conflicts,
     dependencies,
     refused_files,
-    secret_lines,
+    secrets,
     size,
     syntax,
     tests_alone,
     weaker_tests,
 )
-from app.verify.gates.test_configuration import running_tests
+from app.verify.gates.test_configuration import how_tests_run
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
 
@@ -43,7 +43,7 @@ def static_gates(
     alone = (tests_alone(candidate),) if only_tests else ()
     if within_size.outcome == "blocked":
         return (*first, *alone)
-    rest = (syntax, secret_lines, hidden_characters, dependencies, running_tests, weaker_tests)
+    rest = (syntax, secrets, hidden_characters, dependencies, how_tests_run, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
     return (*first, *alone, *resolved, shadowing(candidate), *(examine(candidate) for examine in rest))
 
@@ -56,4 +56,4 @@ def publisher_gates(
     first = (within_size, refused_files(candidate), protected_paths(candidate, protected, allowed))
     if within_size.outcome == "blocked":  # contents that are too large are not even read
         return first
-    return (*first, *(examine(candidate) for examine in (file_kinds, secret_lines, hidden_characters)))
+    return (*first, *(examine(candidate) for examine in (file_kinds, secrets, hidden_characters)))

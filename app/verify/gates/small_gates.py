@@ -43,8 +43,8 @@ _SECRET_FILES = re.compile(
 )
 
 
-def secret_lines(candidate: CandidatePatch) -> GateResult:
-    """Blocks with type, path and line."""
+def secrets(candidate: CandidatePatch) -> GateResult:
+    """Blocks secrets in added lines, with type, path and line, and new files whose names suggest secrets."""
     blocked = []
     for delta in candidate.deltas:
         if delta.created and _SECRET_FILES.match(PurePosixPath(delta.path).name):
@@ -71,7 +71,7 @@ MAX_BYTES = 4 * 1024**2
 
 
 def size(candidate: CandidatePatch) -> GateResult:
-    """Blocks with numbers; nothing is ever cut to fit."""
+    """Blocks an empty patch and one with too many files or bytes, with the numbers; nothing is ever cut to fit."""
     files = len(candidate.deltas)
     weight = sum(len(delta.new) for delta in candidate.deltas if delta.new is not None)
     blocked = []
@@ -142,7 +142,7 @@ _ASSERTION = re.compile(
 
 
 def weaker_tests(candidate: CandidatePatch) -> GateResult:
-    """Warns of each."""
+    """Warns of tests that are deleted, renamed, skipped or expected to fail, and of assertions that are changed."""
     warned = [
         f"{displayed_path(delta.path)}: {finding}"
         for delta in candidate.deltas

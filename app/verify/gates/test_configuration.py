@@ -36,8 +36,8 @@ PACKAGE_KEYS = (
 _MAX_NAMED = 5
 
 
-def running_tests(candidate: CandidatePatch) -> GateResult:
-    """Warns of each file, with the changed settings if they can be determined."""
+def how_tests_run(candidate: CandidatePatch) -> GateResult:
+    """Warns of each file that configures tests, with the changed settings if they can be determined."""
     warned = [f"{displayed_path(delta.path)}: {finding}" for delta in candidate.deltas if (finding := _change(delta))]
     return gate("how tests are run", warned=warned)
 

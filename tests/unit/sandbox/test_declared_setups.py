@@ -258,7 +258,7 @@ def test_scripts_of_the_tree_are_read() -> None:
         ("pdm install -G docs", "", ("-e .", "pytest", "sphinx")),
     ],
 )
-def test_programs_that_each_package_manager_installs(command: str, more: str, expected: tuple[str, ...]) -> None:
+def test_dependencies_that_each_package_manager_installs(command: str, more: str, expected: tuple[str, ...]) -> None:
     project = (
         PROJECT
         + '[project.optional-dependencies]\nfast = ["x"]\n[dependency-groups]\ndev = ["pytest"]\ndocs = ["sphinx"]\n'

@@ -102,7 +102,7 @@ def test_a_base_that_tells_no_tests() -> None:
     assert baseline_brief("x", stopped).endswith("was stopped after 2 s. The suite was stopped.")
 
 
-def test_every_gate_that_can_block_comes_with_what_to_do() -> None:
+def test_every_gate_that_can_block_has_advice() -> None:
     """The names are those that the gates' own sources give."""
     package = Path(gates.__file__).parent
     sources = "".join(path.read_text("utf-8") for path in package.glob("*.py"))

@@ -7,7 +7,7 @@ import pytest
 
 from app.verify.gates import CandidatePatch
 from app.verify.gates.shadowing import installed_modules, required_modules, shadowing
-from app.verify.gates.test_configuration import running_tests
+from app.verify.gates.test_configuration import how_tests_run
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
@@ -98,7 +98,7 @@ class TestShadowing:
             ("go.mod", PROJECT["go.mod"] + "replace github.com/a/b => github.com/c/b v1.0.0\n"),
         ],
     )
-    def test_code_that_only_looks_like_a_secret_passes(self, path: str, content: str) -> None:
+    def test_files_that_shadow_nothing_pass(self, path: str, content: str) -> None:
         assert shadowing(candidate({path: content})).outcome == "passed"
 
     def test_a_module_that_was_there_before_may_change(self) -> None:
@@ -147,7 +147,7 @@ class TestShadowing:
 class TestConfiguration:
     @pytest.mark.parametrize("kind", ["a large number", "a long key"])
     def test_settings_that_cannot_be_read_are_shown_as_changed(self, kind: str) -> None:
-        assert running_tests(candidate({"pyproject.toml": UNREADABLE[kind]})).outcome == "warned"
+        assert how_tests_run(candidate({"pyproject.toml": UNREADABLE[kind]})).outcome == "warned"
 
     @pytest.mark.parametrize(
         "path",
@@ -163,13 +163,13 @@ class TestConfiguration:
         ],
     )
     def test_files_that_say_how_tests_are_run_warn(self, path: str) -> None:
-        assert running_tests(candidate({path: "x"})).outcome == "warned"
+        assert how_tests_run(candidate({path: "x"})).outcome == "warned"
 
     def test_a_conftest_is_told_with_its_hooks(self) -> None:
         content = (
             "import pytest\n\ndef pytest_collection_modifyitems(items):\n    items.clear()\n\ncollect_ignore = []\n"
         )
-        (told,) = running_tests(candidate({"tests/conftest.py": content})).details
+        (told,) = how_tests_run(candidate({"tests/conftest.py": content})).details
         assert told.endswith("a new one changes how tests are run, with collect_ignore, pytest_collection_modifyitems")
 
     @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ class TestConfiguration:
         ],
     )
     def test_parts_of_other_files_warn(self, path: str, content: str) -> None:
-        assert running_tests(candidate({path: content})).outcome == "warned"
+        assert how_tests_run(candidate({path: content})).outcome == "warned"
 
     @pytest.mark.parametrize(
         ("path", "content"),
@@ -197,8 +197,8 @@ class TestConfiguration:
         ],
     )
     def test_other_parts_pass(self, path: str, content: str) -> None:
-        assert running_tests(candidate({path: content})).outcome == "passed"
+        assert how_tests_run(candidate({path: content})).outcome == "passed"
 
     @pytest.mark.parametrize("path", ["package.json", "pyproject.toml", "setup.cfg"])
     def test_an_unreadable_file_warns(self, path: str) -> None:
-        assert running_tests(candidate({path: "{[broken"})).outcome == "warned"
+        assert how_tests_run(candidate({path: "{[broken"})).outcome == "warned"

@@ -6,7 +6,7 @@ from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.hidden_characters import hidden_characters
 from app.verify.gates.security_scan import security_scan
-from app.verify.gates.small_gates import conflicts, dependencies, secret_lines, syntax, weaker_tests
+from app.verify.gates.small_gates import conflicts, dependencies, secrets, syntax, weaker_tests
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 
@@ -65,29 +65,29 @@ TOKEN = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7cF0iL6oR3"
 
 class TestSecrets:
     def test_a_token_in_an_added_line_blocks_and_is_not_repeated(self) -> None:
-        gate = secret_lines(candidate({"a.py": f"x = 1\ntoken = '{TOKEN}'\n"}, {"a.py": "x = 1\n"}))
+        gate = secrets(candidate({"a.py": f"x = 1\ntoken = '{TOKEN}'\n"}, {"a.py": "x = 1\n"}))
         assert gate.outcome == "blocked"
         assert gate.details[0].startswith("a.py:2: ")
         assert TOKEN[4:12] not in str(gate)
 
     def test_a_token_that_was_there_before_does_not(self) -> None:
         line = f"token = '{TOKEN}'\n"
-        assert secret_lines(candidate({"a.py": line + "x = 1\n"}, {"a.py": line})).outcome == "passed"
+        assert secrets(candidate({"a.py": line + "x = 1\n"}, {"a.py": line})).outcome == "passed"
 
     def test_a_private_key_blocks(self) -> None:
         key = "-----BEGIN RSA " + "PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA" * 20 + "\n-----END RSA PRIVATE KEY-----\n"
-        assert secret_lines(candidate({"docs/key.txt": key})).outcome == "blocked"
+        assert secrets(candidate({"docs/key.txt": key})).outcome == "blocked"
 
     def test_a_token_in_a_binary_or_a_link_blocks(self) -> None:
-        assert secret_lines(candidate({"a.bin": b"\0\1" + TOKEN.encode() + b"\0"})).outcome == "blocked"
+        assert secrets(candidate({"a.bin": b"\0\1" + TOKEN.encode() + b"\0"})).outcome == "blocked"
 
     @pytest.mark.parametrize("path", [".env", "deploy/.env.production", "id_rsa", ".netrc", "certs/a.p12"])
     def test_files_that_hold_secrets_by_their_name(self, path: str) -> None:
-        assert secret_lines(candidate({path: "A=1\n"})).outcome == "blocked"
+        assert secrets(candidate({path: "A=1\n"})).outcome == "blocked"
 
     @pytest.mark.parametrize("path", [".env.example", "env.py", "id_rsa.py", "environment.yml"])
     def test_files_that_only_sound_like_it(self, path: str) -> None:
-        assert secret_lines(candidate({path: "A=1\n"})).outcome == "passed"
+        assert secrets(candidate({path: "A=1\n"})).outcome == "passed"
 
 
 def hidden(line: str, path: str = "a.py") -> GateResult:

@@ -161,7 +161,7 @@ def test_contents_are_not_read_where_the_size_blocks() -> None:
     assert [gate.name for gate in gates] == ["size", "refused files", "protected paths", "file kinds"]
 
 
-def test_every_gate_is_told_of_an_ordinary_patch() -> None:
+def test_an_ordinary_patch_passes_every_gate_by_name() -> None:
     gates = static_gates(candidate({"src/a.py": "a = 2\n"}))
     assert [gate.name for gate in gates] == [
         *("size", "refused files", "protected paths", "file kinds", "shadowing", "syntax"),

@@ -19,6 +19,7 @@ from app.sandbox.setup.declared.environments import (
 )
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metadata
+from app.sandbox.setup.package_tools import PYTHON_TOOLS
 
 MAX_DEPTH = 5
 _TOOLS = frozenset(
@@ -203,7 +204,7 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
         return list(_pip(reading, rest))
     if program == "uv" and rest[:1] == ["pip"]:
         return list(_pip(reading, rest[1:]))
-    if program in {"uv", "poetry", "pdm", "pipenv", "rye"}:
+    if program in PYTHON_TOOLS:
         return _synced(reading, rest[1:]) if rest[:1] in (["sync"], ["install"]) else []
     if (
         _PYTHON.fullmatch(program)
