@@ -33,7 +33,6 @@ from app.github.models import (
     DeliveryResponse,
     HookConfig,
     InstallationResponse,
-    RepositoriesResponse,
     Repository,
     TokenResponse,
 )
@@ -107,14 +106,14 @@ class AppRegistration:
 
     async def installations(self) -> tuple[InstallationResponse, ...]:
         """All installations, including suspended ones."""
-        return tuple(await self._pages(InstallationResponse, LIST_INSTALLATIONS))
+        items = self._http.pages(InstallationResponse, self._app.as_app(), LIST_INSTALLATIONS)
+        return tuple([item async for item in items])
 
     async def repositories(self, installation: int) -> tuple[Repository, ...]:
         """The repositories of an installation, read with a token that can only list them."""
         client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
         http = HttpClient(self._app, self._app.pace(installation))
-        pages = http.pages(RepositoriesResponse, client, LIST_REPOSITORIES)
-        return tuple([item async for page in pages for item in page.repositories])
+        return tuple([item async for item in http.pages(Repository, client, LIST_REPOSITORIES)])
 
     async def deliveries(self, since: datetime) -> tuple[DeliveryResponse, ...]:
         """The deliveries since a moment, newest first. GitHub keeps them for three days."""
@@ -132,10 +131,6 @@ class AppRegistration:
     async def redeliver(self, delivery: int) -> None:
         """Ask GitHub to send a delivery again, with the same guid."""
         await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
-
-    async def _pages(self, kind: type[T], call: Call) -> list[T]:
-        pages = self._http.pages(list[kind], self._app.as_app(), call)  # type: ignore[valid-type]
-        return [item async for page in pages for item in page]
 
     async def _read(self, kind: type[T], call: Call, *values: str) -> T:
         return parsed(kind, await self._request(call, *values))

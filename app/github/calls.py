@@ -65,6 +65,8 @@ class Call:
     source: str = PUBLISHED
     """The source for `needs`."""
     text: str = ""
+    inside: str = ""
+    """The key of the list in an answer that is an object around one."""
 
     @property
     def title(self) -> str:
@@ -97,8 +99,8 @@ def grant(purposes: Iterable[Purpose]) -> Grant:
     return found
 
 
-def _repo(method: str, path: str, purpose: Purpose, source: str = PUBLISHED, **needs: Access) -> Call:
-    return Call(method, _REPOSITORY + path, purpose, needs, source)
+def _repo(method: str, path: str, purpose: Purpose, source: str = PUBLISHED, inside: str = "", **needs: Access) -> Call:
+    return Call(method, _REPOSITORY + path, purpose, needs, source, inside=inside)
 
 
 def _graphql(text: str, purpose: Purpose, source: str = GRAPHQL_GUIDE, **needs: Access) -> Call:
@@ -118,7 +120,7 @@ REDELIVER = Call("POST", "/app/hook/deliveries/{delivery_id}/attempts", Purpose.
 CONVERT_MANIFEST = Call("POST", "/app-manifests/{code}/conversions", Purpose.AS_APP)
 DELETE_USER_TOKEN = Call("DELETE", "/applications/{client_id}/token", Purpose.AS_APP)
 
-LIST_REPOSITORIES = Call("GET", "/installation/repositories", Purpose.ACCOUNTS, _ACCOUNT)
+LIST_REPOSITORIES = Call("GET", "/installation/repositories", Purpose.ACCOUNTS, _ACCOUNT, inside="repositories")
 GET_REPOSITORY_BY_ID = Call("GET", "/repositories/{id}", Purpose.ACCOUNTS, _ACCOUNT, UNDOCUMENTED)
 GET_SELF = Call("GET", "/user", Purpose.ACCOUNTS, _ACCOUNT)
 GET_USER_BY_ID = Call("GET", "/user/{account_id}", Purpose.ACCOUNTS, _ACCOUNT)
@@ -137,7 +139,7 @@ LIST_BRANCH_RULES = _repo("GET", "/rules/branches/{branch}", Purpose.READ, metad
 GET_RULESET = _repo("GET", "/rulesets/{ruleset_id}", Purpose.READ, metadata="read")
 GET_LABEL = _repo("GET", "/labels/{name}", Purpose.READ, issues="read")
 COMPARE_COMMITS = _repo("GET", "/compare/{basehead}", Purpose.READ, contents="read")
-SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, SEARCH)
+SEARCH_ISSUES = Call("GET", "/search/issues", Purpose.READ, {"issues": "read"}, SEARCH, inside="items")
 LIST_ISSUES = _repo("GET", "/issues", Purpose.READ, issues="read")
 GET_ISSUE = _repo("GET", "/issues/{issue_number}", Purpose.READ, issues="read")
 LIST_ISSUE_EVENTS = _repo("GET", "/issues/{issue_number}/events", Purpose.READ, issues="read")
@@ -163,7 +165,7 @@ REVIEW_THREADS = _graphql(graphql.REVIEW_THREADS, Purpose.READ, pull_requests="r
 THREAD_STATE = _graphql(graphql.THREAD_STATE, Purpose.READ, pull_requests="read")
 
 LIST_CHECK_RUNS = _repo(
-    "GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, COMMITS, checks="read", contents="read"
+    "GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, COMMITS, "check_runs", checks="read", contents="read"
 )
 LIST_ANNOTATIONS = _repo(
     "GET",
@@ -174,7 +176,7 @@ LIST_ANNOTATIONS = _repo(
     contents="read",
 )
 GET_COMBINED_STATUS = _repo(
-    "GET", "/commits/{ref}/status", Purpose.READ_CHECKS, COMMITS, statuses="read", contents="read"
+    "GET", "/commits/{ref}/status", Purpose.READ_CHECKS, COMMITS, "statuses", statuses="read", contents="read"
 )
 LIST_RUNS = _repo("GET", "/actions/runs", Purpose.READ_CHECKS, actions="read")
 GET_JOB_LOG = _repo("GET", "/actions/jobs/{job_id}/logs", Purpose.READ_CHECKS, actions="read")
@@ -218,8 +220,10 @@ GET_ORGANISATION_WORKFLOW_PERMISSIONS = Call(
     {"organization_administration": "read"},
 )
 
-LIST_USER_INSTALLATIONS = Call("GET", "/user/installations", Purpose.SIGN_IN, _ACCOUNT)
-LIST_USER_REPOSITORIES = Call("GET", "/user/installations/{installation_id}/repositories", Purpose.SIGN_IN, _ACCOUNT)
+LIST_USER_INSTALLATIONS = Call("GET", "/user/installations", Purpose.SIGN_IN, _ACCOUNT, inside="installations")
+LIST_USER_REPOSITORIES = Call(
+    "GET", "/user/installations/{installation_id}/repositories", Purpose.SIGN_IN, _ACCOUNT, inside="repositories"
+)
 
 CALLS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Call))
 IN_WORKFLOWS: Final = frozenset(Purpose) - {

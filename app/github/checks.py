@@ -19,8 +19,7 @@ from app.github.models import (
     AnnotationResponse,
     CheckResult,
     CheckRunResponse,
-    CheckRunsResponse,
-    CombinedStatusResponse,
+    StatusResponse,
 )
 from app.github.repository_api import RepositoryApi
 
@@ -98,11 +97,9 @@ class ChecksApi:
         return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
 
     async def _listed(self, commit: str, params: dict[str, str]) -> list[CheckRunResponse]:
-        pages = await self._api.whole_pages(CheckRunsResponse, LIST_CHECK_RUNS, commit, params=params)
-        return [item for page in pages for item in page.check_runs]
+        return await self._api.pages(CheckRunResponse, LIST_CHECK_RUNS, commit, params=params)
 
     async def _statuses(self, commit: str) -> list[CheckResult]:
-        pages = await self._api.whole_pages(CombinedStatusResponse, GET_COMBINED_STATUS, commit)
         return [
             CheckResult(
                 name=status.context,
@@ -111,8 +108,7 @@ class ChecksApi:
                 summary=status.description or "",
                 url=status.target_url or "",
             )
-            for page in pages
-            for status in page.statuses
+            for status in await self._api.pages(StatusResponse, GET_COMBINED_STATUS, commit)
         ]
 
     async def _facts(self, item: CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:

@@ -122,20 +122,21 @@ class HttpClient:
         params: Mapping[str, str | int] | None = None,
         most: int = MAX_PAGES,
     ) -> AsyncIterator[T]:
-        """The pages of a list, each read with retries. Logs a warning if there are more than `most`."""
+        """The items of a list, each page read with retries. Logs a warning if there are more pages than `most`."""
         for number in range(1, most + 1):
             query = {**(params or {}), "per_page": PER_PAGE, "page": number}
             page, response = await self.with_retries(partial(self._page, kind, client, call, values, query))
-            yield page
+            for item in page:
+                yield item
             if "next" not in response.links:
                 return
         log.warning("only the first %d entries of %s were read", most * PER_PAGE, call.path)
 
     async def _page(
         self, kind: type[T], client: GitHub[Any], call: Call, values: tuple[str | int, ...], query: dict[str, str | int]
-    ) -> tuple[T, httpx.Response]:
+    ) -> tuple[list[T], httpx.Response]:
         response = self.reject_redirect(await self.request(client, call, *values, params=query))
-        return parsed(kind, response), response
+        return parsed(list[kind], response, call.inside), response  # type: ignore[valid-type]
 
     async def until_visible(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request that was refused because GitHub does not see our last write yet."""
@@ -163,9 +164,15 @@ def _refusal(error: GitHubException) -> httpx.Response | None:
     return found.response.raw_response if isinstance(found, RequestFailed) else None
 
 
-def parsed(kind: type[T], response: httpx.Response) -> T:
-    """An answer as `kind`, by GitHub's field names only. Raises TemporaryFailure if it is something else."""
+def parsed(kind: type[T], response: httpx.Response, inside: str = "") -> T:
+    """An answer, or what it has `inside`, as `kind`, by GitHub's field names only.
+
+    Raises TemporaryFailure if it is something else.
+    """
     try:
+        if inside:
+            answer = TypeAdapter(dict[str, Any]).validate_json(response.content or b"{}")
+            return TypeAdapter(kind).validate_python(answer.get(inside), by_alias=True, by_name=False)
         return TypeAdapter(kind).validate_json(response.content or b"{}", by_alias=True, by_name=False)
     except ValidationError as error:
         raise TemporaryFailure("GitHub's answer was cut off or does not match its documentation.") from error

@@ -371,10 +371,6 @@ class AppResponse(GitHubModel):
     html_url: str = ""
 
 
-class IdResponse(GitHubModel):
-    id: int
-
-
 class InstallationResponse(GitHubModel):
     id: int
     suspended_at: datetime | None = None
@@ -412,10 +408,6 @@ class HookConfig(GitHubModel):
     url: str | None = None
 
 
-class RepositoriesResponse(GitHubModel):
-    repositories: list[Repository]
-
-
 class RequestedReviewersResponse(GitHubModel):
     users: tuple[Account, ...] = ()
     teams: Annotated[tuple[str, ...], listed("slug")] = ()
@@ -449,10 +441,6 @@ class CheckRunResponse(GitHubModel):
     app_slug: TextOrNull = Field(default="", validation_alias=AliasPath("app", "slug"))
 
 
-class CheckRunsResponse(GitHubModel):
-    check_runs: list[CheckRunResponse]
-
-
 class AnnotationResponse(GitHubModel):
     path: str
     start_line: int
@@ -464,10 +452,6 @@ class StatusResponse(GitHubModel):
     state: str
     description: str | None = None
     target_url: str | None = None
-
-
-class CombinedStatusResponse(GitHubModel):
-    statuses: list[StatusResponse]
 
 
 class DeliveryResponse(GitHubModel):
@@ -496,9 +480,3 @@ class GraphQLResponse(GitHubModel):
 class WorkflowRunResponse(GitHubModel):
     id: int
     status: str | None = None
-
-
-class SearchResponse(GitHubModel):
-    """One page of a search's answer."""
-
-    items: tuple[GitHubIssue, ...]

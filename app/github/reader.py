@@ -47,7 +47,6 @@ from app.github.models import (
     PullRequestReview,
     ReferenceResponse,
     Repository,
-    SearchResponse,
 )
 from app.github.repository_api import RepositoryApi
 
@@ -131,8 +130,8 @@ class RepositoryReader:
         repository = self._api.repository
         terms = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
         text = " ".join([*terms, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
-        found = await self._api.read(SearchResponse, SEARCH_ISSUES, params={"q": text, "per_page": 100, **order_params})
-        return found.items
+        query_params: dict[str, str | int] = {"q": text, "per_page": 100, **order_params}
+        return tuple(await self._api.read(list[GitHubIssue], SEARCH_ISSUES, params=query_params))
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
         """Branches whose names start with a prefix."""

@@ -39,7 +39,8 @@ class RepositoryApi:
         """A GET, retried after a TemporaryFailure. `values` fill the call's path after the repository's."""
 
         async def ask() -> T:
-            return parsed(kind, self._http.reject_redirect(await self._send(call, values, params=params)))
+            answer = self._http.reject_redirect(await self._send(call, values, params=params))
+            return parsed(kind, answer, call.inside)
 
         return await self._http.with_retries(ask)
 
@@ -60,20 +61,8 @@ class RepositoryApi:
         most: int = MAX_PAGES,
     ) -> list[T]:
         """All items of a list, from the first `most` pages."""
-        found = await self.whole_pages(list[kind], call, *values, params=params, most=most)  # type: ignore[valid-type]
-        return [item for page in found for item in page]
-
-    async def whole_pages(
-        self,
-        kind: type[T],
-        call: Call,
-        *values: str | int,
-        params: Query | None = None,
-        most: int = MAX_PAGES,
-    ) -> list[T]:
-        """The same for a list inside an object; returns the pages."""
-        pages = self._http.pages(kind, self._client(call), call, *self._values(call, values), params=params, most=most)
-        return [page async for page in pages]
+        items = self._http.pages(kind, self._client(call), call, *self._values(call, values), params=params, most=most)
+        return [item async for item in items]
 
     async def content(self, call: Call, *values: str | int, params: Query | None = None) -> bytes | None:
         """A file's bytes; None if there is none."""

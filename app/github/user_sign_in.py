@@ -47,14 +47,6 @@ class TokenAnswer(GitHubModel):
     error_description: str = ""
 
 
-class InstallationsResponse(GitHubModel):
-    installations: tuple[InstallationResponse, ...] = ()
-
-
-class UserRepositoriesResponse(GitHubModel):
-    repositories: tuple[Repository, ...] = ()
-
-
 @dataclass(frozen=True)
 class GitHubSignIn:
     """The App's client. All calls but `address` raise ForgeError if GitHub does not answer or refuses the token."""
@@ -134,17 +126,14 @@ class GitHubSignIn:
 
 async def _rights(http: HttpClient, client: GitHub[Any]) -> dict[int, str]:
     rights: dict[int, str] = {}
-    async for page in http.pages(InstallationsResponse, client, LIST_USER_INSTALLATIONS):
-        for installation in page.installations:
-            if installation.suspended_at is not None:
-                continue
-            try:
-                async for found in http.pages(
-                    UserRepositoriesResponse, client, LIST_USER_REPOSITORIES, installation.id
-                ):
-                    rights |= {each.id: each.permissions.permission for each in found.repositories}
-            except NotFoundOnGitHub:  # the App was removed there meanwhile
-                continue
+    async for installation in http.pages(InstallationResponse, client, LIST_USER_INSTALLATIONS):
+        if installation.suspended_at is not None:
+            continue
+        try:
+            async for each in http.pages(Repository, client, LIST_USER_REPOSITORIES, installation.id):
+                rights[each.id] = each.permissions.permission
+        except NotFoundOnGitHub:  # the App was removed there meanwhile
+            continue
     return {repository: right for repository, right in rights.items() if right != "none"}
 
 
