@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.core.tree import Tree
+from app.sandbox.setup.declared.node import prints_tap
 from app.sandbox.setup.ecosystems.node import BUN_FILES
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
 from app.verify.frameworks import FrameworkName, SuiteCommand
@@ -222,6 +223,13 @@ def _node(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework="node", narrowed=command.launcher + flags if flags else "")
 
 
+def _node_program(command: _ConfiguredCommand) -> SuiteCommand:
+    """A program of the tests themselves."""
+    top = next(place for place in project_directories(command.tree) if not place.directory)
+    tap = prints_tap(_package(top), command.rest.split())
+    return replace(command.suite, framework="tap" if tap else _through(command.rest, command.detected))
+
+
 def _by_files(command: _ConfiguredCommand) -> SuiteCommand:
     """`bun test` and borp: words that choose among test files are replaced by the chosen files."""
     words = command.rest.split()
@@ -256,6 +264,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _tap),
     (re.compile(r"uvu(?:@\S*)?(?!\S)"), _uvu),
     (re.compile(r"node .*--test\b"), _node),
+    (re.compile(r"node \S"), _node_program),
     (re.compile(r"(?:bun test|borp)\b(?![:-])"), _by_files),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),

@@ -265,6 +265,23 @@ def test_runners_that_print_tap(script: str, command: str) -> None:
     assert (first.suite.command, first.suite.framework) == (command, "tap")
 
 
+@pytest.mark.parametrize("library", ["tap", "tape"])
+def test_a_program_of_node_prints_tap_where_the_project_has_a_library_for_it(library: str) -> None:
+    scripts = {"test": "npm run lint && node prepare.js && nyc node test/all.js", "lint": "standard"}
+    package = {"scripts": scripts, "devDependencies": {library: "1"}}
+    first = of(FRESH, {"package.json": json.dumps(package), "test/all.js": ""})[0]
+    assert first.suite is not None
+    assert first.suite.command == 'PATH="$PWD/node_modules/.bin:$PATH" node prepare.js && node test/all.js'
+    assert first.suite.framework == "tap"
+    plain = {"scripts": {"test": "node test.js"}}
+    with_library = of(FRESH, {"package.json": json.dumps({**plain, "devDependencies": {library: "1"}})})[0]
+    assert with_library.suite is not None
+    assert (with_library.suite.command, with_library.suite.framework) == ("node test.js", "tap")
+    without = of(FRESH, {"package.json": json.dumps(plain)})[0]
+    assert without.suite is not None
+    assert (without.suite.command, without.suite.framework) == ("npm test", "node")
+
+
 def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:
     """Where the script starts them with a program that is not known."""
     scripts = {"test": "pnpm run /^test:/", "test:all": "better-test --all", "test:size": "size-limit"}

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.environments import script_behind
@@ -15,6 +16,7 @@ MAX_DEPTH = 6
 RUNNERS = frozenset(
     {"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "borp", "tsd-jest"}
 )
+_TAP_LIBRARIES = frozenset({"tap", "tape", "blue-tape", "supertape", "zora"})
 _CHECKS = frozenset(
     {
         "eslint",
@@ -93,15 +95,25 @@ class _PackageReading:
 
     files: ManifestFiles
     root: str
+    package: Mapping[str, Any]
     scripts: Mapping[str, str]
     found: NodeScripts = field(default_factory=NodeScripts)
     seen: set[str] = field(default_factory=set)
 
 
+def prints_tap(package: Mapping[str, Any], words: list[str]) -> bool:
+    """Whether a command is `node FILE` in a project whose tests are written with a library that prints TAP."""
+    known = {*table(package, "devDependencies"), *table(package, "dependencies")}
+    return words[0] == "node" and words[1:] != [] and words[-1][:1] != "-" and not known.isdisjoint(_TAP_LIBRARIES)
+
+
 def node_scripts(files: ManifestFiles, root: str = "") -> NodeScripts:
     """Follow the script `test` of package.json through the scripts that it calls, make and scripts of the shell."""
-    scripts = table(files.json(f"{root}package.json"), "scripts")
-    reading = _PackageReading(files, root, {key: text for key, text in scripts.items() if isinstance(text, str)})
+    package = files.json(f"{root}package.json")
+    scripts = table(package, "scripts")
+    reading = _PackageReading(
+        files, root, package, {key: text for key, text in scripts.items() if isinstance(text, str)}
+    )
     _script(reading, "test", [], 0)
     return reading.found
 
@@ -139,7 +151,7 @@ def _command(reading: _PackageReading, words: list[str], depth: int) -> None:
             _script(reading, name, arguments, depth + 1)
     elif (script := script_behind(reading.files, words, reading.root)) is not None:
         _follow(reading, script, [], depth + 1)
-    elif program in RUNNERS or (program == "node" and "--test" in rest) or (program == "bun" and "test" in rest[:1]):
+    elif program in RUNNERS or _runs_tests(reading, [program, *rest]):
         found.stops_early = program != "node" and any(map(_STOPS.fullmatch, rest))
         if program == "node":
             found.runner = _joined([*assigned, *words])
@@ -152,6 +164,13 @@ def _command(reading: _PackageReading, words: list[str], depth: int) -> None:
     elif program not in _WITHOUT_EFFECT and not any("$" in word for word in words):
         own = program in _NO_PACKAGE or ("/" in words[0] and "node_modules/" not in words[0])
         found.before.append(_joined([*assigned, *(words if own else ["npx", "--no-install", program, *rest])]))
+
+
+def _runs_tests(reading: _PackageReading, words: list[str]) -> bool:
+    """Whether `node` or `bun` is the runner; a program of the project is that of the tests where it has their name."""
+    if words[0] == "node" and "--test" not in words:
+        return prints_tap(reading.package, words) and "test" in words[-1]
+    return words[0] == "node" or words[:2] == ["bun", "test"]
 
 
 def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
