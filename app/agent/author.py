@@ -23,11 +23,11 @@ from app.sandbox.base import Sandbox
 
 MAX_TURNS = 10
 LOOKUP_SECONDS = 60.0
-"""For one look at the files."""
+"""Timeout of one look at the files."""
 _MAX_LOOKUP_CHARACTERS = 16_000
-"""Characters of all that one turn's looks bring."""
+"""Characters of the results of one turn's looks together."""
 _DECISION_TOKENS = 1_024
-"""Tokens of the answer."""
+"""The longest answer, in tokens."""
 _MAX_PART_LENGTH = 20_000
 
 Freeze = Callable[[Sequence[SourceText], Sequence[str], Sequence[str]], Awaitable[tuple[Specification, str]]]

@@ -145,7 +145,7 @@ class VariableReader:
             return self._wrong(RUNNER, found, f"or {FALLBACKS} cannot be used: {error.message}.", "Correct that.")
 
     def ids(self, name: str) -> frozenset[int]:
-        """Comma-separated numbers; no wildcard."""
+        """The comma-separated numbers of a variable; a wildcard is refused."""
         found = [part.strip() for part in self.text(name).split(",") if part.strip()]
         if all(part.isascii() and part.isdigit() and len(part) < 16 for part in found):
             return frozenset(map(int, found))
@@ -180,7 +180,7 @@ class VariableReader:
         return self._wrong(name, "", f"is shorter than {MIN_SECRET_LENGTH} characters or contains blanks.", MAKE_ONE)
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Comma-separated values."""
+        """The comma-separated values of a variable."""
         return tuple(word for each in self.text(name).split(",") if (word := each.strip()))
 
     def signing_key(self, name: str, *, needed_by: str) -> bytes:

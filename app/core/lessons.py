@@ -14,18 +14,18 @@ from app.core.record import Record
 LessonKind = Literal["how_to_test", "trap", "failure_and_fix", "remembered"]
 
 MAX_TEXT: Final = 300
-"""Characters of a lesson: one fact."""
+"""Characters of a lesson, which is one fact."""
 LIVES: Final[Mapping[LessonKind, timedelta]] = {
     "how_to_test": timedelta(days=90),
     "trap": timedelta(days=90),
     "failure_and_fix": timedelta(days=90),
     "remembered": timedelta(days=365),
 }
-"""After that it is no longer shown, unless a job or a person learned the same again."""
+"""How long a lesson of each kind is shown, unless a job or a person adds the same again."""
 MAX_LEARNED: Final = 100
-"""Of a repository, besides those that people wrote; then the least used and oldest is deleted."""
+"""Lessons that jobs learned, per repository; beyond that the least used and oldest is deleted."""
 MAX_REMEMBERED: Final = 50
-"""Of a repository; more are refused, because nobody but people takes back what people said."""
+"""Lessons that people wrote, per repository; more are refused, because only people delete them."""
 MAX_PER_JOB: Final = 5
 
 HARNESS: Final = "harness"

@@ -132,11 +132,11 @@ class SpecifiedTest(Record):
     missing: str = ""
     """The interface that the issue names and the base does not have, if that is why the test fails there."""
     base_text: str = ""
-    """What the framework says of its failure on the base."""
+    """What the framework says about its failure on the base."""
     head: Outcome = "not_run"
     head_text: str = ""
     withdrawn: bool = False
-    """After an objection of the fixer's."""
+    """True if its author withdrew it after an objection of the fixer."""
     varies: bool = False
     """Whether it uses a value that neither the issue nor the example has."""
 
@@ -310,9 +310,9 @@ class RestOfSuite(RestPart):
 
     state: RestState = "pending"
     files: int
-    """How many there are."""
+    """The number of files that were left out."""
     minutes: float
-    """The limit."""
+    """The time limit for all of them."""
     command: str = ""
     parts: int = 0
     looked_at: int = 0
@@ -413,6 +413,6 @@ class VerifiedPatch(Record):
 
     patch: Patch
     reproduction: str = ""
-    """As it was submitted."""
+    """The command, as it was submitted."""
     verification: Verification
     feedback: str = ""

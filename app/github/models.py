@@ -44,11 +44,11 @@ Id = Annotated[int, Field(gt=0, lt=2**63)]
 Sha = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$")]
 Text = Annotated[str, AfterValidator(_encodable)]
 TextOrNull = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]
-"""Null is empty."""
+"""Text that GitHub may give as null, which becomes the empty text."""
 When = Annotated[
     datetime, BeforeValidator(lambda value: datetime.fromisoformat(value) if isinstance(value, str) else value)
 ]
-"""Read from ISO 8601, even strictly."""
+"""A time, read from ISO 8601 also in strict mode."""
 Names = Annotated[tuple[Text, ...], listed("name")]
 IsOpen = Annotated[bool, BeforeValidator(lambda value: value == "open" if isinstance(value, str) else value)]
 IsThere = Annotated[bool, BeforeValidator(lambda value: value if isinstance(value, bool) else value is not None)]

@@ -17,8 +17,8 @@ from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 
 WORKED_ON: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
 """States in which a job wants a worker, until it is handed over to the publisher."""
-POSTED_STATES = timedelta(minutes=10)
-"""For so long at least a change is news; clocks of several machines differ by less."""
+ALL_JOBS_EVERY = timedelta(minutes=10)
+"""Between two queries of all jobs for unposted changes; the others read only jobs that changed within twice that."""
 ACTIVE = job_contexts.c.active_key > ""
 """Not just `IS NOT NULL`, which SQLite reads the whole table for."""
 BOTH = jobs.join(job_contexts, job_contexts.c.job == jobs.c.id)
@@ -154,10 +154,10 @@ class JobQueries:
 
     def _changed_recently(self, now: datetime) -> tuple[sa.ColumnElement[bool], ...]:
         """Limit a query to recent changes, so that its cost depends on their number; now and then, include all jobs."""
-        if self._looked_at_all is None or now - self._looked_at_all >= POSTED_STATES:
+        if self._looked_at_all is None or now - self._looked_at_all >= ALL_JOBS_EVERY:
             self._looked_at_all = now
             return ()
-        return (jobs.c.updated_at >= now - 2 * POSTED_STATES,)
+        return (jobs.c.updated_at >= now - 2 * ALL_JOBS_EVERY,)
 
     def mark_ready(self, job_id: str) -> None:
         with writing(self._engine) as db:

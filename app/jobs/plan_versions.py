@@ -31,7 +31,7 @@ class PlanVersions(TableStore):
     """The versions of plans, in short transactions."""
 
     def of(self, job_id: str) -> tuple[PlanVersion, ...]:
-        """All versions, oldest first."""
+        """All versions of a job's plan, oldest first."""
         with self._engine.connect() as db:
             return _versions(db, job_id)
 

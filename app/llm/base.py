@@ -163,7 +163,7 @@ FIELDS: Mapping[WireProtocol, frozenset[str]] = {
     "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
     "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
 }
-"""What each protocol's request consists of."""
+"""The fields that a request of each protocol may have."""
 OURS = frozenset(
     {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 )

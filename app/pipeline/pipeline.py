@@ -100,11 +100,11 @@ class JobServices:
 
     progress: Progress
     plan: Planner
-    """Stores its own steps."""
+    """Makes the plan; it stores its own steps."""
     approve: Callable[[Plan], Awaitable[Plan]]
     assignment: Callable[[Plan | None, Specification | None, Sequence[QuestionAnswers]], Assignment]
     open_work: Callable[[str], Awaitable[Sandbox]]
-    """The tree of that name, as it was left."""
+    """Opens the work tree of that name, as it was left."""
     export: Callable[[Sandbox], Awaitable[Patch]]
     runner: Callable[[Sandbox, Attempt, Callable[[], str]], Runner]
     """The last argument returns what the agent is told about the suite on the base; empty until that is known."""

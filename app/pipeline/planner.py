@@ -53,7 +53,7 @@ class PlanConversation:
 
     brief: str
     request: str
-    """What asks for the plan."""
+    """The text that asks for the plan."""
     smallest: str
     tools: tuple[ToolSpec, ...] = ()
     turns: tuple[Message, ...] = ()

@@ -80,7 +80,7 @@ class UpdateDraftStatus(Record):
     """Close the draft without a change, and delete its branch, if that holds only our empty commit."""
     branch: str = ""
     commit: str = ""
-    """Set by the publisher."""
+    """The empty commit; set by the publisher."""
 
 
 class PushCommits(Record):

@@ -107,6 +107,6 @@ class Notifier:
 
 
 def sign(key: bytes, message: str, timestamp: str, body: bytes) -> str:
-    """The header `webhook-signature`."""
+    """The value of the header `webhook-signature`."""
     digest = hmac.new(key, f"{message}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(digest).decode()}"

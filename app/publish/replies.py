@@ -129,7 +129,7 @@ def plan_edited_by_stranger(login: str) -> str:
 
 
 def forge_refusal(message: str, hint: str = "") -> str:
-    """The forge's message, escaped."""
+    """Why nothing was started, in GitHub's words, escaped."""
     return f"Nothing was started: {inline(message[:500])}\n\n{inline(hint[:500])}".rstrip() + "\n"
 
 

@@ -20,7 +20,7 @@ LIST_COMMAND = ("/usr/bin/find", ".", "-mindepth", "1", "!", "-type", "d", "-pri
 """The command that lists /workspace: inode, change time, mode (octal), size, kind, path, each ended by NUL."""
 
 TOOLS = "/opt/agent"
-"""Inside, read-only: the result of `SandboxSpec.tools`."""
+"""Inside, read-only: the programs of `SandboxSpec.tools`."""
 MODEL_SOCKET = "/run/way-out.sock"
 FORWARDER = "/run/forwarder.py"
 MODEL_PORT = 8787

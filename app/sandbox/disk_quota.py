@@ -57,7 +57,7 @@ class DiskQuota:
         return (about.f_blocks - about.f_bfree) * about.f_frsize
 
     def _count(self) -> int:
-        """Bytes on disk."""
+        """The bytes that the directories take on disk."""
         counted, hidden = disk_use(self.directories)
         # If not all of it may be read, all that has come to the file system since may be in there.
         return max(counted, self._in_use() - self._at_first) if hidden else counted

@@ -160,7 +160,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def write_base_listing(host_directory: HostDirectory) -> None:
-    """Blocking."""
+    """List the new work tree once. Raises SandboxError if it cannot be listed. Blocking."""
     if host_directory.base_listing.exists():
         return
     listed = subprocess.run(LIST_COMMAND, cwd=host_directory.tree, env={}, capture_output=True, check=False)

@@ -47,7 +47,7 @@ def judge_essential(text: str) -> tuple[DoctorCheck, ...]:
 
 
 def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, ...]:
-    """From /proc/self/status inside."""
+    """Check user, capabilities and seccomp by /proc/self/status inside."""
     sets = {name: status.get(name, "missing") for name in CAPABILITY_SETS}
     held = {name: value for name, value in sets.items() if value.strip("0")}
     return (
@@ -59,7 +59,7 @@ def judge_status(status: Mapping[str, str], *, uid: int) -> tuple[DoctorCheck, .
 
 
 def judge_reach(facts: ProbeFacts, connections: Sequence[str], variables: frozenset[str]) -> tuple[DoctorCheck, ...]:
-    """From the attacking program's report and what the listeners outside received."""
+    """Check isolation by the attacking program's report and by what the listeners outside received."""
     reached = [*facts["reached"], *(f"{name}, as seen from outside" for name in connections)]
     open_calls = [f"{name} ({answer})" for name, answer in facts["answers"].items() if answer not in REFUSALS]
     foreign = sorted(set(facts["environment"]) - variables)

@@ -198,9 +198,9 @@ class InstallationChanged(GitHubModel):
 
 
 TriggerEvent = LabelAdded | Assigned | IssueCommented | ReviewCommented | ReviewSubmitted | ProgramCommand
-"""Somebody may be asking for something."""
+"""Events by which somebody may ask for something."""
 StateChangeEvent = LabelRemoved | IssueChanged | PullRequestChanged
-"""An issue or pull request took a turn."""
+"""Events that change an issue or pull request."""
 Event = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
 
 

@@ -284,7 +284,7 @@ PAUSE_WITHOUT_WEBHOOKS = timedelta(minutes=1)
 PAUSE_A_REPOSITORY = timedelta(seconds=5)
 """Four requests each, of the 5,000 that an installation may send in an hour."""
 MAX_ATTEMPTS = 5
-"""At having a webhook sent again."""
+"""How often GitHub is asked to send a webhook again."""
 
 logger = logging.getLogger(__name__)
 

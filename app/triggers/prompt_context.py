@@ -117,9 +117,9 @@ class PromptContext:
 
     sections: list[TaskSection] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """For people: what was left out."""
+    """Sentences for people, mostly about what was left out."""
     hidden_characters: int = 0
-    """That nobody would have seen."""
+    """The number of invisible characters that were removed."""
     thread_refs: tuple[ThreadRef, ...] = ()
     failing_checks: tuple[str, ...] = ()
     """The names of the failing checks."""

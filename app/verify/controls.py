@@ -48,7 +48,7 @@ class Altered:
     condition: NewCondition
 
     def applied(self, patch: Patch) -> Patch:
-        """The patch with it."""
+        """The patch with this alteration."""
         start, end, text = self.condition.start, self.condition.end, self.condition.altered
         text_bytes = text.encode("utf-8", "surrogateescape")
         changes = tuple(

@@ -202,7 +202,7 @@ class _Trial:
     async def _execute_once(
         self, ids: Sequence[str], files: Sequence[FileChange], watch: Sequence[str] = (), read: Sequence[str] = ()
     ) -> tuple[SupervisorAnswer, LauncherReport, bytes]:
-        """In a fresh sandbox."""
+        """Run these tests once, in a fresh sandbox: the answer, the report, and the output."""
         base = self.patch.base if self.patch else ""
         mine = apply_patch(Patch(base=base, changes=self.selection.files), Patch(base=base, changes=tuple(files)))
         async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:

@@ -72,7 +72,7 @@ class FixUnderTest:
 
     commit: str = ""
     find: Callable[[], RevertedFix] | None = None
-    """Blocking."""
+    """Finds the patch that removes the fix. Blocking."""
 
     @cached_property
     def taken(self) -> RevertedFix | None:

@@ -483,7 +483,7 @@ class _MemoryBlobs:
 
 class _NoProgress:
     def report(self, kind: ProgressKind, text: str) -> None:
-        """Nobody watches."""
+        """Do nothing: nobody watches."""
 
 
 class _NoModel:

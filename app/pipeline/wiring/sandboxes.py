@@ -95,13 +95,13 @@ class SetupTools(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Of `python`."""
+        """The version of `python`, such as `3.12`."""
         found = re.search(r"3\.\d+", self.python.name)
         return found[0] if found else f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 async def setup_tools(name: str, settings: Settings) -> SetupTools:
-    """Raises SandboxError if a container engine cannot be asked for it."""
+    """The tools for set-ups in sandboxes of this kind. Raises SandboxError if a container engine does not answer."""
     python = python_interpreter()
     if name == "e2b":
         return SetupTools(PYTHON, asked_once(settings.environment, python, ask_reachable), find_in_template)
@@ -115,7 +115,7 @@ async def setup_tools(name: str, settings: Settings) -> SetupTools:
 
 
 SECONDS = 60.0
-"""Seconds an engine has to answer."""
+"""How long a container engine may take to answer."""
 PAID = {"e2b": ("E2B_API_KEY", "a key is set; test it with agent-fix doctor --sandbox e2b")}
 """Paid kinds that are not opened for this check: the variable they need, and the text if it is set."""
 

@@ -122,7 +122,7 @@ def _suitable(binary: Path) -> bool:
 
 PROC = Path("/proc")
 MAX_START_SECONDS = 60.0
-"""Seconds. Opening a gate takes milliseconds."""
+"""The longest start of a sandbox; usually it takes milliseconds."""
 
 
 def end_orphans(machine: HostMachine) -> int:

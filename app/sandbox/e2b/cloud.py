@@ -252,7 +252,7 @@ class E2BCloud:
         await bounded(machine.pause(), "pausing the sandbox", seconds=self.seconds)
 
     async def kill(self, sandbox_id: str) -> None:
-        """Idempotent."""
+        """End a machine. Idempotent."""
         try:
             await bounded(
                 AsyncSandbox.kill(sandbox_id, **self.account.parameters), "ending the sandbox", seconds=self.seconds
@@ -287,12 +287,12 @@ class E2BCloud:
         return taken.snapshot_id
 
     async def snapshots(self) -> list[SnapshotInfo]:
-        """All of the account."""
+        """All snapshots of the account."""
         pages = AsyncSandbox.list_snapshots(limit=100, **self.account.parameters)
         return await self._all(pages, "asking for kept set-ups")
 
     async def remove_snapshot(self, snapshot_id: str) -> None:
-        """Idempotent."""
+        """Remove a snapshot. Idempotent."""
         removing = AsyncSandbox.delete_snapshot(snapshot_id, **self.account.parameters)
         await bounded(removing, "removing a kept set-up", seconds=self.seconds)
 

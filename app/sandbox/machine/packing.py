@@ -55,7 +55,7 @@ def _below(tree: Path) -> Iterator[NamedFiles]:
 
 
 def _entries(directory: str, before: str) -> list[NamedFiles]:
-    """Last first."""
+    """The entries of a directory, sorted by name, the last one first."""
     with os.scandir(directory) as entries:
         return sorted(((entry, before + entry.name) for entry in entries), key=lambda named: named[1], reverse=True)
 
@@ -81,7 +81,7 @@ def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
 
 @asynccontextmanager
 async def packing_tree(fill: Callable[[Path], None]) -> AsyncIterator[PackedTree]:
-    """The same without blocking."""
+    """`pack_tree` without blocking."""
     making = pack_tree(fill)
     tree = await asyncio.to_thread(making.__enter__)
     try:

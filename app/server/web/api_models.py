@@ -359,7 +359,7 @@ def problem(
     errors: list[dict[str, Any]] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An error's answer."""
+    """The answer to a request that failed."""
     body = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors or [])
     return JSONResponse(body.model_dump(), status, headers, media_type=PROBLEM_JSON)
 

@@ -25,9 +25,9 @@ SIGN_IN: Final = (
     "Reload this page and enter the password, which is the value of AGENT_FIX_WEB_TOKEN. Any user name works."
 )
 OPERATOR: Final = ApiCaller("web token", frozenset(SCOPES))
-"""Whoever has the password."""
+"""The caller with the password."""
 MAX_BYTES: Final = 512 * 1024
-"""Of a request's body."""
+"""The largest body of a request."""
 _LENGTH = re.compile(r"[0-9]{1,20}")
 _BASIC = re.compile(r"[Bb]asic +([A-Za-z0-9+/=_-]{1,1000})")
 BEARER = re.compile(r"[Bb]earer +([!-~]{1,1000})")

@@ -210,7 +210,7 @@ class _Member(NamedTuple):
     plain: str
     node: Node
     text: bytes
-    """With its comments, attributes and decorators."""
+    """Its source, with its comments, attributes and decorators."""
 
 
 def with_additions(language: str, old: bytes, new: bytes, known: Collection[str]) -> tuple[bytes | None, set[str]]:
@@ -287,7 +287,7 @@ def _merged(
 
 
 def _head(member: _Member) -> bytes:
-    """Everything before its body."""
+    """The source of a member before its body."""
     body = _definition(member.node).child_by_field_name("body")
     return member.text[: len(member.text) - (member.node.end_byte - body.start_byte)] if body else member.text
 

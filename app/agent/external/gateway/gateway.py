@@ -51,7 +51,7 @@ of them for a key alone (`{"google_search": {}}`)."""
 
 
 def check_tools(protocol: WireProtocol, tools: Any) -> None:
-    """Raises RequestRefused."""
+    """Check a request's tools. Raises RequestRefused for malformed ones and those that the provider would execute."""
     if tools is None:
         return
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
@@ -105,7 +105,7 @@ MAX_PARTS = 200_000
 
 
 def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
-    """Raises RequestRefused."""
+    """Check a request before anything is reserved. Raises RequestRefused."""
     model = body.get("model")
     if not isinstance(model, str) or model not in models:
         known = " or ".join(sorted(models))
@@ -182,7 +182,7 @@ class JobAllowance:
     _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reserve(self, protocol: WireProtocol, body: Mapping[str, Any]) -> Reservation:
-        """Raises RequestRefused."""
+        """Reserve the cost of a request, after waiting for earlier ones if needed. Raises RequestRefused."""
         wanted = await self.account.measure(protocol, body)
         async with self._in_order:
             while True:
