@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from app.config.repository import RepoConfig
 from app.core.job import Budget, JobState
 from app.jobs.daily_budget import DailyBudget
-from app.jobs.job_queries import AHEAD, POSTED_STATES
+from app.jobs.job_queries import AHEAD, ALL_JOBS_EVERY
 from app.jobs.queue import LEASE, MAX_CRASHES, ORDINARY, URGENT, JobClaim, QueueLimits, QueuePlace
 from app.jobs.store import JobStore
 from app.llm.base import Usage
@@ -370,7 +370,7 @@ def test_old_unposted_changes_are_found_by_a_full_scan(server: Server) -> None:
         assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"], "it is told until it is marked"
         server.clock.passes(every)
     assert [statement.count("jobs.updated_at >=") for statement in asked] == [0, 0, 0, 1, 0, 1], "living, then changed"
-    server.clock.passes(POSTED_STATES)
+    server.clock.passes(ALL_JOBS_EVERY)
     asked.clear()
     assert [each.job.id for each in server.job_queries.not_posted(every)] == ["a"]
     assert "jobs.updated_at >=" not in "".join(asked)

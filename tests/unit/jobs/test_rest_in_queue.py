@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.job_queries import POSTED_STATES
+from app.jobs.job_queries import ALL_JOBS_EVERY
 from app.jobs.outcomes import Outcomes
 from app.jobs.outcomes import metadata as outcome_tables
 from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, QueueLimits
@@ -128,17 +128,17 @@ def test_only_who_holds_a_rest_stores_its_result(server: Server) -> None:
     assert (rest(server), server.row("a").owner) == ("rest_ended", None)
     server.job_queries.published_rest("a", broken)
     assert (rest(server), server.row("a").result, server.row("a").reason) == ("", broken, "why")
-    assert [each.job.id for each in server.job_queries.not_posted(POSTED_STATES)] == ["a"], "people are told again"
+    assert [each.job.id for each in server.job_queries.not_posted(ALL_JOBS_EVERY)] == ["a"], "people are told again"
 
 
 def test_a_rest_that_ends_while_its_job_is_being_posted_is_told_afterwards(server: Server) -> None:
     published(server)
-    (read,) = server.job_queries.not_posted(POSTED_STATES)
+    (read,) = server.job_queries.not_posted(ALL_JOBS_EVERY)
     server.job_queries.published_rest("a", {"exit_status": "pr_opened"})
     server.job_queries.mark_posted(read)
-    (again,) = server.job_queries.not_posted(POSTED_STATES)
+    (again,) = server.job_queries.not_posted(ALL_JOBS_EVERY)
     server.job_queries.mark_posted(again)
-    assert server.job_queries.not_posted(POSTED_STATES) == ()
+    assert server.job_queries.not_posted(ALL_JOBS_EVERY) == ()
 
 
 def test_the_rest_of_a_suite_is_found_by_issue_and_by_pull_request(server: Server) -> None:
