@@ -154,7 +154,7 @@ def test_any_calls_are_admitted_or_refused_with_a_reason(calls: list[ToolCall]) 
         assert isinstance(json.loads(item.call.arguments), dict)
 
 
-async def test_content_that_is_no_unicode_does_not_stop_the_job(tmp_path: Path) -> None:
+async def test_content_that_is_not_unicode_does_not_stop_the_job(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, [act(("bash", {"command": "true"}), content="x\ud800y"), FIX, SUBMIT])
     assert (await harness.work()).exit_status == "submitted"
     harness.model.requests[-1].model_dump_json()

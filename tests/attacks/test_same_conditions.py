@@ -71,7 +71,7 @@ async def seen(workspaces: Workspaces, name: str, patch: Patch | None) -> dict[s
     return found
 
 
-async def test_nothing_but_the_sources_tells_base_from_head(tmp_path: Path) -> None:
+async def test_base_and_head_differ_only_in_their_sources(tmp_path: Path) -> None:
     async def setup() -> SetupPlan:
         return SetupPlan(directories=("built",), commands=("mkdir built && touch built/x",), key="k")
 

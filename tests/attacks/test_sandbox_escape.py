@@ -122,7 +122,7 @@ class TestSecrets:
     async def test_no_descriptor_is_inherited(self, sandbox: Sandbox) -> None:
         assert await python(sandbox, "import os; print(sorted(os.listdir('/proc/self/fd')))") == "['0', '1', '2', '3']"
 
-    async def test_writing_into_the_pipes_of_process_1_tells_us_nothing_false(self, sandbox: Sandbox) -> None:
+    async def test_writing_into_the_pipes_of_process_1_changes_no_result(self, sandbox: Sandbox) -> None:
         """Whoever could write to its status pipe could name another process to be watched, or another exit code."""
         bystander = await asyncio.create_subprocess_exec("/bin/sleep", "300")
         lie = json.dumps({"child-pid": bystander.pid, "exit-code": 0})

@@ -153,7 +153,7 @@ async def test_without_lessons_or_question_the_ranking_is_empty(ranking: LessonR
         "money \0 \ud800",
     ],
 )
-async def test_a_question_is_no_syntax(ranking: LessonRanking, question: str) -> None:
+async def test_a_question_is_not_read_as_query_syntax(ranking: LessonRanking, question: str) -> None:
     found = await ranking.rank(ALL, question.encode("utf-8", "replace").decode())
     assert set(found) <= set(ALL)
 
@@ -216,7 +216,7 @@ async def test_if_chroma_fails_lessons_are_ranked_by_words(place: Path, caplog: 
 
 
 @pytest.mark.skipif(CHROMA, reason="it is installed")
-def test_without_the_extra_it_is_said_how_to_get_it() -> None:
+def test_without_the_extra_the_error_says_how_to_install_it() -> None:
     with pytest.raises(AgentFixError) as caught:
         check_installed()
     assert "'.[chroma]'" in caught.value.hint

@@ -19,7 +19,7 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
-def test_a_set_up_that_fails_tells_the_end_of_its_output(console: Console, tmp_path: Path) -> None:
+def test_a_set_up_that_fails_shows_the_end_of_its_output(console: Console, tmp_path: Path) -> None:
     noise = "printf 'a line\\n%.0s' $(seq 5000); printf '\\033[31mcompiler\\033[0m exploded\\n' >&2; exit 3"
     repository = make_repository(tmp_path / "wallet", {SOURCE: f'setup: "{_quoted(noise)}"\n'})
     before = snapshot(repository)

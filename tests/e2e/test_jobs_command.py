@@ -139,7 +139,7 @@ def test_two_jobs_of_one_state_directory_work_at_once(cli_job: CliJob, at_work: 
     assert cli_job.is_held(), "nobody has touched the sandbox of the first"
 
 
-def test_a_closed_output_pipe_is_no_error(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
+def test_a_closed_output_pipe_is_not_an_error(cli_job: CliJob, at_work: subprocess.Popen[str]) -> None:
     follower = cli_job.begin_jobs("logs", "-f", cli_job.job)
     assert follower.stdout is not None
     follower.stdout.readline()

@@ -112,7 +112,7 @@ def test_a_node_project(console: Console, tmp_path: Path) -> None:
     assert any("three words" in name for name in suite["own_tests"]["passing"])
 
 
-def test_failures_that_were_there_before_are_told_apart(console: Console, tmp_path: Path) -> None:
+def test_failures_that_were_there_before_are_distinguished(console: Console, tmp_path: Path) -> None:
     broken = (
         "import unittest\n\n\nclass Old(unittest.TestCase):\n    def test_old(self):\n        self.fail('for years')\n"
     )

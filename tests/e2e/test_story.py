@@ -122,7 +122,7 @@ def test_red_became_green_by_what_the_harness_ran(story: StoryResult) -> None:
     assert story.finished.verification["isolated"] is True
 
 
-def test_independent_tests_were_red_and_are_green_and_every_control_is_told(story: StoryResult) -> None:
+def test_independent_tests_were_red_and_are_green_and_every_control_is_shown(story: StoryResult) -> None:
     frozen, controls = story.finished.verification["specification"], story.finished.verification["controls"]
     assert [(test["role"], test["head"]) for test in frozen["tests"]] == [("shows", "passed")] * 3 + [
         ("guards", "passed")

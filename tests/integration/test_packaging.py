@@ -58,7 +58,7 @@ def test_the_image_is_an_ordinary_users_and_has_no_compiler(stages: list[DockerS
     assert "pip" not in commands.split()
 
 
-def test_the_image_is_told_what_to_do_by_arguments(stages: list[DockerStage]) -> None:
+def test_the_image_takes_its_role_from_arguments(stages: list[DockerStage]) -> None:
     image = stages[-1]
     assert image.last("ENTRYPOINT").words == ["tini", "--", "agent-fix"]
     assert image.last("CMD").words == ["serve"]

@@ -519,7 +519,7 @@ def test_names_say_what_they_hold() -> None:
     assert not wrong, wrong
 
 
-def test_names_of_tests_are_no_metaphors() -> None:
+def test_names_of_tests_are_not_metaphors() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in tracked_files()

@@ -111,14 +111,14 @@ def test_the_page_for_users_has_every_command_and_no_other() -> None:
     assert told == set(COMMAND_NAMES)
 
 
-def test_the_limits_that_are_told_are_the_defaults() -> None:
+def test_the_limits_on_the_page_are_the_defaults() -> None:
     budget = Budget()
     told = f"{budget.usd / 1_000_000:g} dollars, {budget.minutes:g} minutes, {budget.steps} turns"
     assert told in read("docs/how-to/use-on-github.md")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_that_are_told_of_are_read(name: str) -> None:
+def test_settings_on_a_page_are_read(name: str) -> None:
     others = {"AGENT_FIX_GITHUB_TOKEN", API_TOKEN}  # of `doctor --github` and `jobs --server`, which are no roles
     known = others.union(*ALLOWED_VARIABLES.values())
     assert set(re.findall(r"\bAGENT_FIX_[A-Z_]+\b", read(name))) <= known

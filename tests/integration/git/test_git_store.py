@@ -145,7 +145,7 @@ def test_tree_reads_bytes_modes_and_names(store: GitStore, source: Path) -> None
         tree.read("absent")
 
 
-def test_submodules_are_no_files(store: GitStore, source: Path) -> None:
+def test_submodules_are_not_files(store: GitStore, source: Path) -> None:
     git(source, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendor/lib")
     git(source, "commit", "-q", "-m", "a submodule")
     tree = store.tree(store.fetch(source, "HEAD"))
@@ -319,7 +319,7 @@ def test_diff_cannot_be_hidden_or_executed(store: GitStore, base: str) -> None:
     assert store.diff(base, made, paths=["*.py"]) == "", "a path is a name and no pattern"
 
 
-def test_diff_stat_counts_lines_and_tells_modes(store: GitStore, base: str) -> None:
+def test_diff_stat_counts_lines_and_shows_modes(store: GitStore, base: str) -> None:
     made = commit(
         store,
         base,

@@ -199,7 +199,7 @@ def test_submodules_stay_as_they_are_pinned(repository: Path, store: GitStore, t
     assert store.tree(made).gitlinks() == {"vendor/lib": "1" * 40}
 
 
-def test_lfs_pointers_are_told(repository: Path, store: GitStore) -> None:
+def test_lfs_pointers_are_reported(repository: Path, store: GitStore) -> None:
     commit_files(repository, {"tests/data/pointer.bin": LFS_POINTER})
     assert notes_about_contents(inspect(repository, None, store).tree) == ()  # as test data it is just a file
     commit_files(repository, {"assets/.gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n"})

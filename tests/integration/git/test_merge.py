@@ -278,7 +278,7 @@ def test_line_ends_and_a_missing_last_one_are_kept(fake_github: DivergedReposito
     assert fake_github.files(merged)["a.txt"] == ("ours\r\n" + "".join(LINES) + "no end").encode()
 
 
-def test_odd_names_are_carried_exactly_and_told_on_one_line(fake_github: DivergedRepository) -> None:
+def test_odd_names_are_kept_exactly_and_shown_on_one_line(fake_github: DivergedRepository) -> None:
     name = "odd\n\tname\udcff \u202e.txt"
     ours, theirs = fake_github.side("ours", {name: "ours\n"}), fake_github.side("theirs", {name: "theirs\n"})
     merged = fake_github.merge(ours, theirs)

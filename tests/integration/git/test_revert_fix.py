@@ -130,7 +130,7 @@ def test_odd_names_links_and_attributes_are_reverted_exactly(history: History) -
     assert kept == {"a\nb.py": None, ".gitattributes": None, "calc.py": BROKEN.encode(), "link": None}
 
 
-def test_the_first_commit_is_no_fix(tmp_path: Path) -> None:
+def test_the_first_commit_is_not_a_fix(tmp_path: Path) -> None:
     source = make_repository(tmp_path / "one")
     store = GitStore(tmp_path / "mirror.git")
     store.ensure()

@@ -51,7 +51,7 @@ async def test_a_read_that_never_succeeds_says_so(fake_github: FakeGitHubSetup) 
 
 
 @pytest.mark.parametrize("fault", [Fault(COMMENT), Fault(COMMENT, drop=True)], ids=["502", "dropped"])
-async def test_a_write_is_sent_once_and_its_failure_told(
+async def test_a_write_is_sent_once_and_its_failure_reported(
     forge: GitHubForge, fake_github: FakeGitHubSetup, fault: Fault
 ) -> None:
     fake_github.github.faults.append(fault)

@@ -120,7 +120,7 @@ async def test_our_pull_request_with_a_forks_commits_is_a_fork_too(front: EventH
     assert (job_context.publish_target, job_context.config.ci, job_context.fork) == ("same_branch", ci, bool(mark))
 
 
-async def test_ci_cannot_be_asked_for_there_and_it_is_said_how_a_person_starts_it(front: EventHarness) -> None:
+async def test_ci_is_refused_there_with_how_a_person_starts_it(front: EventHarness) -> None:
     pull = front.our_pull()
     pull.body = f"Fixes #1\n\n{FORK_MARK}"
     await front.says("/agent ci", pull)

@@ -87,7 +87,7 @@ def test_a_number_needs_a_repository_on_github(url: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["https://github.com/ada/sample", "http://github.com/ada/sample/issues/new"])
-def test_another_page_is_said_to_be_none(text: str) -> None:
+def test_another_address_is_refused(text: str) -> None:
     with pytest.raises(IssueError, match="is not the address of an issue"):
         where_issue(text)
 

@@ -206,7 +206,9 @@ async def test_questions_and_plans_never_publish(
     assert "publish nothing" in (await refused(harness, key)).message
 
 
-async def test_a_push_is_no_new_branch(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
+async def test_a_follow_up_that_makes_a_new_branch_is_refused(
+    harness: PublisherHarness, fake_github: FakeGitHubSetup
+) -> None:
     made = await harness.admit()
     key = await harness.work(made)
     with harness.engine.begin() as db:  # its job is a follow-up, and it wishes for a new branch
@@ -358,7 +360,7 @@ async def test_with_automatic_ci_commits_carry_no_skip_mark(
     assert "skip ci" not in message
 
 
-async def test_a_workflow_that_no_mark_holds_back_is_told(
+async def test_a_workflow_that_skip_ci_does_not_hold_back_is_reported(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     files = {".github/workflows/greet.yml": "on: pull_request_target\n", ".github/workflows/ci.yml": "on: push\n"}

@@ -84,7 +84,7 @@ async def test_an_issue_and_one_that_is_not_there(fake_github: FakeGitHubSetup) 
     assert await reader(fake_github).issue(99) is None
 
 
-async def test_not_there_is_told_from_not_for_us(fake_github: FakeGitHubSetup) -> None:
+async def test_missing_and_forbidden_are_distinguished(fake_github: FakeGitHubSetup) -> None:
     fake_github.installation.repositories.clear()
     with pytest.raises(NoAccess):
         await reader(fake_github).issue(99)
@@ -165,7 +165,7 @@ async def test_linked_pull_requests_are_those_of_this_repository(fake_github: Fa
 
 
 @pytest.mark.parametrize("kind", ["FORBIDDEN", "NOT_FOUND", ""])
-async def test_linked_pull_requests_that_are_not_told_stop_nothing(fake_github: FakeGitHubSetup, kind: str) -> None:
+async def test_linked_pull_requests_that_github_hides_stop_nothing(fake_github: FakeGitHubSetup, kind: str) -> None:
     refusal = {"data": None, "errors": [{"type": kind, "message": "no"}]}
     fake_github.github.faults.append(Fault("POST /graphql", 200, body=json.dumps(refusal)))
     assert await PullRequestsApi(fake_github.api(fake_github.app())).linked(fake_github.issue.number) == ()

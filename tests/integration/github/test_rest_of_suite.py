@@ -138,7 +138,7 @@ async def test_a_merged_pull_request_is_left_alone(harness: PublisherHarness, fa
     assert pull_and_check(fake_github)[1].conclusion == "failure"
 
 
-async def test_a_rest_that_nobody_finishes_is_said_to_be_unfinished(
+async def test_a_rest_that_nobody_finishes_is_reported_as_unfinished(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     await published(harness)

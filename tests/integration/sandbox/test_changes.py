@@ -87,7 +87,7 @@ async def test_every_kind_of_change(sandbox: Sandbox) -> None:
     assert not patch.refusals
 
 
-async def test_touching_and_rewriting_the_same_bytes_is_no_change(sandbox: Sandbox) -> None:
+async def test_touching_and_rewriting_the_same_bytes_is_not_a_change(sandbox: Sandbox) -> None:
     await shell(sandbox, "touch src/a.py; cp src/b.py t; mv t src/b.py; chmod 600 README.md; chmod 700 bin/tool")
     assert (await export(sandbox, BASE)).empty
 
@@ -214,7 +214,7 @@ async def test_large_files_are_refused_unread_with_their_size(sandbox: Sandbox) 
     assert refused(patch)["large"] == "5,242,881 bytes; the limit for a file is 5,242,880"
 
 
-async def test_a_large_tracked_file_that_was_only_touched_is_no_change(provider: SandboxProvider) -> None:
+async def test_a_large_tracked_file_that_was_only_touched_is_not_a_change(provider: SandboxProvider) -> None:
     files = {"large.bin": b"\0" * (changes.FILE_BYTES + 7)}
     async with opened(provider, SandboxSpec("large", filler(files))) as sandbox:
         base = baseline(MemoryTree(files))

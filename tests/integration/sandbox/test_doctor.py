@@ -91,7 +91,7 @@ class TestKinds:
         assert "E2B_API_KEY" in cloud_sandbox_availability("e2b", {}).repair
         assert cloud_sandbox_availability("e2b", {"E2B_API_KEY": "k"}).ok
 
-    async def test_each_is_told_of_with_a_repair_where_it_is_not_usable(self, tmp_path: Path) -> None:
+    async def test_each_is_reported_with_a_repair_if_it_is_not_usable(self, tmp_path: Path) -> None:
         settings = replace(read_settings(tmp_path / "state"), environment={"PATH": "/usr/bin:/bin"})
         found = await sandbox_availability(settings)
         assert [kind.name for kind in found] == list(SANDBOXES)

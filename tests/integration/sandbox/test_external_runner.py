@@ -215,7 +215,7 @@ async def test_a_change_counts_without_the_agents_report(case_runner: RunnerHarn
 
 
 @pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
-async def test_nothing_done_is_said(case_runner: RunnerHarness, code: str, status: str) -> None:
+async def test_a_job_that_did_nothing_says_so(case_runner: RunnerHarness, code: str, status: str) -> None:
     ending = await case_runner.work(ScriptedTexts(["true", code]))
     assert ending.exit_status == status
     assert "Parrot" in ending.reason

@@ -152,7 +152,7 @@ async def test_one_group_may_fail_where_another_does_not(services: CachedProvide
     assert [path.name.partition(".")[2] for path in services.layers] == ["one", "two"]
 
 
-async def test_a_dependency_that_no_index_has_is_told_to_every_job_and_not_tried_again(
+async def test_a_dependency_that_no_index_has_is_reported_to_every_job_and_not_tried_again(
     services: CachedProviders,
 ) -> None:
     line = "@secret/tool cannot be fetched, and is left out"

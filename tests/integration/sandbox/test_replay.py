@@ -99,7 +99,7 @@ async def test_tests_that_need_their_framework_are_left_to_it(provider: Bubblewr
     assert (found.ids, list(found.failures()), found.report.problem) == ((NUMBERS,), [], "")
 
 
-async def test_words_of_a_framework_are_no_need_of_it(provider: BubblewrapProvider) -> None:
+async def test_words_of_a_framework_do_not_mean_that_it_is_needed(provider: BubblewrapProvider) -> None:
     words = '"""Nothing is skipped, no fixture needed."""\nimport os\n\nMINE = __name__, os.path.isabs(__file__)\n'
     text = words + TESTS
     text = text.replace("    def test_numbers(self):\n", "    def test_numbers(self):\n        assert MINE[1]\n")

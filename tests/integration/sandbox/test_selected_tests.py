@@ -375,7 +375,7 @@ async def test_honest_tests_are_believed_whatever_they_depend_on(provider: Bubbl
         assert (run.untrusted, dict(run.results)) == ("", dict.fromkeys(some, "passed")), run.execution.excerpt
 
 
-async def test_an_expected_failure_is_no_checked_pass(provider: BubblewrapProvider) -> None:
+async def test_an_expected_failure_is_not_a_checked_pass(provider: BubblewrapProvider) -> None:
     text = (
         "import unittest\n\n\nclass A(unittest.TestCase):\n    @unittest.expectedFailure\n"
         "    def test_known(self):\n        self.assertEqual(1, 2)\n"

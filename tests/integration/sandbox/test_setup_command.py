@@ -62,7 +62,7 @@ def test_the_chosen_setup_is_written_to_the_configuration_once(repository: Path,
     assert "already" in output
 
 
-def test_a_suite_in_which_nothing_passes_is_no_set_up(tmp_path: Path) -> None:
+def test_a_suite_in_which_nothing_passes_is_not_a_set_up(tmp_path: Path) -> None:
     failing = CHECK.replace("self.assertEqual(1 + 1, 2)", "import absent")
     files = {f"test_{name}.py": failing for name in "abcdef"}
     code, output = setup(make_repository(tmp_path / "repository", files), tmp_path / "state", "--json")

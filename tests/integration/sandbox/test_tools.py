@@ -191,7 +191,7 @@ async def test_view_says_what_it_is(path: str, said: str, tools: Tools) -> None:
         (WriteAction(path="no_end.txt", content="last"), "already has exactly this content"),
     ],
 )
-async def test_failures_are_told(action: Action, said: str, tools: Tools) -> None:
+async def test_failures_are_reported(action: Action, said: str, tools: Tools) -> None:
     done = await tools.do(action)
     assert done.outcome == "failed"
     assert said in done.text

@@ -42,7 +42,9 @@ async def test_independent_tests_that_turn_are_proof(trial: Callable[..., Trial]
     assert {control.outcome for control in found.controls} <= {"held", "not_applicable", "not_run"}
 
 
-async def test_a_fix_of_the_example_alone_is_broken_and_only_sentences_are_told(trial: Callable[..., Trial]) -> None:
+async def test_a_fix_of_the_example_alone_is_broken_and_the_agent_sees_only_sentences(
+    trial: Callable[..., Trial],
+) -> None:
     subject = trial(UNITTEST)
     known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
     special = FIXED.replace("return a + b", "return 3 if (a, b) == (1, 2) else a - b")

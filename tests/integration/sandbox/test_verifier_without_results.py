@@ -119,7 +119,7 @@ async def test_a_gate_without_a_number_on_the_base_only_warns(trial: Callable[..
     assert lost.verdict == "broken"
 
 
-async def test_tests_that_hang_are_ended_and_that_is_said(trial: Callable[..., Trial]) -> None:
+async def test_tests_that_hang_are_ended_and_reported(trial: Callable[..., Trial]) -> None:
     hanging = {
         "loop.py": "def spin():\n    pass\n",
         "tests/__init__.py": "",

@@ -531,7 +531,7 @@ async def test_only_what_is_new_is_recorded_of_a_conversation(case_runner: Gatew
     assert "go on" in case_runner.exchanges[1].new[-1]
 
 
-async def test_models_and_counts_are_told_without_a_call(case_runner: GatewayHarness) -> None:
+async def test_models_and_counts_are_answered_without_a_call(case_runner: GatewayHarness) -> None:
     case_runner.endpoint.script()
     headers = {"authorization": f"Bearer {TOKEN}"}
     listed = (await case_runner.client.get("/v1/models", headers=headers)).json()

@@ -101,7 +101,7 @@ async def test_the_history_goes_back_byte_for_byte(endpoint: OpenAIEndpoint) -> 
 
 
 @pytest.mark.parametrize("after", range(len(WHOLE.events) - 2))
-async def test_a_stream_cut_anywhere_before_its_end_is_no_answer(endpoint: OpenAIEndpoint, after: int) -> None:
+async def test_a_stream_cut_anywhere_before_its_end_is_not_an_answer(endpoint: OpenAIEndpoint, after: int) -> None:
     endpoint.script(cut(WHOLE, after))
     found = await failure(model(endpoint))
     assert (found.kind, found.reason) == ("retry", "stream_cut")
@@ -112,7 +112,7 @@ async def test_a_stream_cut_anywhere_before_its_end_is_no_answer(endpoint: OpenA
 
 
 @pytest.mark.parametrize("after", range(1, len(WHOLE.events) - 3))
-async def test_a_stream_that_ends_politely_but_early_is_no_answer(endpoint: OpenAIEndpoint, after: int) -> None:
+async def test_a_stream_that_ends_politely_but_early_is_not_an_answer(endpoint: OpenAIEndpoint, after: int) -> None:
     endpoint.script(Reply(events=(*WHOLE.events[:after], "[DONE]")))
     assert (await failure(model(endpoint))).reason in ("stream_cut", "bad_response")
 

@@ -108,7 +108,7 @@ async def test_an_interrupted_answer_is_not_an_answer(
         (OLLAMA, ollama("so", done="length")),
     ],
 )
-async def test_the_limit_of_an_answer_is_no_cut(endpoint: OpenAIEndpoint, name: str, reply: Reply) -> None:
+async def test_an_answer_at_its_limit_is_not_cut(endpoint: OpenAIEndpoint, name: str, reply: Reply) -> None:
     endpoint.script(reply)
     assert (await model(endpoint, name).complete(ASK)).finish_reason == "length"
 
@@ -245,7 +245,7 @@ def metered(endpoint: OpenAIEndpoint, name: str, reasoning: Reasoning) -> Budget
     return BudgetedModel(model(endpoint, name, reasoning=reasoning), MemoryLedger(9_000_000), ListProgress())
 
 
-async def test_how_hard_to_think_is_said_in_each_protocol_s_words(endpoint: OpenAIEndpoint) -> None:
+async def test_reasoning_effort_is_sent_in_each_protocols_words(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(anthropic("ok"), responses("ok", reasoning="hm"), answer("ok"))
     asked = ModelRequest(messages=HEAD, tools=(BASH,), max_tokens=2_000)
     await metered(endpoint, CLAUDE, "high").ask("a", asked)

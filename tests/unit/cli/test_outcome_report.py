@@ -64,7 +64,7 @@ def test_bars_are_as_long_as_their_figures() -> None:
     assert max(map(len, text.splitlines())) <= 140
 
 
-def test_nothing_is_said_plainly() -> None:
+def test_a_report_without_jobs_says_so() -> None:
     assert list(render_text(summarise((), SINCE, SINCE + timedelta(days=1)))) == [
         "2026-03-02 to 2026-03-03",
         "No job ended in that time.",

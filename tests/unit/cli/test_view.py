@@ -83,7 +83,7 @@ def test_invalid_record_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("{}", "[" * 100_000),
     ],
 )
-def test_a_file_that_is_no_trajectory_is_a_clear_error(
+def test_a_file_that_is_not_a_trajectory_is_a_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trajectory: str, document: str
 ) -> None:
     (tmp_path / "trajectory.jsonl").write_text(trajectory)

@@ -341,7 +341,7 @@ async def test_replay_failure_also_on_the_base_for_another_reason_is_accepted(
 
 @pytest.mark.parametrize("phase", ["forked_end", "worker_end"])
 @pytest.mark.parametrize("test", [IDS[0], IDS[2]], ids=["red on the base", "green on the base"])
-async def test_a_child_without_a_result_is_no_failure_but_fails_a_control_of_its_own(phase: str, test: str) -> None:
+async def test_a_child_without_a_result_fails_only_a_control_of_its_own(phase: str, test: str) -> None:
     plain: dict[str, Ended] = {"plain": WRONG} if test == IDS[0] else {}
     found = await examine(runs(), replay=replays({phase: ("fork", "")}, plain, test))
     assert control(found, "children_end").outcome == "failed"

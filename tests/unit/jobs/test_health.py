@@ -223,7 +223,7 @@ async def test_health_fails_after_ten_minutes_without_naming_jobs(here: WebClien
     assert (await here.stranger.get("/healthz")).status_code == 200
 
 
-def test_effects_of_former_owners_are_no_delay(server: Server) -> None:
+def test_effects_of_former_owners_do_not_count_as_delayed(server: Server) -> None:
     server.admit(1)
     server.claim()
     with server.engine.begin() as db:

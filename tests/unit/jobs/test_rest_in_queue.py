@@ -131,7 +131,7 @@ def test_only_who_holds_a_rest_stores_its_result(server: Server) -> None:
     assert [each.job.id for each in server.job_queries.not_posted(ALL_JOBS_EVERY)] == ["a"], "people are told again"
 
 
-def test_a_rest_that_ends_while_its_job_is_being_posted_is_told_afterwards(server: Server) -> None:
+def test_a_rest_that_ends_while_its_job_is_being_posted_is_posted_afterwards(server: Server) -> None:
     published(server)
     (read,) = server.job_queries.not_posted(ALL_JOBS_EVERY)
     server.job_queries.published_rest("a", {"exit_status": "pr_opened"})

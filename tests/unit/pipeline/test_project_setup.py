@@ -205,7 +205,7 @@ async def test_proposed_command_that_the_project_has_too_is_its_own(tmp_path: Pa
 
 
 @pytest.mark.parametrize("proposed", [HALF_PASSES, CANNOT_START, NO_RESULTS])
-async def test_a_proposal_that_is_no_better_is_not_used_and_not_asked_for_again(tmp_path: Path, proposed: int) -> None:
+async def test_a_proposal_that_is_not_better_is_not_used_and_not_asked_for_again(tmp_path: Path, proposed: int) -> None:
     """Of a bare exit code nothing is known but that the model's own command ended with it."""
     proposer = Proposer()
     for number in (1, 2):

@@ -57,7 +57,7 @@ async def test_the_model_sees_paths_manifests_and_what_was_tried() -> None:
         json.dumps({"setup": ["x" * 2_001], "test": "pytest"}),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_no_proposal(answer: str) -> None:
+def test_an_answer_that_cannot_be_used_is_not_a_proposal(answer: str) -> None:
     assert read_proposal(answer) is None
 
 

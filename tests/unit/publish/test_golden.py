@@ -211,7 +211,7 @@ def texts() -> Iterator[tuple[str, str]]:
     yield "exit-codes.txt", "".join(f"{code.value:3} {code.name}\n" for code in ExitCode)
 
 
-def test_a_body_in_which_the_rest_is_running_becomes_the_one_that_tells_of_it() -> None:
+def test_a_body_with_running_tests_becomes_the_one_with_their_result() -> None:
     running = pull_request_body(pull_request(verification=with_rest(RESTS["running"])))
     edited = running.replace("## Plan", "A person's words.\n\n## Plan")
     for name in ("finished", "broken", "stopped"):

@@ -60,7 +60,7 @@ def test_nothing_in_a_reason_acts_on_github(state: str) -> None:
     assert "finish. `make deps` failed: # \\*\\*Proved\\*\\* by `@grace` Until" in about_rest(rest)
 
 
-def test_nothing_worse_is_said_so() -> None:
+def test_a_rest_that_is_not_worse_says_so() -> None:
     assert about_rest(REST) == f"{RAN}nothing newly fails."
 
 

@@ -41,7 +41,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
         f"counted as {tokens.IMAGE:,} tokens against the budget before the call ({tokens.IMAGE_COSTS['gpt-4o-mini']:,}",
     ],
 )
-def test_budgets_are_told_as_they_are(told: str) -> None:
+def test_the_budgets_on_the_page_are_those_of_the_code(told: str) -> None:
     assert told in PAGE
 
 

@@ -37,7 +37,7 @@ def test_the_root_comes_before_other_places() -> None:
     assert told({".github/CONTRIBUTING.md": b"inner", "CONTRIBUTING.md": b"outer"}) == [("CONTRIBUTING.md", "outer")]
 
 
-def test_copies_and_links_are_told_once() -> None:
+def test_copies_and_links_are_shown_once() -> None:
     files = {"AGENTS.md": b"rules\n", "CLAUDE.md": b"rules", "CONTRIBUTING.md": b"AGENTS.md"}
     assert told(files, modes={"CONTRIBUTING.md": "120000"}) == [("AGENTS.md", "rules")]
 
@@ -67,7 +67,7 @@ def test_text_is_cut_at_the_limit() -> None:
     assert len(first.text) + len(second.text) <= 800
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_bytes_that_are_not_text_do_no_harm() -> None:
     assert told({"AGENTS.md": b"caf\xe9"}) == [("AGENTS.md", "caf\ufffd")]
 
 
@@ -100,7 +100,7 @@ def test_sections_about_tests_come_first_in_a_long_file() -> None:
     assert len(only.text) <= 400
 
 
-def test_patterns_that_git_ignores_everywhere_are_not_told() -> None:
+def test_patterns_that_git_ignores_everywhere_are_not_shown() -> None:
     tree = MemoryTree({".gitignore": b"# ours\n*.pyc\n__pycache__/\n/build/\n!keep\nlib/generated.py\n*.snap\n"})
     assert ignored_by_git(tree) == "lib/generated.py *.snap"
     assert ignored_by_git(MemoryTree({})) == ""

@@ -72,7 +72,7 @@ def test_neighbouring_words_are_also_one_name() -> None:
     assert {"typhint", "dryrun"} <= set(weights)
 
 
-def test_frames_come_innermost_first_and_are_no_plain_paths() -> None:
+def test_frames_come_innermost_first_and_are_not_plain_paths() -> None:
     query = parse(PYTHON_TRACEBACK)
     assert [frame.rpartition("/")[2] for frame in query.frames] == ["store.py", "cli.py"]
     assert query.paths == ()
@@ -108,7 +108,7 @@ def test_modules_and_quoted_names() -> None:
     assert "plain" not in query.names
 
 
-def test_code_blocks_are_told_from_prose() -> None:
+def test_code_blocks_are_distinguished_from_prose() -> None:
     parts = sections("title\nbefore\n```py\ncart = 1\n```\nafter\n~~~\nopen end")
     assert "cart" in parts.code
     assert "open end" in parts.code

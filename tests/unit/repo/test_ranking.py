@@ -210,7 +210,7 @@ def test_a_name_of_the_title_that_one_file_defines_outweighs_common_words() -> N
     assert first(text, twice).path != "lib/numbers.py"
 
 
-def test_helpers_among_the_tests_are_no_tests() -> None:
+def test_files_that_support_tests_are_not_tests() -> None:
     files = {
         **SHOP,
         "tests/helpers.py": b"from shop.money import round_half_up\ndef rounded(): return round_half_up(1)\n",

@@ -207,7 +207,7 @@ async def test_a_head_without_an_end_is_not_kept_in_memory(path: Path) -> None:
     assert answer.startswith(b"HTTP/1.1 431 ")
 
 
-async def test_a_host_that_does_not_answer_is_told_apart_from_one_that_is_refused(path: Path) -> None:
+async def test_hosts_that_do_not_answer_and_refused_ones_are_distinguished(path: Path) -> None:
     listener = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     listener.close()
@@ -474,7 +474,7 @@ exämple.com -a.com a..com http://exämple.com
 
 
 @pytest.mark.parametrize("entry", ["", "a b.com", "http://a b", *NO_PUBLIC_HOST.split()])
-def test_entries_that_name_no_public_host_are_no_rules(entry: str) -> None:
+def test_entries_that_name_no_public_host_are_not_rules(entry: str) -> None:
     with pytest.raises(ValueError):
         parse_rule(entry)
 

@@ -57,7 +57,7 @@ async def test_signals_reach_the_command(tmp_path: Path) -> None:
     assert await process.wait() == 128 + signal.SIGTERM
 
 
-async def test_a_port_that_is_taken_is_said_before_the_command_starts(tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_reported_before_the_command_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -110,13 +110,13 @@ async def test_a_client_behind_it_reaches_what_the_proxy_allows_and_nothing_else
     assert proxy.refused == ["evil.example.com"]
 
 
-async def test_without_a_proxy_a_client_is_told_by_a_closed_connection(tmp_path: Path) -> None:
+async def test_without_a_proxy_a_clients_connection_is_closed(tmp_path: Path) -> None:
     port = free_port()
     script = f"import socket; print(socket.create_connection(('127.0.0.1', {port})).recv(1))"
     assert await run(tmp_path / "none.sock", port, sys.executable, "-I", "-c", script) == (0, "b''\n")
 
 
-async def test_a_connection_that_is_open_when_the_command_ends_is_no_news(tmp_path: Path) -> None:
+async def test_a_connection_that_is_open_when_the_command_ends_is_not_reported(tmp_path: Path) -> None:
     async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -126,7 +126,7 @@ async def test_a_forbidden_frame_is_an_error(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("said", [(), (line(b"o", b"half"),), (b"x" + json.dumps(END).encode(),)])
-async def test_silence_is_no_end(said: Sequence[bytes]) -> None:
+async def test_silence_does_not_end_a_stream(said: Sequence[bytes]) -> None:
     with pytest.raises(SandboxError, match="without a result"):
         await execution(*said).carry_out()
 

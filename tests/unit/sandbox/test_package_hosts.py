@@ -301,7 +301,7 @@ async def test_a_clients_settings_do_not_depend_on_where_the_caller_stands(machi
 
 
 @pytest.mark.parametrize("url", ["", "ssh://git@x.test/a", "https://", "http://[::1", "https://x.test:port/"])
-def test_addresses_that_lead_nowhere_are_no_location(url: str) -> None:
+def test_addresses_that_lead_nowhere_have_no_location(url: str) -> None:
     found = locate(url)
     assert (found.origin, found.path) == ("", None)
 

@@ -401,7 +401,7 @@ async def test_maven_executes_one_test_so_that_all_it_needs_is_there_offline() -
         ({"AGENT_FIX_MAVEN_MIRROR": "https://m.test/x"}, "--settings /dev/null"),
     ],
 )
-def test_maven_is_told_of_proxy_and_mirror(variables: dict[str, str], arguments: str) -> None:
+def test_maven_gets_proxy_and_mirror(variables: dict[str, str], arguments: str) -> None:
     (command,) = asyncio.run(plan({"pom.xml": "<project/>"})).commands
     shown = command.replace("mvn ", "echo ").replace("/tmp/settings.xml", "/dev/null")
     done = subprocess.run(
@@ -411,7 +411,7 @@ def test_maven_is_told_of_proxy_and_mirror(variables: dict[str, str], arguments:
     assert bool(arguments) == ("proxy" in done.stdout or "settings" in done.stdout)
 
 
-async def test_a_tool_that_is_not_here_is_said_and_nothing_is_tried() -> None:
+async def test_a_missing_tool_is_reported_and_nothing_is_tried() -> None:
     files = {"Cargo.toml": "[dependencies]\nb = '1'\n", "go.mod": "require x v1\n", "package.json": PACKAGE}
     setup = await plan(files, tools={})
     assert setup.commands == ()
@@ -466,7 +466,7 @@ async def test_an_index_with_credentials_is_refused_before_anything_starts() -> 
     assert (await plan({"package.json": PACKAGE}, clients=clients)).notes == ()
 
 
-async def test_a_further_index_with_credentials_is_told() -> None:
+async def test_a_further_index_with_credentials_is_reported() -> None:
     clients = Clients(PackageClients(problems=(ClientProblem("pip", "another index is left out", fatal=False),)))
     assert (await plan({"requirements.txt": "six"}, clients=clients)).notes == ("another index is left out",)
 

@@ -17,7 +17,7 @@ def test_a_submodule_is_fetched_at_its_pinned_commit(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in (tmp_path / "tree" / "inner").iterdir()} == {"a.txt": "pinned\n"}
 
 
-def test_a_submodule_that_cannot_be_had_is_no_reason_to_stop(tmp_path: Path) -> None:
+def test_a_submodule_that_cannot_be_fetched_does_not_stop_the_set_up(tmp_path: Path) -> None:
     command = fetch_command("inner", f"file://{tmp_path}/absent", "1" * 40)
     done = subprocess.run(["/bin/sh", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "stays empty" in done.stdout

@@ -203,7 +203,7 @@ async def test_a_waiting_job_shows_its_place(here: WebClient) -> None:
 # Starting jobs.
 
 
-async def test_a_started_job_is_there_at_once_and_the_publisher_is_told(here: WebClient) -> None:
+async def test_a_started_job_is_listed_at_once_and_the_publisher_gets_a_delivery(here: WebClient) -> None:
     options = {"model": "openai/o3", "budget": "2.50", "urgent": True, "attempts": 2, "kind": "bug"}
     answer = await send(here, "POST", "", {**ISSUE, **options, "instructions": "Mind the tests."})
     assert answer.status_code == 202
@@ -249,7 +249,7 @@ async def test_a_request_that_makes_no_sense_starts_nothing(here: WebClient, bod
     assert stored(here) == []
 
 
-async def test_bodies_that_are_no_json_or_too_large_are_refused(here: WebClient) -> None:
+async def test_bodies_that_are_not_json_or_too_large_are_refused(here: WebClient) -> None:
     headers = {"content-type": "application/json"}
     broken = await here.client.post("/api/jobs", content=b"{", headers=headers)
     assert (broken.status_code, broken.json()["detail"]) == (400, "The body is not valid JSON.")

@@ -140,7 +140,7 @@ async def test_a_form_and_its_json_are_the_same_delivery(endpoint: ReceiverClien
     assert said(again) == (202, "duplicate")
 
 
-async def test_readiness_tells_what_waits_and_for_how_long(endpoint: ReceiverClient) -> None:
+async def test_readiness_shows_what_waits_and_for_how_long(endpoint: ReceiverClient) -> None:
     assert (await endpoint.client.get("/readyz")).json() == {
         "status": "ready",
         "database": "writable",

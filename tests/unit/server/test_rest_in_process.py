@@ -195,7 +195,7 @@ async def test_a_rest_whose_workflow_has_ended_already_is_ended_by_the_next_proc
     assert stored(server_context) == ("rest_ended", ended.rest)
 
 
-async def test_a_rest_that_was_ended_meanwhile_stays_as_it_was_told(server_context: ServerContext) -> None:
+async def test_a_rest_that_was_ended_meanwhile_stays_as_it_was_posted(server_context: ServerContext) -> None:
     """Its lease had expired, and somebody stopped it."""
     result = published(server_context)
     process = JobProcess(server_context, take(server_context))

@@ -39,7 +39,7 @@ def test_a_state_directory_has_one_supervisor_and_says_which(tmp_path: Path) -> 
         pass
 
 
-def test_a_lock_that_a_killed_process_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_lock_that_a_killed_process_left_does_not_block(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on elsewhere since yesterday\n")
     command = [sys.executable, "-c", HOLDER, str(tmp_path / LOCK)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -67,7 +67,7 @@ def test_a_state_directory_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
     assert "cannot be written: Not a directory." in error.value.message
 
 
-def test_a_port_is_opened_or_it_is_said_why_not() -> None:
+def test_a_port_is_opened_or_the_reason_is_shown() -> None:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         assert address_of(listener) == f"http://127.0.0.1:{port}"

@@ -385,7 +385,7 @@ async def test_a_result_of_another_shape_is_left_out(here: WebClient) -> None:
     assert "Verification" not in page.text
 
 
-async def test_a_database_that_does_not_answer_is_said_with_its_status(here: WebClient) -> None:
+async def test_a_database_that_does_not_answer_is_reported_with_its_status(here: WebClient) -> None:
     with here.engine.begin() as db:
         db.exec_driver_sql("ALTER TABLE jobs RENAME TO gone")
     for path in ("/", "/jobs/seed05"):

@@ -231,7 +231,9 @@ async def test_only_this_server_begins_a_sign_in_and_not_without_end(here: WebCl
     assert (await github.sign_in(here.stranger, "reader")).status_code == 303
 
 
-async def test_a_login_that_another_account_took_over_is_no_operators(here: WebClient, github: GitHubPeople) -> None:
+async def test_a_login_that_another_account_took_over_is_not_an_operators(
+    here: WebClient, github: GitHubPeople
+) -> None:
     await github.sign_in(here.stranger, "operator")
     assert (await here.stranger.get("/audit")).status_code == 200
     taken = github.world.add_user("OPERATOR")

@@ -41,7 +41,7 @@ def test_every_verb_by_every_address(verb: str, address: str) -> None:
         ("/agent --model openai/gpt-5", AgentCommand(verb="fix", options=CommandOptions(model="openai/gpt-5"))),
     ],
 )
-def test_commands_and_messages_are_told_apart(text: str, command: AgentCommand) -> None:
+def test_commands_and_messages_are_distinguished(text: str, command: AgentCommand) -> None:
     assert understood(text) == command
 
 

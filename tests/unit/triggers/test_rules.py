@@ -151,7 +151,7 @@ def test_allowed_actors_are_matched_with_the_login_the_id_has_now() -> None:
     assert skipped(ask("/agent fix", config=config, requester=reader)) == ("no_access", False)
 
 
-def test_a_login_that_looks_like_a_bots_is_no_person() -> None:
+def test_an_account_with_a_bots_login_is_not_a_person() -> None:
     assert refusal(
         Account(id=1, login="write[bot]", kind="User"), ActorPermission(id=1, login="write[bot]", permission="admin")
     )

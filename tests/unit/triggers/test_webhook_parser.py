@@ -64,7 +64,7 @@ def test_a_head_whose_fork_is_gone_has_no_repository() -> None:
     assert event.subject.head.repository is None
 
 
-def test_a_comment_on_a_pull_request_is_told_from_one_on_an_issue() -> None:
+def test_comments_on_pull_requests_and_on_issues_are_distinguished() -> None:
     on_pull = read("issue_comment", made.comment_on_pull_request("/agent fix"))
     on_issue = read("issue_comment", made.comment("/agent fix"))
     assert isinstance(on_pull, IssueCommented)
@@ -103,7 +103,7 @@ def test_a_bad_end_of_checks(kind: str, conclusion: str) -> None:
 
 
 @pytest.mark.parametrize("conclusion", ["success", "neutral", "cancelled", "skipped", "stale", None])
-def test_other_ends_of_checks_are_no_failure(conclusion: str | None) -> None:
+def test_other_conclusions_of_checks_are_not_failures(conclusion: str | None) -> None:
     assert read("check_suite", made.payload("completed", check_suite={"id": 1, "head_sha": made.SHA})) in IGNORED
     ended = made.checks(conclusion="failure")
     ended["check_suite"]["conclusion"] = conclusion
@@ -223,7 +223,7 @@ def test_an_unlabelled_issue() -> None:
         b"{}x",
     ],
 )
-def test_a_body_that_is_no_json_object(body: bytes) -> None:
+def test_a_body_that_is_not_a_json_object(body: bytes) -> None:
     with pytest.raises(ValueError):
         decode(body)
 

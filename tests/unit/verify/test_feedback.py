@@ -83,7 +83,7 @@ def test_the_base_in_one_line() -> None:
     )
 
 
-def test_a_base_that_tells_no_tests() -> None:
+def test_a_base_whose_suite_reports_no_tests() -> None:
     assert baseline_brief("", None).startswith("No test command was found")
     assert baseline_brief("make test", SuiteResult(execution=execution())) == (
         "The suite (`make test`) on the base: exit code 1 in 2.0 s."

@@ -105,7 +105,7 @@ class TestShadowing:
         base = {"json.py": "x = 1\n", "code/__init__.py": ""}
         assert shadowing(candidate({"json.py": "x = 2\n", "code.py": "x = 1\n"}, base)).outcome == "passed"
 
-    def test_a_package_of_tests_is_no_place_to_import_from(self) -> None:
+    def test_a_package_of_tests_is_not_an_import_root(self) -> None:
         base = PROJECT | {"tests/__init__.py": ""}
         assert shadowing(candidate({"tests/random.py": "x = 1\n"}, base)).outcome == "passed"
 
@@ -165,7 +165,7 @@ class TestConfiguration:
     def test_files_that_say_how_tests_are_run_warn(self, path: str) -> None:
         assert how_tests_run(candidate({path: "x"})).outcome == "warned"
 
-    def test_a_conftest_is_told_with_its_hooks(self) -> None:
+    def test_a_conftest_is_reported_with_its_hooks(self) -> None:
         content = (
             "import pytest\n\ndef pytest_collection_modifyitems(items):\n    items.clear()\n\ncollect_ignore = []\n"
         )

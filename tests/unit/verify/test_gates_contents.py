@@ -149,7 +149,7 @@ class TestHiddenCharacters:
         assert hidden(line).outcome == "blocked"
 
     @pytest.mark.parametrize("path", ["README.md", "locale/ru.txt"])
-    def test_prose_is_no_code(self, path: str) -> None:
+    def test_prose_is_not_code(self, path: str) -> None:
         assert hidden("\u0441\u043e\u0440 p\u0430", path).outcome == "passed"
 
 
@@ -171,7 +171,7 @@ def test_dependencies_are_never_changed_silently(path: str) -> None:
     assert gate.details == (f"{path}: needs review",)
 
 
-def test_sources_are_no_dependencies() -> None:
+def test_sources_are_not_dependencies() -> None:
     assert dependencies(candidate({"src/lock.py": "x", "requirements.md": "x"})).outcome == "passed"
 
 
@@ -225,7 +225,7 @@ class TestSecurityScan:
         )
         assert gate.outcome == "passed"
 
-    async def test_names_of_theirs_are_no_paths_here(self) -> None:
+    async def test_names_of_theirs_are_not_paths_here(self) -> None:
         gate = await security_scan(candidate({"../../-r evil\n.py": "eval(input())\n"}))
         assert gate.outcome == "warned"
         assert gate.details[0].startswith("../../-r evil\\n.py:1: ")

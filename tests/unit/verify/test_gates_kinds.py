@@ -100,7 +100,7 @@ def test_a_link_may_climb_as_far_as_the_top() -> None:
     assert kinds("a/b/new", "../../../README.md", "120000").outcome == "blocked"
 
 
-def test_an_unchanged_link_is_no_change() -> None:
+def test_an_unchanged_link_passes() -> None:
     assert kinds("out", "../outside", "120000").outcome == "passed"
 
 
@@ -118,7 +118,7 @@ def test_names_that_only_differ_in_case_are_refused(path: str) -> None:
     assert "case" in gate.details[0]
 
 
-def test_composition_is_no_difference_either() -> None:
+def test_composition_makes_no_difference_either() -> None:
     both = candidate({"caf\u00e9.txt": "x", "cafe\u0301.txt": "y"})
     assert file_kinds(both).outcome == "blocked"
 
@@ -152,7 +152,7 @@ def test_small_binaries_and_executable_bits_warn() -> None:
     assert kinds("docs/link", "text\n").details == ("docs/link: was a symlink, is now a file",)
 
 
-def test_long_lines_of_data_are_no_bundle() -> None:
+def test_long_lines_of_data_are_not_a_bundle() -> None:
     assert kinds("data.json", "[" + "1," * 20_000 + "1]").outcome == "passed"
 
 

@@ -182,7 +182,7 @@ def test_ordinary_code_keeps_nothing(language: str, text: str) -> None:
     assert added_state(language, None, text.encode()) == []
 
 
-def test_the_line_and_the_name_are_told() -> None:
+def test_the_line_and_the_name_are_shown() -> None:
     old = b"def f(x):\n    return x\n"
     new = b"CALLS = [0]\n\n\ndef f(x):\n    CALLS[0] += 1\n    return x\n"
     assert added_state("python", old, new) == [(5, "CALLS")]

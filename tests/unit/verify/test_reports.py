@@ -128,7 +128,7 @@ EXTERNAL = b"""<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><testsuites
         PYTEST + b"<again/>",
     ],
 )
-def test_a_broken_report_is_no_report(garbage: bytes) -> None:
+def test_a_broken_report_is_ignored(garbage: bytes) -> None:
     assert read_junit(garbage) is None
 
 
@@ -160,7 +160,7 @@ def test_no_json_is_an_error(document: object) -> None:
         read(data)
 
 
-def test_deeply_nested_json_is_no_report() -> None:
+def test_deeply_nested_json_is_not_a_report() -> None:
     assert read_jest(b"[" * 100_000) is None
 
 
@@ -283,7 +283,7 @@ test src/lib.rs - f (line 17) ... ok
 """
 
 
-def test_cargo_lines_are_told_apart_by_binary_and_do_not_move_with_the_lines() -> None:
+def test_cargo_ids_have_the_binary_and_do_not_change_with_the_lines() -> None:
     report = read_cargo(CARGO)
     assert statuses(report) == {
         "src/lib.rs::tests::ig": "skipped",
@@ -364,14 +364,14 @@ def test_unittest_lines_of_old_and_new_pythons() -> None:
     assert report["test_u.A.test_bad"].text == "AssertionError: 1 != 2"
 
 
-def test_an_interrupted_unittest_keeps_what_it_told() -> None:
+def test_an_interrupted_unittest_keeps_what_it_reported() -> None:
     lines = (
         b"test_a (t.A.test_a) ... ok\ntest_b (t.A.test_b) ... Traceback (most recent call last):\nKeyboardInterrupt\n"
     )
     assert statuses(read_unittest(lines)) == {"t.A.test_a": "passed"}
 
 
-def test_output_without_a_summary_is_no_result() -> None:
+def test_output_without_a_summary_is_not_a_result() -> None:
     assert read_unittest(UNITTEST.split(b"Ran 12")[0]) is None
     assert read_cargo(b"error: could not compile `cr`") is None
     assert read_go(b"go: cannot find main module") is None

@@ -272,7 +272,7 @@ async def test_a_new_process_goes_on_where_the_last_one_died() -> None:
     assert (rest.compared, rest.parts, rest.head.passed) == (FIRST + 5, 2, FIRST + 4)
 
 
-async def test_before_each_part_it_is_told_what_is_known_and_may_be_ended() -> None:
+async def test_each_part_begins_with_the_result_so_far_and_may_be_ended() -> None:
     known = ran(["tests/test_b.py::test_x"], cut=True)
     told: list[tuple[int, str]] = []
 

@@ -21,7 +21,7 @@ from tests.support.source_samples import FILES, PYTHON, tree
 
 class TestSourcesChanged:
     @pytest.mark.parametrize("path", FILES)
-    def test_a_comment_is_no_change(self, path: str) -> None:
+    def test_a_changed_comment_is_not_reported(self, path: str) -> None:
         old = FILES[path]
         new = old.replace("start", "fixed: the sum starts here").replace("Totals", "Sums").replace("totals", "sums")
         assert new != old
@@ -33,7 +33,7 @@ class TestSourcesChanged:
         assert sources_changed(tree({path: old}), patch_of({path: old.replace(" 0", " 7", 1)})) == ""
 
     @pytest.mark.parametrize("path", FILES)
-    def test_lines_that_only_shift_are_no_change(self, path: str) -> None:
+    def test_lines_that_only_shift_are_not_changes(self, path: str) -> None:
         old = FILES[path]
         new = old.replace("\n}\n", "\n\n}\n").replace("\n    def", "\n\n    def").replace("\n  def", "\n\n  def")
         assert new != old
@@ -54,7 +54,7 @@ class TestSourcesChanged:
             ("a.rs", "fn f() { g(1) }\n#[test]\nfn t() { f() }\n", "fn f() { g(1,) }\n#[test]\nfn t() { f(); f() }\n"),
         ],
     )
-    def test_a_change_without_effect_is_no_change(self, path: str, old: str, new: str) -> None:
+    def test_a_change_without_effect_is_not_reported(self, path: str, old: str, new: str) -> None:
         assert sources_changed(tree({path: old}), patch_of({path: new})) != ""
 
     @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ class TestStateAndNames:
             "assert split('January') == open('x', encoding='utf-8').read()",
         ],
     )
-    def test_data_and_own_names_are_no_agreement(self, test: str) -> None:
+    def test_data_and_own_names_do_not_count_as_agreement(self, test: str) -> None:
         source = (
             "MONTHS = {'January': 1, 'February': 2, 'March': 3}\n\n\ndef split(total):\n"
             "    rest = total.encode('utf-8')\n    return rest\n"

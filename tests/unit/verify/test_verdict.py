@@ -111,7 +111,7 @@ def test_frozen_tests_that_turn_and_a_green_suite_are_proved() -> None:
     )
 
 
-def test_new_behaviour_is_said_to_be_new() -> None:
+def test_new_behaviour_is_marked_as_new() -> None:
     found = verdict(specified=specification(missing="read_many"))
     assert found.verdict == "proved"
     assert "This is new behaviour: the base does not have read_many." in found.reasons
@@ -284,7 +284,7 @@ def test_exit_codes_alone() -> None:
     assert outcome(unnamed(1), unnamed(0)) == "unproved"
 
 
-def test_a_head_that_crashes_or_hangs_where_the_base_told_results_is_broken() -> None:
+def test_a_head_that_crashes_or_hangs_is_broken_if_the_base_had_results() -> None:
     base = result(("a",), ("b",))
     for head in (unnamed(139), unnamed(0), result(("a",), timed_out=True)):
         found = verdict(suite=compare("suite", base, head), specified=specification())
@@ -332,7 +332,7 @@ def test_a_new_test_that_fails_is_newly_failing_and_a_mended_one_is_fixed() -> N
     assert (suite.newly_failing, suite.fixed) == (("new",), ("b",))
 
 
-def test_beside_a_base_that_was_cut_short_only_what_it_told_can_newly_fail() -> None:
+def test_only_tests_that_a_shortened_base_reported_can_newly_fail() -> None:
     base = result(("a",), (), timed_out=True)
     suite = compare("suite", base, result(("c[1]",), ("a", "b")))
     assert suite.newly_failing == ("a",)

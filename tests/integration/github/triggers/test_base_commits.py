@@ -82,7 +82,7 @@ async def test_no_token_stays_behind(harness: EventHarness) -> None:
         ),
     ],
 )
-async def test_submodules_and_lfs_pointers_are_no_obstacle(
+async def test_submodules_and_lfs_pointers_do_not_stop_a_job(
     harness: EventHarness, files: dict[str, str], words: str
 ) -> None:
     harness.world.push_as_human(harness.repo, "main", files)

@@ -22,7 +22,7 @@ def test_forty_broken_configurations_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("text", "line", "key", "words"), TEXTS, ids=lambda value: str(value)[:40])
-async def test_each_is_told_once_with_line_and_key(
+async def test_each_problem_is_reported_once_with_line_and_key(
     harness: EventHarness, text: bytes, line: int, key: str, words: str
 ) -> None:
     harness.world.push_as_human(harness.repo, "main", {".github/agent-fix.yml": text})

@@ -75,7 +75,7 @@ async def test_an_answer_that_breaks_off_is_asked_again(harness: EventHarness) -
     assert len(harness.jobs()) == 1
 
 
-async def test_a_permanent_refusal_by_github_is_told_to_the_requester(harness: EventHarness) -> None:
+async def test_a_permanent_refusal_by_github_is_reported_to_the_requester(harness: EventHarness) -> None:
     refusal = '{"message": "Not this time @everyone"}'
     harness.fake_github.github.faults.append(Fault("GET /repos/ada/sample/issues/1/comments", 422, refusal, times=9))
     await harness.labels()

@@ -151,7 +151,7 @@ async def test_a_plan_that_somebody_without_write_access_edited_is_not_approved(
     assert "`mallory`, who has no write access" in harness.answer
 
 
-async def test_a_plan_that_was_edited_after_the_approval_is_looked_at_once_more(harness: EventHarness) -> None:
+async def test_a_plan_that_was_edited_after_the_approval_must_be_reviewed_again(harness: EventHarness) -> None:
     await parked(harness, "awaiting_approval")
     comment = status_comment(harness, PLAN)
     harness.hooks.held = True
@@ -163,7 +163,7 @@ async def test_a_plan_that_was_edited_after_the_approval_is_looked_at_once_more(
     assert "edited after your approval" in harness.answer
 
 
-async def test_a_plan_that_cannot_be_read_is_told(harness: EventHarness) -> None:
+async def test_a_plan_that_cannot_be_read_is_reported(harness: EventHarness) -> None:
     await parked(harness, "awaiting_approval")
     comment = status_comment(harness, PLAN)
     harness.world.tick()
@@ -183,7 +183,7 @@ async def test_a_planned_job_continues_with_its_plan(harness: EventHarness) -> N
     assert (job.job.plan_mode, job.job.task.request) == ("auto", "use decimals")
 
 
-async def test_nothing_to_approve_is_told(harness: EventHarness) -> None:
+async def test_approve_without_a_plan_is_answered(harness: EventHarness) -> None:
     await harness.says("/agent approve")
     assert "No plan is waiting for approval." in harness.answer
     assert "Try `/agent plan`." in harness.answer
@@ -253,12 +253,12 @@ async def test_a_stop_ends_the_questions_too(harness: EventHarness) -> None:
     assert harness.job.row.state == "stopped"
 
 
-async def test_nothing_to_stop_is_told(harness: EventHarness) -> None:
+async def test_stop_without_a_job_is_answered(harness: EventHarness) -> None:
     await harness.says("/agent stop")
     assert "No job is running." in harness.answer
 
 
-async def test_how_it_stands_is_told(harness: EventHarness) -> None:
+async def test_status_shows_the_state_and_the_comment(harness: EventHarness) -> None:
     await harness.says("/agent status")
     assert "No job has run here yet." in harness.answer
     await harness.labels()
@@ -269,7 +269,7 @@ async def test_how_it_stands_is_told(harness: EventHarness) -> None:
     assert f"#issuecomment-{comment.id}" in harness.answers()[1]
 
 
-async def test_again_from_scratch_with_the_same_words(harness: EventHarness) -> None:
+async def test_retry_starts_from_scratch_with_the_same_words(harness: EventHarness) -> None:
     await harness.says("/agent fix use decimals")
     await harness.says("/agent retry --model other/two")
     first, second = harness.jobs()
@@ -278,7 +278,7 @@ async def test_again_from_scratch_with_the_same_words(harness: EventHarness) -> 
     assert len(harness.active_jobs()) == 1
 
 
-async def test_again_waits_until_the_process_at_work_has_ended(harness: EventHarness) -> None:
+async def test_retry_waits_until_the_running_process_has_ended(harness: EventHarness) -> None:
     await harness.labels()
     first = harness.job.job.id
     harness.stores.job_queries.mark_ready(first)

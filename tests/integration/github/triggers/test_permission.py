@@ -100,7 +100,7 @@ async def test_the_person_who_adds_the_label_counts_not_the_author(harness: Even
     assert harness.decided() == ["skip no_access: they have no write access"]
 
 
-async def test_a_label_on_a_new_issue_is_no_trigger(harness: EventHarness) -> None:
+async def test_a_label_on_a_new_issue_is_not_a_trigger(harness: EventHarness) -> None:
     """S4: `issues.opened` brings its labels along; only who puts one on counts."""
     harness.issue.labels.append("agent-fix")
     content = {"issue": issue_view(harness.repo, harness.issue)}

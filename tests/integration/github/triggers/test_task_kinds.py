@@ -222,7 +222,7 @@ async def test_the_next_attempt_is_told_why_the_last_one_failed(harness: EventHa
     assert "The agent was told why earlier attempts at this failed." in job.job_context.notes
 
 
-async def test_a_word_that_is_no_prompt_is_refused_with_the_nearest_one(harness: EventHarness) -> None:
+async def test_an_unknown_prompt_is_refused_with_the_nearest_name(harness: EventHarness) -> None:
     harness.world.push_as_human(harness.repo, "main", {f"{DIRECTORY}/decimals.md": "Use decimals.\n"})
     await harness.says("/agent fix with decimls")
     assert harness.jobs() == []

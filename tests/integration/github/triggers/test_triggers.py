@@ -182,7 +182,7 @@ async def test_reviews_are_not_followed_where_the_repository_says_so(harness: Ev
     assert (harness.jobs(), harness.answers()) == ([], [])
 
 
-async def test_after_so_many_reviews_a_person_says_how_it_goes_on(harness: EventHarness) -> None:
+async def test_after_so_many_reviews_a_person_must_decide(harness: EventHarness) -> None:
     harness.configure("iterate: {max: 1}\n")
     pull = harness.our_pull()
     await harness.reviews("Not this way.", pull)
@@ -241,7 +241,7 @@ async def test_a_missing_runner_fails_before_the_start(harness: EventHarness) ->
     assert "no runner `codex`" in harness.answer
 
 
-async def test_an_empty_repository_is_told_before_anything_begins(harness: EventHarness) -> None:
+async def test_an_empty_repository_is_reported_before_anything_begins(harness: EventHarness) -> None:
     harness.repo.path.joinpath("refs/heads/main").unlink(missing_ok=True)
     harness.repo.path.joinpath("packed-refs").unlink(missing_ok=True)
     await harness.labels()

@@ -27,7 +27,7 @@ def test_an_issue_becomes_a_proved_change(console: Console, docker: LocalEngine,
     assert containers(docker) == []
 
 
-def test_an_image_that_is_not_there_is_told_before_anything_is_bought(console: Console, tmp_path: Path) -> None:
+def test_a_missing_image_is_reported_before_any_model_call(console: Console, tmp_path: Path) -> None:
     console.environment["AGENT_FIX_CONTAINER_IMAGE"] = "agent-fix-tests:none"
     repository = wallet_project.make_wallet(tmp_path / "wallet")
     done = console.fix(repository, wallet_project.ISSUE, "--sandbox", "docker", recording=wallet_project.worked_on())

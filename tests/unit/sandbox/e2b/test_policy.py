@@ -19,7 +19,7 @@ def test_nothing_is_allowed_but_what_a_set_up_names() -> None:
     assert opened.as_update()["allow_out"] == list(HOSTS)
 
 
-def test_settings_that_match_the_request_are_no_difference() -> None:
+def test_settings_that_match_the_request_are_not_a_difference() -> None:
     assert CLOSED.difference(False, CREATED) == ""
     assert CLOSED.difference(None, {**CREATED, "rules": {}, "egress_proxy": None, "dns_servers": []}) == ""
     turned = {**CREATED, "allow_out": list(reversed(HOSTS)), "dns_servers": ["8.8.8.8"]}
