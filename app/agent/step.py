@@ -8,7 +8,7 @@ from app.agent.base import Submission
 from app.core.job import Blobs, UserMessage, UserMessages
 from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.record import Record
-from app.core.text import one_line
+from app.core.text import bounded, one_line
 from app.llm.base import ModelAnswer, ToolCall
 
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
@@ -123,7 +123,8 @@ def last_seen_message(steps: Sequence[Step]) -> int:
 def format_messages(words: Iterable[UserMessage]) -> str:
     """The messages in order, as the model reads them."""
     return "\n\n".join(
-        f"From {one_line(message.author)}, who may ask: {_bounded(message.text.strip())}" for message in words
+        f"From {one_line(message.author)}, who may ask: {bounded(message.text.strip(), MAX_MESSAGE_CHARACTERS)}"
+        for message in words
     )
 
 
@@ -140,11 +141,6 @@ def remembered_messages(steps: Sequence[Step], space: int) -> str:
     if len(kept) < len(words):
         kept.append(f"(… {len(words) - len(kept):,} earlier words of people are left out)")
     return "\n\n".join(reversed(kept))
-
-
-def _bounded(text: str) -> str:
-    more = len(text) - MAX_MESSAGE_CHARACTERS
-    return text if more <= 0 else f"{text[:MAX_MESSAGE_CHARACTERS].rstrip()}\n(… {more:,} more characters are left out)"
 
 
 class WorkTreePort(Protocol):

@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from app.cli.local_context import LocalContext
-from app.cli.remote_jobs import age
+from app.cli.remote_jobs import age, print_patch, remote_jobs_command
 from app.cli.result_screen import local_state
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.money import MicroUSD
-from app.core.text import plain
+from app.core.text import count, plain
 from app.jobs.store import JobRow
 from app.llm.ledger import price, usd
-from app.publish.plaintext import count
 from app.server.terminal import CANCELLED, TerminalProgress, end_process
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ BEGINNING_SECONDS = 60.0
 
 def jobs_command(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "server", None):
-        from app.cli.remote_jobs import remote_jobs_command  # noqa: PLC0415  # an HTTP client
-
         return remote_jobs_command(arguments)
     if arguments.action in REMOTE_ONLY:
         hint = "Pass it the address of the server: `agent-fix jobs --server URL …`."
@@ -99,11 +96,7 @@ def _print_patch(local_context: LocalContext, row: JobRow) -> int:
     if not digest:
         print(f"Job {row.job.id} has no change.", file=sys.stderr)
         return ExitCode.NO_CHANGE
-    diff = local_context.blob(row.job.id, digest)
-    if sys.stdout.isatty():  # raw bytes of a change could control the terminal
-        print(plain(diff.decode("utf-8", "replace")))
-    else:
-        sys.stdout.buffer.write(diff)
+    print_patch(local_context.blob(row.job.id, digest))
     return ExitCode.OK
 
 

@@ -10,8 +10,8 @@ from app.cli.local_context import LocalContext
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft, LessonStore
+from app.core.text import count
 from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
-from app.publish.plaintext import count
 from app.repo.inspection import top_level
 
 YOU = "you"

@@ -18,9 +18,8 @@ from rich.text import Text
 
 from app.core.job import BASE_SUITE, BASE_TESTS, Budget, Job, ProgressKind
 from app.core.money import Totals
-from app.core.text import one_line, plain
+from app.core.text import count, one_line, plain
 from app.llm.ledger import price, usd
-from app.publish.plaintext import count
 from app.publish.plan_comment import plan_steps
 from app.server.terminal import WIDTH, TerminalProgress
 

@@ -24,6 +24,13 @@ def age(since: datetime, now: datetime) -> str:
     return f"{seconds} s"
 
 
+def print_patch(diff: bytes) -> None:
+    if sys.stdout.isatty():  # raw bytes of a change could control the terminal
+        print(plain(diff.decode("utf-8", "replace")))
+    else:
+        sys.stdout.buffer.write(diff)
+
+
 _SECONDS = httpx.Timeout(30.0)
 _STREAM_SECONDS = httpx.Timeout(30.0, read=90.0)
 
@@ -134,11 +141,7 @@ _NEEDED = {"worker": "for a worker", "pull_requests": "until a pull request is m
 def _show(api: ServerApi, arguments: argparse.Namespace) -> None:
     if arguments.patch:
         sys.stdout.flush()
-        diff = api.content(f"/{arguments.job}/patch")
-        if sys.stdout.isatty():  # raw bytes of a change could control the terminal
-            print(plain(diff.decode("utf-8", "replace")))
-        else:
-            sys.stdout.buffer.write(diff)
+        print_patch(api.content(f"/{arguments.job}/patch"))
         return
     job = api.call("GET", f"/{arguments.job}")
     if arguments.json:

@@ -13,10 +13,10 @@ from app.cli.local_context import LocalJob
 from app.core.job import PUBLISHED, WAITING, JobState
 from app.core.patch import FileStat
 from app.core.result import JobResult
-from app.core.text import one_line
+from app.core.text import count, one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price, usd
-from app.publish.plaintext import count, duration
+from app.publish.plaintext import duration
 from app.publish.pull_request_text import describe_attempts
 from app.verify.verdict import CONTROLS
 

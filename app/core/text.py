@@ -113,5 +113,16 @@ def _backspaced(text: str) -> str:
     return "".join(shown)
 
 
+def count(number: int, noun: str) -> str:
+    """`1 test`, `1,200 tests`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def bounded(text: str, limit: int) -> str:
+    """The first `limit` characters, with the number of the others on a line of its own."""
+    more = len(text) - limit
+    return text if more <= 0 else f"{text[:limit].rstrip()}\n(… {more:,} more characters are left out)"
+
+
 def clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from app.core.text import clip
+from app.core.text import clip, count
 from app.core.verification import Control, Outcome, Specification, SpecificationResult, SpecifiedTest, Verification
 from app.llm.ledger import usd
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, quoted, table
-from app.publish.plaintext import count, duration
+from app.publish.plaintext import duration
 from app.verify.verdict import CONTROLS
 
 LIMIT_OF_KNOWLEDGE = (

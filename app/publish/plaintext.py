@@ -47,10 +47,6 @@ def harmless_text(text: str, limit: int) -> str:
     return re.sub(r"\n{3,}", "\n\n", _harmless("\n".join(lines))).strip()
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def duration(seconds: float) -> str:
     if seconds < 9.95:
         return f"{seconds:.1f} s"

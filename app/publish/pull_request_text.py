@@ -14,15 +14,15 @@ from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
-from app.core.task import Person, Task, TaskKind
-from app.core.text import clip
+from app.core.task import Task, TaskKind
+from app.core.text import clip, count
 from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
 from app.llm.ledger import fallback_notes, price, usd
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
 from app.publish.evidence import Caps
 from app.publish.follow_up import marked_part
 from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
-from app.publish.plaintext import count, duration, harmless_line, harmless_text
+from app.publish.plaintext import duration, harmless_line, harmless_text
 from app.publish.verification_text import bullets, known_failures, meaning, test_list, verification_section
 
 
@@ -140,15 +140,14 @@ def pull_request_title(task: Task, config: RepoConfig | None = None) -> str:
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
-def commit_message(task: Task, summary: str = "", requester: Person | None = None, *, skip_ci: bool = False) -> str:
+def commit_message(task: Task, summary: str = "", *, skip_ci: bool = False) -> str:
     """Subject, the model's summary as plain text, the mark that stops CI, and a trailer for the requester."""
     paragraphs = [_subject(task, MAX_SUBJECT)]
     if body := harmless_text(summary, 2_000):
         paragraphs.append(body)
     if skip_ci:
         paragraphs.append(SKIP_CI)
-    person = requester or task.requester
-    if person is not None:
+    if person := task.requester:
         paragraphs.append(f"Co-authored-by: {_ident(person.name)} <{_ident(person.email)}>")
     return "\n\n".join(paragraphs) + "\n"
 

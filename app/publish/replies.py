@@ -5,8 +5,8 @@ from typing import Final
 
 from app.core.job import FINAL, JobState
 from app.core.lessons import Lesson
+from app.core.text import count
 from app.publish.markdown import code_span, fenced, inline, prose
-from app.publish.plaintext import count
 
 COMMANDS: Final = (
     ("/agent fix [what]", "start; on a pull request: change it"),

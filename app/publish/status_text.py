@@ -16,7 +16,7 @@ from app.core.money import Totals
 from app.core.plan import Plan
 from app.core.redaction import find_secrets
 from app.core.result import JobResult
-from app.core.text import clip
+from app.core.text import clip, count
 from app.github.comments import MARKED
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
@@ -24,7 +24,6 @@ from app.llm.ledger import price, usd
 from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.evidence import Caps
 from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
-from app.publish.plaintext import count
 from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary, read_plan
 from app.publish.pull_request_text import banner, pull_request_content, shown_model
 from app.publish.verification_text import bullets

@@ -5,11 +5,10 @@ from typing import Final
 
 from app.core.job import Job, JobState
 from app.core.result import JobResult
-from app.core.text import clip
+from app.core.text import clip, count
 from app.llm.ledger import price
 from app.publish.evidence import Caps
 from app.publish.markdown import code_span, inline
-from app.publish.plaintext import count
 from app.publish.pull_request_text import shown_model
 from app.publish.status_text import HEADLINES, KEPT_IN_RECORD, unpublished_work
 from app.publish.verification_text import bullets, meaning, verification_section

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from app.core.text import clip
+from app.core.text import clip, count
 from app.core.verification import (
     Execution,
     ExistingTestChange,
@@ -18,7 +18,7 @@ from app.core.verification import (
 )
 from app.publish.evidence import Caps, control_table, independent_tests
 from app.publish.markdown import cell, code_cell, code_span, details, fenced, inline, table
-from app.publish.plaintext import count, duration
+from app.publish.plaintext import duration
 
 MEANING: dict[Verdict, str] = {
     "proved": "Tests that an independent test author wrote from the issue fail without this change and pass with it, "

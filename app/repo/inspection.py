@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from app.core.errors import ExitCode, RepositoryError
+from app.core.text import count
 from app.core.tree import Tree
 from app.repo.git_command import Git, GitError
 from app.repo.git_format import GitTree, shown_path
@@ -202,18 +203,14 @@ def notes_about_contents(tree: Tree) -> tuple[str, ...]:
     notes = []
     if links := tree.gitlinks():
         notes.append(
-            f"{_counted(len(links), 'submodule')} ({_first(links)}) cannot be changed here: the pinned commits stay."
+            f"{count(len(links), 'submodule')} ({_first(links)}) cannot be changed here: the pinned commits stay."
         )
     if pointers := _lfs_pointers(tree):
         notes.append(
-            f"{_counted(len(pointers), 'file')} in Git LFS ({_first(pointers)}) cannot be had here: "
+            f"{count(len(pointers), 'file')} in Git LFS ({_first(pointers)}) cannot be had here: "
             "the pointers stand in their place, and tests that need the contents fail."
         )
     return tuple(notes)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 
 def _first(paths: Iterable[str]) -> str:
@@ -270,6 +267,7 @@ def _notes(path: Path, root: Path, dirty: int | None) -> tuple[str, ...]:
     if dirty is None:
         notes.append(f"Uncommitted changes in {root}, if any, are neither used nor changed.")
     elif dirty:
-        changes = "1 uncommitted change" if dirty == 1 else f"{dirty} uncommitted changes"
-        notes.append(f"{changes} in {root} {'is' if dirty == 1 else 'are'} neither used nor changed.")
+        notes.append(
+            f"{count(dirty, 'uncommitted change')} in {root} {'is' if dirty == 1 else 'are'} neither used nor changed."
+        )
     return tuple(notes)

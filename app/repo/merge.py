@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from app.core.scratch import scratch
 from app.core.task import Person
+from app.core.text import count
 from app.repo.git_command import LONG_TIMEOUT, Git, GitError, git_message
 from app.repo.git_format import (
     GITLINK,
@@ -254,7 +255,7 @@ class _MergeRun:
             places, content, error = self._git.attempt("merge-file", "-p", "-q", *style, *labels, *map(str, files))
         if not 0 <= places <= 127:
             return ours, f"git cannot merge it ({git_message(error)}): {KEEP_OURS_NOTE}"
-        return content, f"both sides changed the same lines, in {_counted(places)}" if places else ""
+        return content, f"both sides changed the same lines, in {count(places, 'place')}" if places else ""
 
     def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
         wanted = sorted(set(blobs))
@@ -265,7 +266,3 @@ class _MergeRun:
         """Base, ours and theirs; the base is empty if both sides added the file."""
         found = parse_batch(self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode()))
         return (b"", *found) if len(blobs) == 2 else tuple(found)
-
-
-def _counted(places: int) -> str:
-    return "1 place" if places == 1 else f"{places} places"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from app.core.markup import without_quotes
 from app.core.task import TaskSection
-from app.core.text import one_line, plain, visible
+from app.core.text import bounded, one_line, plain, visible
 from app.github.checks import FAILED
 from app.github.errors import NoAccess
 from app.github.models import (
@@ -132,7 +132,7 @@ class PromptContext:
     ) -> None:
         """The conversation so far, grouped by author; if not all of it fits, people with write access come first."""
         quoted = [
-            (each, f"{each.heading}\n{self._clip(self._clean(each.body), MAX_OF_ONE)}")
+            (each, f"{each.heading}\n{bounded(self._clean(each.body), MAX_OF_ONE)}")
             for each in quoted_comments(comments, reviews)
         ]
         groups = grouped(quoted, ranks, most=MAX_COMMENTS, limit=MAX_CONVERSATION)
@@ -150,7 +150,7 @@ class PromptContext:
         shown, remaining = [], MAX_DIFF
         for number, file in enumerate(files):
             about = f"{one_line(file.path)} ({file.status}, +{file.additions} -{file.deletions})"
-            text = f"{about}\n{self._clip(plain(file.diff), MAX_OF_A_FILE)}".rstrip()
+            text = f"{about}\n{bounded(plain(file.diff), MAX_OF_A_FILE)}".rstrip()
             remaining -= len(text)
             if remaining < 0:
                 left = files[number:]
@@ -190,7 +190,7 @@ class PromptContext:
                 part
                 for part in (
                     f"{one_line(each.name)}: {each.conclusion}",
-                    self._clip(self._clean(each.summary), MAX_OF_ONE),
+                    bounded(self._clean(each.summary), MAX_OF_ONE),
                     _end(plain(each.log), MAX_OF_A_LOG),
                 )
                 if part
@@ -206,7 +206,7 @@ class PromptContext:
         head += " (outdated)" if thread.outdated else ""
         head += " (the request is about this one)" if about else ""
         lines = [
-            f"{one_line(each.author_name)}: {self._clip(self._clean(each.body), MAX_OF_ONE // 2)}"
+            f"{one_line(each.author_name)}: {bounded(self._clean(each.body), MAX_OF_ONE // 2)}"
             for each in thread.comments[-10:]
         ]
         return "\n".join([head, self._hunk(thread.diff), *lines])
@@ -219,10 +219,6 @@ class PromptContext:
         shown = visible(text)
         self.hidden_characters += shown.removed
         return shown.text.strip()
-
-    def _clip(self, text: str, limit: int) -> str:
-        more = len(text) - limit
-        return text if more <= 0 else f"{text[:limit].rstrip()}\n(… {more:,} more characters are left out)"
 
     def _add(self, title: str, parts: Iterable[str]) -> None:
         if text := "\n\n".join(part for part in parts if part.strip()):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from app.core.lessons import Citation, Lesson, LessonRanking, LessonStore
 from app.core.task import Task
-from app.core.text import one_line
+from app.core.text import count, one_line
 from app.core.tree import Tree
 from app.repo.index.terms import identifiers, stem, terms
 
@@ -86,14 +86,14 @@ def lesson_line(lesson: Lesson) -> str:
 
 def used_lessons_note(lessons: Sequence[Lesson]) -> str:
     """For people; empty if there are none."""
-    return f"Used {_count(lessons)} of earlier jobs here: {_listed(lessons)}" if lessons else ""
+    return f"Used {count(len(lessons), 'lesson')} of earlier jobs here: {_listed(lessons)}" if lessons else ""
 
 
 def learned_lessons_note(lessons: Sequence[Lesson], forget: str = "/agent forget") -> str:
     """For people, with the command that deletes the first; empty if there are none."""
     if not lessons:
         return ""
-    return f"{_count(lessons)} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` deletes it.)"
+    return f"{count(len(lessons), 'lesson')} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` deletes it.)"
 
 
 def _origin(lesson: Lesson) -> str:
@@ -101,10 +101,6 @@ def _origin(lesson: Lesson) -> str:
         return f"told by {one_line(lesson.author)}"
     where = f", {lesson.citation.path}" if lesson.citation else ""
     return f"{lesson.kind.replace('_', ' ')}{where}"
-
-
-def _count(lessons: Sequence[Lesson]) -> str:
-    return "1 lesson" if len(lessons) == 1 else f"{len(lessons)} lessons"
 
 
 def _listed(lessons: Sequence[Lesson]) -> str:

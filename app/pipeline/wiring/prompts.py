@@ -22,7 +22,7 @@ from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskImage, TaskSection
 from app.core.task_kind import note_of
-from app.core.text import plain
+from app.core.text import bounded, count, plain
 from app.core.tree import Tree
 from app.core.verification import Specification
 from app.jobs.lessons import SqlLessonStore
@@ -165,7 +165,7 @@ async def _describe(
     text = plain(answer.content).strip()
     if not text:
         return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
-    return ImageDescription(text=_bounded(text))
+    return ImageDescription(text=bounded(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
 
 
 def _request(images: Sequence[TaskImage], contents: Mapping[str, bytes]) -> ModelRequest:
@@ -178,12 +178,6 @@ def _request(images: Sequence[TaskImage], contents: Mapping[str, bytes]) -> Mode
     return ModelRequest(
         messages=(head, Message(role="user", content=text, images=contents_of_images)), max_tokens=2 * IMAGE_TOKENS
     )
-
-
-def _bounded(text: str) -> str:
-    space = IMAGE_TOKENS * _CHARACTERS_PER_TOKEN
-    more = len(text) - space
-    return text if more <= 0 else f"{text[:space].rstrip()}\n(… {more:,} more characters are left out)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +281,7 @@ class ImageDescriber:
     @property
     def notes(self) -> tuple[str, ...]:
         """For people: what was described, and what was not."""
-        described = len(self._job.task.images)
-        what = "1 image" if described == 1 else f"{described} images"
+        what = count(len(self._job.task.images), "image")
         summary = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
         return tuple(filter(None, (summary, self._description.why_not, *self._job.task.images_left_out)))
 

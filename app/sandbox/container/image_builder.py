@@ -40,7 +40,7 @@ from app.sandbox.machine.steps import (
     note_left_out,
     step,
 )
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, carry_out, to_repeat
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, PROXY_ENVIRONMENT, carry_out, to_repeat
 from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
@@ -386,9 +386,7 @@ class ImageBuilder:
         self, machine: ContainerMachine, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
     ) -> tuple[str, ...]:
         """The only time when anything is reachable: the named hosts, through our proxy."""
-        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
-        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-        variables = {**proxy, **direct, **await copy_certificates(machine, dict(setup.environment))}
+        variables = {**PROXY_ENVIRONMENT, **await copy_certificates(machine, dict(setup.environment))}
         sandbox = ContainerSandbox(machine, spec.key, spec.limits, self.image.variables())
 
         async def execute(command: str) -> CompletedCommand:

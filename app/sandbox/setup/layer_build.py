@@ -22,6 +22,10 @@ from app.sandbox.setup.ecosystems.node import ABSENT
 FORWARDER_PROGRAM = Path(__file__).parents[1] / "egress" / "forwarder.py"
 SOCKET_INSIDE = "/run/egress.sock"
 PORT = 3128
+PROXY_ENVIRONMENT = {
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}"),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+}
 COMMAND_SECONDS = 1800.0
 LEFT_OUT = "left-out.json"
 DISK = 2
@@ -121,9 +125,7 @@ class LayerBuild:
         ]
 
     def _environment(self) -> dict[str, str]:
-        proxy = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://127.0.0.1:{PORT}")
-        direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-        return {**proxy, **direct, **dict(self.setup.environment)}
+        return {**PROXY_ENVIRONMENT, **dict(self.setup.environment)}
 
     def _shell(self, command: str) -> list[str]:
         return [self.machine.python, "-I", FORWARDER, SOCKET_INSIDE, str(PORT), "--", *as_step(command)]

@@ -14,9 +14,10 @@ from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.result import JobResult
 from app.core.task import Issue, Person, Task, TaskKind
+from app.core.text import count
 from app.core.verification import Execution, ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
 from app.publish.effects import MAX_BODY, MAX_TITLE
-from app.publish.plaintext import count, duration, harmless_line
+from app.publish.plaintext import duration, harmless_line
 from app.publish.pull_request_text import (
     PullRequestContent,
     commit_message,
@@ -355,7 +356,8 @@ see 0123456789abcdef0123456789abcdef01234567\0\x1b[31m"""
 
 def test_hostile_text_cannot_forge_commit_trailers() -> None:
     person = Person(name="Eve\nSigned-off-by: x <y>", email="eve@x.example>\nApproved-by: z")
-    made = commit_message(task(title="x\n\nCo-authored-by: ceo"), FORGED, person)
+    asked = task(title="x\n\nCo-authored-by: ceo").model_copy(update={"requester": person})
+    made = commit_message(asked, FORGED)
     assert re.findall(r"(?m)^([\w-]+-by|skip-checks)[ \t]*:", made) == ["Co-authored-by"]
     assert made.splitlines()[-1].startswith("Co-authored-by: EveSigned-off-by: x y <eve@x.example")
     before = made.rpartition("\n\n")[0]
@@ -368,7 +370,7 @@ def test_hostile_text_cannot_forge_commit_trailers() -> None:
 def test_hostile_text_is_cleaned_in_titles_and_messages(case: str) -> None:
     title = pull_request_title(task(title=case))
     assert title.isprintable()
-    message = commit_message(task(title=case, number=None), case, None)
+    message = commit_message(task(title=case, number=None), case)
     for text in (title, message.rpartition("\n\n")[0]):
         assert not re.search(r"(?i)@\w|#\d|gh-\d|://|\[skip", text)
 
