@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -172,6 +173,7 @@ _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination={report}"
 )
+_OF_FILES = partial(Framework, environment=_NPM_QUIET, targets=_files)
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
     "pytest": Framework(
@@ -185,32 +187,12 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     ),
     "unittest": Framework(read=read_unittest, in_output=True, targets=_modules),
     "node": Framework(read=read_junit, environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files),
-    "jest": Framework(read=read_jest, arguments="--json --outputFile={report}", environment=_NPM_QUIET, targets=_files),
-    "vitest": Framework(
-        read=read_jest,
-        arguments="--reporter=default --reporter=json --outputFile.json={report}",
-        environment=_NPM_QUIET,
-        targets=_files,
-    ),
-    "mocha": Framework(
-        read=read_mocha,
-        or_in_output=True,
-        arguments="--reporter json -O output={report}",  # by its short name, which every version knows
-        environment=_NPM_QUIET,
-        targets=_files,
-    ),
-    "borp": Framework(
-        read=read_junit,
-        arguments="--reporter=spec --reporter=junit:{report}",
-        environment=_NPM_QUIET,
-        targets=_files,
-    ),
-    "bun": Framework(
-        read=read_bun,
-        arguments="--reporter=junit --reporter-outfile={report}",
-        environment=_NPM_QUIET,
-        targets=_files,
-    ),
+    "jest": _OF_FILES(read=read_jest, arguments="--json --outputFile={report}"),
+    "vitest": _OF_FILES(read=read_jest, arguments="--reporter=default --reporter=json --outputFile.json={report}"),
+    # Mocha's option has its short name here, which every version knows.
+    "mocha": _OF_FILES(read=read_mocha, or_in_output=True, arguments="--reporter json -O output={report}"),
+    "borp": _OF_FILES(read=read_junit, arguments="--reporter=spec --reporter=junit:{report}"),
+    "bun": _OF_FILES(read=read_bun, arguments="--reporter=junit --reporter-outfile={report}"),
     "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),
     "uvu": Framework(read=read_uvu, in_output=True, environment=_NPM_QUIET),
     "go": Framework(read=read_go, targets=_go_targets),
