@@ -5,14 +5,14 @@ import base64
 import json
 import math
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.core.errors import LostSandboxError, SandboxError
-from app.sandbox.base import CompletedCommand, OnOutput, SandboxLimits
+from app.sandbox.base import CompletedCommand, SandboxLimits
 from app.sandbox.child_process import OUTPUT_CEILING
 from app.sandbox.command import SandboxCommand, cannot_execute
 from app.sandbox.machine.base import Machine, MachineProgram
@@ -36,33 +36,28 @@ KILL = b"k"
 class ExecutionOrder:
     """What to execute, and with which settings inside."""
 
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    cwd: str
+    command: SandboxCommand
     limits: SandboxLimits
-    timeout: float
-    stdin: bytes = b""
-    separate_stderr: bool = False
-    on_output: OnOutput | None = None
     network: bool = True
     """True for the machine's own network, whatever it reaches; False for a separate one with a loopback only."""
 
     def as_json(self, stdin_file: str, machine: Machine) -> bytes:
-        inline = b"" if stdin_file else self.stdin
+        command = self.command
+        inline = b"" if stdin_file else command.stdin
         order: dict[str, Any] = {
-            "argv": list(self.argv),
-            "env": dict(self.env),
-            "cwd": self.cwd,
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "cwd": command.cwd,
             "account": ACCOUNT,
-            "timeout": self.timeout,
+            "timeout": command.timeout,
             "keep": self.limits.output,
             "file_size": self.limits.file_size,
             "processes": self.limits.processes,
             "cpus": self.limits.cpus,
             "memory": self.limits.memory if machine.limits_commands else 0,
             "ceiling": OUTPUT_CEILING,
-            "apart": self.separate_stderr,
-            "stream": self.on_output is not None,
+            "apart": command.separate_stderr,
+            "stream": command.on_output is not None,
             "stdin": base64.b64encode(inline).decode(),
             "stdin_file": stdin_file,
             "namespace": machine.namespaces,
@@ -133,7 +128,7 @@ class MachineExecution:
         """Raises SandboxError if the machine is lost or no longer answers."""
         order = self.order
         out = OutputCapture(order.limits.output)
-        err = OutputCapture(order.limits.output) if order.separate_stderr else out
+        err = OutputCapture(order.limits.output) if order.command.separate_stderr else out
         try:
             async with self._running_program() as program:
                 await self._read_with_limit(program, out, err)
@@ -178,9 +173,9 @@ class MachineExecution:
     async def _send(self) -> str:
         """The word on the command line that refers to the order."""
         stdin_file = ""
-        if len(self.order.stdin) > MAX_INLINE // 2:
+        if len(self.order.command.stdin) > MAX_INLINE // 2:
             stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
-            await self.machine.upload(stdin_file, self.order.stdin)
+            await self.machine.upload(stdin_file, self.order.command.stdin)
         order = self.order.as_json(stdin_file, self.machine)
         if len(order) <= MAX_INLINE:
             return f"inline:{base64.b64encode(order).decode()}"
@@ -189,7 +184,7 @@ class MachineExecution:
         return f"file:{path}"
 
     async def _read_with_limit(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
-        limit = self.order.timeout + EXTRA_SECONDS
+        limit = self.order.command.timeout + EXTRA_SECONDS
         clock = asyncio.timeout(limit)
         try:
             async with clock:
@@ -213,8 +208,8 @@ class MachineExecution:
                     return
                 kind, content = message
                 (err if kind == b"e" else out).add(content)
-                if self.order.on_output is not None:
-                    self.order.on_output(content)
+                if self.order.command.on_output is not None:
+                    self.order.command.on_output(content)
 
     async def _end_and_wait(self, program: MachineProgram) -> None:
         """End the command and wait until everything that it started is gone."""
@@ -235,7 +230,7 @@ class MachineExecution:
         end = self._end
         if end is None:
             raise LostSandboxError("The sandbox ended a command without a result.", hint=AGAIN)
-        apart = self.order.separate_stderr
+        apart = self.order.command.separate_stderr
         note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
         return CompletedCommand(
             exit_code=end.code,
@@ -263,17 +258,7 @@ class MachineCommands:
             raise SandboxError("The sandbox is closed.")
         if command.unusable:
             return cannot_execute(command.unusable)
-        order = ExecutionOrder(
-            argv=command.argv,
-            env={**self.environment, **command.env},
-            cwd=command.cwd,
-            limits=self.limits,
-            timeout=command.timeout,
-            stdin=command.stdin,
-            separate_stderr=command.separate_stderr,
-            on_output=command.on_output,
-            network=self.network,
-        )
+        order = ExecutionOrder(command.with_defaults(self.environment), self.limits, self.network)
         execution = MachineExecution(self.machine, order)
         self._running.add(execution)
         try:

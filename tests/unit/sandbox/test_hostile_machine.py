@@ -15,6 +15,7 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import SandboxLimits
+from app.sandbox.command import SandboxCommand
 from app.sandbox.machine.execution import MAX_LINE_LENGTH, ExecutionOrder, MachineExecution
 from app.sandbox.machine.steps import LEFT_OUT, notes, step
 from app.sandbox.machine.supervisor import ProcessGroup
@@ -65,9 +66,8 @@ class Machine:
 
 
 def execution(*pieces: bytes, heard: list[bytes] | None = None) -> MachineExecution:
-    order = ExecutionOrder(
-        ["true"], {}, "/", SandboxLimits(output=4096), 5.0, on_output=heard.append if heard is not None else None
-    )
+    command = SandboxCommand(["true"], 5.0, on_output=heard.append if heard is not None else None)
+    order = ExecutionOrder(command, SandboxLimits(output=4096))
     return MachineExecution(Machine(iter(pieces)), order)
 
 
@@ -137,12 +137,14 @@ async def test_a_line_without_end_takes_no_memory_and_no_time() -> None:
             yield b"o"
 
     with pytest.raises(SandboxError, match="without an end"):
-        await MachineExecution(Machine(endless()), ExecutionOrder(["true"], {}, "/", SandboxLimits(), 60.0)).carry_out()
+        await MachineExecution(
+            Machine(endless()), ExecutionOrder(SandboxCommand(["true"], 60.0), SandboxLimits())
+        ).carry_out()
 
 
 async def test_a_flood_of_small_words_takes_little_more_than_what_is_kept() -> None:
     pieces = (line(b"o", b"xy") * 100 for _ in range(300))
-    order = ExecutionOrder(["true"], {}, "/", SandboxLimits(output=40_000), 60.0)
+    order = ExecutionOrder(SandboxCommand(["true"], 60.0), SandboxLimits(output=40_000))
     flooding = MachineExecution(Machine(chain(pieces, [ending()])), order)
     tracemalloc.start()
     try:
@@ -169,7 +171,7 @@ async def test_a_flood_ends_with_the_commands_time() -> None:
         async def start(self, argv: Sequence[str]) -> ScriptedProgram:
             return EndlessProgram(self.pieces)
 
-    order = ExecutionOrder(["true"], {}, "/", SandboxLimits(), timeout=-29.8)
+    order = ExecutionOrder(SandboxCommand(["true"], -29.8), SandboxLimits())
     with pytest.raises(SandboxError, match="did not end a command"):
         await MachineExecution(EndlessMachine(iter(())), order).carry_out()
 
