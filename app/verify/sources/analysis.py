@@ -20,7 +20,7 @@ from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.gates.test_configuration import configures_tests, test_settings
 from app.verify.sources.file_kinds import kind_of, same_lines
-from app.verify.sources.literal_branches import Literal, indicate_special_case
+from app.verify.sources.literal_branches import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, decoded, encoded
 from app.verify.sources.unused_code import Unused, is_used_elsewhere
@@ -295,6 +295,9 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
     if found is None:
         return (_REFUSED,)
     cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
+    for delta in CandidatePatch(base, patch).deltas:
+        if _is_read(delta) and delta.new is not None:
+            cases += [(delta.path, line, row) for line, row in literal_rows(delta.old, delta.new, texts)]
     numbers, words = (
         {each.text for *_, found in cases for each in found if each.number is kind} for kind in (True, False)
     )

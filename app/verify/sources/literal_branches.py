@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeVar
 
 from tree_sitter import Node, Tree
 
@@ -37,7 +38,18 @@ _PATTERNS = frozenset(
     {"case_pattern", "switch_case", "expression_case", "match_pattern", "when", "switch_label", "case_statement"}
 )
 _PAIRS = frozenset({"pair", "keyed_element"})
+_NUMERAL = r"-?\d[\d.]*"
+_KEY = rf"{_NUMERAL}(?:[ ,;:|/x_]{{1,3}}{_NUMERAL}){{0,7}}"
+_ROW = re.compile(
+    rf"(?<![\w.])[\"']?{_KEY}[\"']?\s{{0,80}}[:=]\s{{0,80}}[\"']?{_NUMERAL}(?![\w.])"
+    rf"|\[\s{{0,80}}{_NUMERAL}(?:\s{{0,80}},\s{{0,80}}{_NUMERAL}){{1,7}}\s{{0,80}}\]"
+    rf"|(?m:^{_NUMERAL}(?:[ \t]?[,;|\t ][ \t]?{_NUMERAL}){{1,7}}[ \t]*$)"
+)
+"""A number of a key, list or line of a data file, and the number that it stands for."""
 _BODIES = re.compile(r"statement|block|then|body|expression_statement|clause")
+
+
+T = TypeVar("T")
 
 
 class Literal(NamedTuple):
@@ -61,11 +73,32 @@ def literal_conditions(
             last = node.start_point[0] if node.type in _PATTERNS else node.end_point[0]
             if not literals or rows.isdisjoint(range(node.start_point[0], last + 1)):
                 continue
-            if all(_mentioned(each, texts) for each in literals):
+            wanted = _wanted(literals) if node.type in _PAIRS else literals
+            if all(_mentioned(each, texts) for each in wanted):
                 found.setdefault(node.start_point[0] + 1, sorted(set(literals)))
         return sorted(found.items())
 
     return grammars.with_tree(language, new, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+
+
+def literal_rows(old: bytes | None, new: bytes, texts: Sequence[str]) -> list[tuple[int, list[Literal]]]:
+    """(line, literals) of each added row of a data file that maps numbers of the texts to a number."""
+    rows, text = added_rows(old or b"", new), new.decode("utf-8", "replace")
+    mentioned = cache(lambda numeral: _mentioned(Literal(numeral, number=True), texts))
+    found: list[tuple[int, list[Literal]]] = []
+    line, end = 0, 0
+    for match in _ROW.finditer(text):
+        line, end = line + text.count("\n", end, match.start()), match.start()
+        wanted = _wanted(re.findall(_NUMERAL, match[0]))
+        is_new = not rows.isdisjoint(range(line, line + match[0].count("\n") + 1))
+        if is_new and all(map(mentioned, wanted)):
+            found.append((line + 1, [Literal(numeral, number=True) for numeral in sorted(set(wanted))]))
+    return found
+
+
+def _wanted(numbers: Sequence[T]) -> Sequence[T]:
+    """What of a row the texts must have: both numbers, or the several that the last one stands for."""
+    return numbers if len(numbers) < 3 else numbers[:-1]
 
 
 def indicate_special_case(literals: Sequence[Literal], known: Collection[str]) -> bool:
@@ -153,7 +186,12 @@ def _calculated(pair: Node, content: bytes) -> list[Literal] | None:
     parts = [_literals(side, content) for side in sides]
     if len(parts) != 2 or not all(part and all(map(_is_number, part)) for part in parts):
         return None
-    return [literal for part in parts if part for literal in part]
+    return [Literal(text, number=True) for part in parts if part for each in part for text in _numerals(each)]
+
+
+def _numerals(literal: Literal) -> list[str]:
+    """The number, or the numbers of a text such as a key for two of them."""
+    return [literal.text] if literal.number else re.findall(_NUMERAL, literal.text)
 
 
 def _is_number(literal: Literal) -> bool:

@@ -324,6 +324,11 @@ class TestLiterals:
             ("a.rb", 'case x\nwhen "pear" then 1\nend', "pear"),
             ("A.java", 'class A { int f() { return x.equals("pear") ? 1 : 2; } }', "pear"),
             ("a.c", 'int f() { return strcmp(x, "pear"); }', "pear"),
+            ("a.py", 'x = {"12 30": 7}[key]', "12, 30, 7"),
+            ("a.json", '{"12 30": 7}', "12, 30"),
+            ("a.json", '{\n"rows": [\n[\n12,\n30,\n7\n]\n]}', "12, 30"),
+            ("a.yaml", "12: 30", "12, 30"),
+            ("a.csv", "12;30;8", "12, 30"),
         ],
     )
     def test_branches_for_what_the_texts_name(self, path: str, line: str, literals: str) -> None:
@@ -340,6 +345,9 @@ class TestLiterals:
             ("a.py", "if x == 'pear': pass\n", "\nif x == 'pear': pass\n"),
             ("a.py", "", "if x == y: pass\n"),
             ("a.js", "", "if (x === 0 || x === 1) f()\n"),
+            ("a.json", "", '{"limit": 12, "pages": [5, 30, 31], "30": 9, "12a": 30}\n'),
+            ("a.json", '{"12": 30}\n', '{"12": 30}\n\n'),
+            ("a.csv", "", "fig;12\n12;31\n0.12,30,5\n"),
         ],
     )
     def test_ordinary_branches(self, path: str, old: str, new: str) -> None:
