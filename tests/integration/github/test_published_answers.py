@@ -8,7 +8,6 @@ import pytest
 from app.github import calls, models
 from app.github.calls import Call
 from app.github.http_client import parsed
-from app.github.models import ActorPermission
 from tests.support.openapi import NEWEST, operations
 
 READ: list[tuple[Call, Any]] = [
@@ -31,7 +30,7 @@ READ: list[tuple[Call, Any]] = [
     (calls.GET_COMMIT, models.PullRequestCommit),
     (calls.GET_REPOSITORY, models.Repository),
     (calls.GET_USER_BY_ID, models.Account),
-    (calls.GET_PERMISSION, ActorPermission),
+    (calls.GET_PERMISSION, models.ActorPermission),
     (calls.LIST_CHECK_RUNS, list[models.CheckRunResponse]),
     (calls.GET_COMBINED_STATUS, list[models.StatusResponse]),
     (calls.LIST_ANNOTATIONS, list[models.AnnotationResponse]),
