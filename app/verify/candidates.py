@@ -2,19 +2,19 @@
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import PurePosixPath
 
 from app.core.tree import Tree
-from app.sandbox.setup.declared.node import node_scripts
+from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
 from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
 from app.verify.configured_command import recognise
 from app.verify.detect import find_suite
-from app.verify.frameworks import SuiteCommand
+from app.verify.frameworks import WORKSPACES, SuiteCommand
 from app.verify.project_directories import prefix
 from app.verify.test_paths import is_test_file
 
@@ -77,6 +77,8 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     before = surroundings.committed + timedelta(days=1)
     aged = surroundings.today - surroundings.committed > AGED
     dated = before.isoformat() if aged else ""
+    if suite is None and "package.json" in files and not _has_python(files):
+        suite = SuiteCommand(command="")
     if (
         suite is None
         or suite.framework in {"pytest", "unittest"}
@@ -85,11 +87,14 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         found = _python(tree, suite, surroundings, test, dated)
     else:
         then = SetupChoice(before=dated)
-        found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), suite)]
+        known = suite if suite.command else None
+        found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), known)]
         runner = None if test else _runner(tree, files, suite)
         if runner is not None:
             reason = f"the runner behind `{suite.command}`"
             found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
+        if not test:
+            found += _jobs(tree, files, suite)
         if dated and suite.framework not in {"go", "cargo", "maven"}:
             first = found[0]
             reason = f"{first.reason}, with packages as of {dated}"
@@ -103,13 +108,33 @@ def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteComma
     scripts = node_scripts(files, top)
     if suite.narrowed and suite.framework != "other" and not scripts.stops_early:
         return None
-    runner = scripts.runner or _node_tests(files, top)
+    if not (scripts.runner or scripts.of_each):
+        scripts = NodeScripts(runner=_node_tests(files, top))
+    return _behind(tree, files, suite, scripts)
+
+
+def _jobs(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
+    """What jobs of CI run other than `npm test` does; before it if that does not say how each test ended."""
+    known = [node_scripts(files)]
+    for source, scripts in node_jobs(files) if not suite.directory else ():
+        found = _behind(tree, files, suite, scripts) if scripts not in known and len(known) <= MAX_DECLARED else None
+        known.append(scripts)
+        if found is not None:
+            yield Candidate(source, f"what {source} runs", 36 if suite.narrowed else 42, SetupChoice(), found)
+
+
+def _behind(tree: Tree, files: ManifestFiles, suite: SuiteCommand, scripts: NodeScripts) -> SuiteCommand | None:
+    """The command of a runner after what has to be built before it, in the directory of `suite`."""
+    runner = scripts.runner or scripts.of_each
     if not runner:
         return None
     found = recognise(tree, runner, suite)
-    before = scripts.before if scripts.runner else ()
+    if found.framework in WORKSPACES.values():
+        suite = replace(suite, note="")
+    elif not scripts.runner:
+        return None
     start = prefix(suite.directory) + "".join(
-        f"{'' if command.startswith('npx ') else _PROGRAMS}{command} && " for command in before
+        f"{'' if command.startswith('npx ') else _PROGRAMS}{command} && " for command in scripts.before
     )
     return replace(
         found,

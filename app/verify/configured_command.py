@@ -9,10 +9,11 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.core.tree import Tree
-from app.sandbox.setup.declared.node import prints_tap
-from app.sandbox.setup.ecosystems.node import BUN_FILES
+from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table
+from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
-from app.verify.frameworks import FrameworkName, SuiteCommand
+from app.verify.frameworks import WORKSPACES, FrameworkName, SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
 
 _PLACEHOLDER = re.compile(r"no test specified")
@@ -256,6 +257,21 @@ def _cargo(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, framework="cargo", narrowed=narrowed)
 
 
+def _each_package(command: _ConfiguredCommand) -> SuiteCommand:
+    """A command that runs the tests of every package of a workspace, which all have the same runner."""
+    files = ManifestFiles(command.tree)
+    top = f"{command.detected.directory}/" if command.detected and command.detected.directory else ""
+    members = [member for member in workspace_members(files, top) if _has_tests(files, member)]
+    runners = {node_scripts(files, member).runner for member in members}
+    names = {recognise(command.tree, runner, None).framework for runner in runners}
+    name = WORKSPACES.get(names.pop()) if len(names) == 1 else None
+    return replace(command.suite, framework=name or _through(command.rest, command.detected))
+
+
+def _has_tests(files: ManifestFiles, directory: str) -> bool:
+    return bool(table(files.json(f"{directory}package.json"), "scripts").get("test"))
+
+
 _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand]], ...] = (
     (re.compile(r"(?:pytest|py\.test)\b"), _pytest),
     (re.compile(r"unittest\b"), _unittest),
@@ -266,6 +282,8 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"node .*--test\b"), _node),
     (re.compile(r"node \S"), _node_program),
     (re.compile(r"(?:bun test|borp)\b(?![:-])"), _by_files),
+    (re.compile(rf"(?:{'|'.join(OF_EACH)}) .*\btest\b.* --$"), _each_package),
+    (re.compile(rf"(?:npm|pnpm|yarn) .*(?:{'|'.join(EVERY)})\b"), _each_package),
     (re.compile(r"go test\b"), _go),
     (re.compile(r"cargo test\b"), _cargo),
     (re.compile(r"mvn .*\b(?:test|verify)\b"), _maven),

@@ -24,6 +24,8 @@ FrameworkName = Literal[
     "bun",
     "tap",
     "uvu",
+    "jest-workspace",
+    "vitest-workspace",
     "go",
     "cargo",
     "maven",
@@ -75,6 +77,8 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     command = suite.command if only is None else narrow(suite, only)
     if suite.framework == "maven":
         return f"{command}; ended=$?; {_SUREFIRE.format(report=report)}; exit $ended"
+    if suite.framework in WORKSPACES.values():
+        return f"{command} {framework.arguments}; ended=$?; {_EACH_REPORT} > {report}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
@@ -169,10 +173,24 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [f"-Dtest={','.join(dict.fromkeys(chosen))}"] if chosen and all(chosen) else []
 
 
+# Each package of a workspace leaves a file in its directory; together they are one report.
+_OF_PACKAGE = ".agent-fix-report.json"
+_TOGETHER = """
+const fs = require('fs'), names = fs.readFileSync(0, 'utf8').split('\\n').filter(Boolean);
+const all = names.flatMap((name) => JSON.parse(fs.readFileSync(name, 'utf8')).testResults);
+names.forEach((name) => fs.unlinkSync(name));
+if (names.length) console.log(JSON.stringify({ testResults: all }));
+"""
+_EACH_REPORT = f"find . -name node_modules -prune -o -name {_OF_PACKAGE} -print | node -e {shlex.quote(_TOGETHER)}"
+WORKSPACES: Mapping[FrameworkName, FrameworkName] = {"jest": "jest-workspace", "vitest": "vitest-workspace"}
+"""Of a runner the framework of a command that starts it in every package."""
 _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
     "--test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination={report}"
 )
+_JEST = "--json --outputFile={report}"
+_VITEST = "--reporter=default --reporter=json --outputFile.json={report}"
+_OF_WORKSPACE = partial(Framework, read=read_jest, environment=_NPM_QUIET)
 _OF_FILES = partial(Framework, environment=_NPM_QUIET, targets=_files)
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
@@ -187,8 +205,10 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     ),
     "unittest": Framework(read=read_unittest, in_output=True, targets=_modules),
     "node": Framework(read=read_junit, environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files),
-    "jest": _OF_FILES(read=read_jest, arguments="--json --outputFile={report}"),
-    "vitest": _OF_FILES(read=read_jest, arguments="--reporter=default --reporter=json --outputFile.json={report}"),
+    "jest": _OF_FILES(read=read_jest, arguments=_JEST),
+    "vitest": _OF_FILES(read=read_jest, arguments=_VITEST),
+    "jest-workspace": _OF_WORKSPACE(arguments=_JEST.format(report=_OF_PACKAGE)),
+    "vitest-workspace": _OF_WORKSPACE(arguments=_VITEST.format(report=_OF_PACKAGE)),
     # Mocha's option has its short name here, which every version knows.
     "mocha": _OF_FILES(read=read_mocha, or_in_output=True, arguments="--reporter json -O output={report}"),
     "borp": _OF_FILES(read=read_junit, arguments="--reporter=spec --reporter=junit:{report}"),

@@ -132,6 +132,17 @@ def test_variables_of_a_workflow_are_known_and_what_it_has_built_is_the_project(
     assert found.test == "python3 -m pytest --pyargs module module_more"
 
 
+def test_steps_of_an_action_of_the_tree_are_those_of_the_job() -> None:
+    contents = workflow("pip install a", "pytest")
+    text = contents[".github/workflows/ci.yml"].replace("- run: pytest", "- uses: ./.github/actions/test/")
+    action = "runs: {steps: [{uses: ./deeper}, {uses: ./.github/actions/test}, {run: pytest b}]}"
+    deeper = {"deeper/action.yaml": "runs: {steps: [{run: pip install c}]}"}
+    found = declared(
+        {**contents, ".github/workflows/ci.yml": text, ".github/actions/test/action.yml": action, **deeper}
+    )
+    assert (found.requirements, found.test) == (("a", "c"), "python3 -m pytest b")
+
+
 def test_packages_that_a_workflow_installs_after_its_tests_are_for_other_ones() -> None:
     found = declared(workflow("pip install a", "pytest && pip install 'a<2' && pytest tests/old"))
     assert (found.requirements, found.test) == (("a",), "python3 -m pytest")
@@ -382,13 +393,14 @@ def test_a_broken_workflow_says_nothing(text: str) -> None:
 
 def test_commands_of_a_script() -> None:
     script = "set -e\nif true; then\n  A=1 pip install \\\n    x && echo 'a;b' > /dev/null 2>&1\nfi # end\n"
-    script += "$UNKNOWN/run ${{ matrix.a }}"
+    script += "$UNKNOWN/run ${{ matrix.a }}\nfor x in a b; do\nrun $(x y); done"
     assert simple_commands(script, {"matrix.a": "b"}) == [
         ["set", "-e"],
         ["true"],
         ["A=1", "pip", "install", "x"],
         ["echo", "a;b"],
         ["$/run", "b"],
+        ["run", "$"],
     ]
 
 
@@ -454,6 +466,7 @@ SCRIPTS = [
     ),
     ({"test": "bun test --coverage --reporter=junit --reporter-outfile=a.xml"}, "bun test", [], []),
     ({"test": "node test.js"}, "", ["node test.js"], []),
+    ({"test": "npm run unit --silent -- --ci a", "unit": "mocha"}, "npx --no-install mocha a", [], []),
     (
         {"test": "yarn jest", "jest": "NODE_OPTIONS=--experimental-vm-modules jest --ci"},
         "NODE_OPTIONS=--experimental-vm-modules npx --no-install jest",

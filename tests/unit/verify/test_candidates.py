@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
@@ -13,10 +14,11 @@ from app.core.errors import SetupError
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
+from app.sandbox.setup.plan import is_manifest
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
-from app.verify.frameworks import SuiteCommand
+from app.verify.frameworks import SuiteCommand, report_command
 from app.verify.output_parsers import read_tap
-from app.verify.reports import CaseResult, cause_of, shared_cause
+from app.verify.reports import CaseResult, cause_of, read_jest, shared_cause
 from app.verify.suite_comparison import compare
 from app.verify.trials import Trial, TrialLimits, try_candidates
 from tests.support.local_sandbox import LocalSandbox
@@ -41,6 +43,7 @@ def of(surroundings: Surroundings, files: dict[str, str]) -> list[Candidate]:
 PYTHON = {"pyproject.toml": PROJECT, "tox.ini": TOX, "tests/test_a.py": "def test_a(): pass\n"}
 
 
+RESULT = {"ancestorTitles": [], "title": "adds", "status": "passed"}
 UNITTEST = "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        pass\n"
 
 
@@ -273,6 +276,10 @@ def test_a_program_of_node_prints_tap_where_the_project_has_a_library_for_it(lib
     assert first.suite is not None
     assert first.suite.command == 'PATH="$PWD/node_modules/.bin:$PATH" node prepare.js && node test/all.js'
     assert first.suite.framework == "tap"
+    both = {"scripts": {"test": "node test/prepare.js && borp"}, "devDependencies": {library: "1"}}
+    other = of(FRESH, {"package.json": json.dumps(both)})[0]
+    assert other.suite is not None
+    assert (other.suite.framework, other.suite.command.rpartition(" ")[2]) == ("borp", "borp")
     plain = {"scripts": {"test": "node test.js"}}
     with_library = of(FRESH, {"package.json": json.dumps({**plain, "devDependencies": {library: "1"}})})[0]
     assert with_library.suite is not None
@@ -280,6 +287,99 @@ def test_a_program_of_node_prints_tap_where_the_project_has_a_library_for_it(lib
     without = of(FRESH, {"package.json": json.dumps(plain)})[0]
     assert without.suite is not None
     assert (without.suite.command, without.suite.framework) == ("npm test", "node")
+
+
+@pytest.mark.parametrize(
+    ("script", "command"),
+    [
+        ("npm run build && turbo test", "npx --no-install tsc && npx --no-install turbo test --"),
+        ("eslint . && nx run-many --target=test", "npx --no-install nx run-many --target=test --"),
+        ("lerna run test --stream", "npx --no-install lerna run test --stream --"),
+        ("pnpm -r run test", "pnpm -r run test"),
+        ("npm test --workspaces", "npm test --workspaces --"),
+        ("CI=1 yarn workspaces foreach -A run test", "CI=1 yarn workspaces foreach -A run test"),
+    ],
+)
+def test_the_tests_of_each_package_of_a_workspace_are_known_one_by_one(script: str, command: str) -> None:
+    top = {"scripts": {"test": script, "build": "tsc"}, "workspaces": ["packages/*"]}
+    package = {"scripts": {"test": "vitest run --globals"}}
+    files = {
+        "package.json": json.dumps(top),
+        "packages/a/package.json": json.dumps(package),
+        "packages/b/package.json": json.dumps(package),
+        "packages/none/package.json": "{}",
+    }
+    first, second = of(FRESH, files)
+    assert first.suite is not None
+    assert (first.suite.command, first.suite.framework, first.suite.note) == (command, "vitest-workspace", "")
+    assert second.suite is not None
+    assert second.suite.command == "npm test"
+    mixed = {**files, "packages/b/package.json": json.dumps({"scripts": {"test": "jest"}})}
+    assert [one.name for one in of(FRESH, mixed)] == ["manifests"]
+
+
+CI = """
+jobs:
+  lint:
+    steps: [{run: npm run lint}]
+  unit:
+    strategy: {matrix: {kind: [unit]}}
+    steps:
+      - uses: ./.github/actions/prepare
+      - run: npm run test:${{ matrix.kind }}
+"""
+PREPARE = """
+runs:
+  using: composite
+  steps:
+    - {run: npm ci && sudo apt-get install x, shell: sh}
+    - {run: npm run build, shell: sh}
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "names"),
+    [
+        ("node tests.js", (".github/workflows/ci.yml, job unit", "manifests")),
+        (None, (".github/workflows/ci.yml, job unit", "manifests")),
+        ("mocha", ("manifests", ".github/workflows/ci.yml, job unit")),
+        ("rollup -c && npx jest", ("package.json, runner", "manifests")),
+    ],
+)
+def test_a_job_of_ci_says_what_is_built_before_the_tests_and_which_runner_there_is(
+    test: str | None, names: tuple[str, ...]
+) -> None:
+    scripts = {"lint": "eslint .", "build": "rollup -c", "test:unit": "jest --ci"}
+    files = {
+        ".github/workflows/ci.yml": CI,
+        ".github/actions/prepare/action.yml": PREPARE,
+        "package.json": json.dumps({"scripts": {**scripts, "test": test} if test else scripts}),
+    }
+    found = of(FRESH, files)
+    assert tuple(one.name for one in found) == names
+    command = "npx --no-install rollup -c && npx --no-install jest"
+    assert command in [one.suite.command for one in found if one.suite is not None]
+    assert all(is_manifest(path) for path in files)
+
+
+def test_reports_of_packages_are_one_report(tmp_path: Path) -> None:
+    programs = {"a": 0, "b": 1}
+    for name, code in programs.items():
+        (tmp_path / name).mkdir()
+        report = {
+            "testResults": [{"name": f"/workspace/{name}/x.js", "assertionResults": [RESULT], "status": "passed"}]
+        }
+        (tmp_path / name / "report.json").write_text(json.dumps(report))
+        (tmp_path / name / "run.sh").write_text(f'cp report.json "${{2#*=}}" && exit {code}\n')
+    run = 'f() { for each in a b; do (cd $each && sh run.sh "$@") || failed=1; done; [ -z "$failed" ]; }; f'
+    suite = SuiteCommand(command=run, framework="jest-workspace")
+    command = report_command(suite, shlex.quote(str(tmp_path / "all.json")), None)
+    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
+    assert ended.returncode == 1
+    found = read_jest((tmp_path / "all.json").read_bytes())
+    assert found is not None
+    assert sorted(found) == ["a/x.js::adds", "b/x.js::adds"]
+    assert sorted(path.name for path in tmp_path.rglob(".*")) == []
 
 
 def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:

@@ -8,7 +8,9 @@ MAX_COMMANDS = 200
 _CONTINUED = re.compile(r"\\\r?\n\s*")
 _VARIABLE = re.compile(r"\$\{\{\s*(?P<expression>[\w.-]+)\s*\}\}|\$\([^()]*\)|\$\{?(?P<name>[A-Za-z_]\w*)\}?")
 _MERGED = re.compile(r"\d?>&\d|&>")
-_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "case", "esac", "{", "}", "!"})
+_KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "do", "done", "while", "esac", "{", "}", "!"})
+_HEADS = frozenset({"for", "case"})
+"""They begin what is no command."""
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "&", ";;", "(", ")"})
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
@@ -25,7 +27,7 @@ def simple_commands(script: str, values: Mapping[str, str] | None = None) -> lis
         current: list[str] = []
         for word in [*words, ";"]:
             if word in _SEPARATORS:
-                if current:
+                if current and current[0] not in _HEADS:
                     found.append(current)
                 current = []
             elif current or word not in _KEYWORDS:

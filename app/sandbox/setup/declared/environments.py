@@ -326,6 +326,7 @@ def task_commands(files: ManifestFiles, tool: str, name: str) -> str:
 
 
 MAX_JOBS = 60
+MAX_NESTED = 4
 _GITHUB = re.compile(r"\.github/workflows/[^/]+\.ya?ml")
 _OTHERS = (
     ".gitlab-ci.yml",
@@ -364,7 +365,7 @@ def ci_jobs(files: ManifestFiles) -> list[CiJob]:
     found: list[CiJob] = []
     for path in files:
         if _GITHUB.fullmatch(path):
-            found += _github(path, _document(files, path))
+            found += _github(files, path, _document(files, path))
     for path in _OTHERS:
         if path in files:
             found += _other_providers(path, _document(files, path))
@@ -380,23 +381,34 @@ def _document(files: ManifestFiles, path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _github(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
-    jobs = document.get("jobs")
-    for name, job in jobs.items() if isinstance(jobs, dict) else ():
+def _github(files: ManifestFiles, path: str, document: dict[str, Any]) -> Iterator[CiJob]:
+    for name, job in table(document, "jobs").items():
         if not isinstance(job, dict) or not isinstance(job.get("steps"), list):
             continue
         rows = _rows(job.get("strategy"))
         if _OTHER_SYSTEM.search(str(job.get("runs-on", ""))) and not rows:
             continue
-        steps = [step for step in job["steps"] if isinstance(step, dict)]
+        steps = list(_steps(files, job["steps"], 0))
         script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
-        named = [str(table.get("python-version", "")) for step in steps if isinstance(table := step.get("with"), dict)]
+        named = [str(given.get("python-version", "")) for step in steps if isinstance(given := step.get("with"), dict)]
         values = _chosen(rows)
         for owner in (document, job, *steps):
             _set_variables(values, owner.get("env"))
         pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
         title = f"{name} {job.get('name', '')}"
         yield CiJob(f"{path}, job {name}", script, values, pythons, _score(path.rpartition("/")[2], title))
+
+
+def _steps(files: ManifestFiles, listed: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """The steps of a job, with those of an action of the tree in its place."""
+    for step in listed if isinstance(listed, list) and depth < MAX_NESTED else ():
+        uses = str(step.get("uses", "")) if isinstance(step, dict) else ""
+        if uses.startswith("./"):
+            for name in ("action.yml", "action.yaml"):
+                action = _document(files, f"{uses.removeprefix('./').rstrip('/')}/{name}")
+                yield from _steps(files, table(action, "runs").get("steps"), depth + 1)
+        elif isinstance(step, dict):
+            yield step
 
 
 def _set_variables(values: dict[str, str], environment: Any) -> None:

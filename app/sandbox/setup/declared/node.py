@@ -2,13 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.declared.environments import script_behind
+from app.sandbox.setup.declared.environments import ci_jobs, script_behind
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
@@ -53,6 +53,10 @@ _CHECK_NAMES = re.compile(
 )
 _WRAPPERS = frozenset({"nyc", "c8", "cross-env", "dotenv", "env", "time", "istanbul", "xvfb-run"})
 _SEQUENCE = frozenset({"npm-run-all", "npm-run-all2", "run-s", "run-p", "concurrently", "wireit"})
+OF_EACH = ("turbo", "nx", "lerna")
+"""Programs that run a script of every package of a workspace."""
+EVERY = ("-r", "--recursive", "--workspaces", "-ws", "--ws", "workspaces")
+"""Words with which package managers do so."""
 _WITH_VALUE = frozenset(
     {"--filter", "-F", "--prefix", "--workspace", "-w", "--cwd", "--reporter", "--report-dir", "-r"}
 )
@@ -68,6 +72,7 @@ _WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReport
 _STOPS = re.compile(r"--bail(?:=.*)?|-b|--fail-fast")
 _WITHOUT_EFFECT = frozenset(
     {"echo", "true", "exit", "cd", "set", "export", "unset", "source", ".", "[", "trap", "printf", "return"}
+    | {"pwd", "continue", "break", "wait", "sleep"}
     | {"codecov", "coveralls", "karma", "wdio", "playwright", "cypress"}
 )
 """What builds nothing that later commands see, and runners in a browser."""
@@ -80,13 +85,15 @@ class NodeScripts:
     """What `npm test` comes to: `runner` is empty if no known one is behind it.
 
     `before` are the commands that build what the tests need, `checks` those that look at style and types. `stops_early`
-    means that the project's own command ends with the first failure; `runner` does not.
+    means that the project's own command ends with the first failure; `runner` does not. `of_each` starts the script
+    `test` of every package of a workspace, and hands them the words after it.
     """
 
     runner: str = ""
     before: list[str] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     stops_early: bool = False
+    of_each: str = ""
 
 
 @dataclass(slots=True)
@@ -97,6 +104,8 @@ class _PackageReading:
     root: str
     package: Mapping[str, Any]
     scripts: Mapping[str, str]
+    values: Mapping[str, str] | None = None
+    """The variables of a job of CI, if that is followed; its steps prepare what is no part of the project, too."""
     found: NodeScripts = field(default_factory=NodeScripts)
     seen: set[str] = field(default_factory=set)
 
@@ -109,13 +118,27 @@ def prints_tap(package: Mapping[str, Any], words: list[str]) -> bool:
 
 def node_scripts(files: ManifestFiles, root: str = "") -> NodeScripts:
     """Follow the script `test` of package.json through the scripts that it calls, make and scripts of the shell."""
-    package = files.json(f"{root}package.json")
-    scripts = table(package, "scripts")
-    reading = _PackageReading(
-        files, root, package, {key: text for key, text in scripts.items() if isinstance(text, str)}
-    )
+    reading = _reading(files, root)
     _script(reading, "test", [], 0)
-    return reading.found
+    found = reading.found
+    if found.before and not (found.runner or found.of_each) and prints_tap(reading.package, found.before[-1].split()):
+        found.runner = found.before.pop()
+    return found
+
+
+def node_jobs(files: ManifestFiles) -> Iterator[tuple[str, NodeScripts]]:
+    """The same for each job of CI that runs tests: what it builds before them are scripts of the package."""
+    for job in ci_jobs(files):
+        reading = _reading(files, "", job.values)
+        _follow(reading, job.script, [], 0)
+        if reading.found.runner or reading.found.of_each:
+            yield job.source, reading.found
+
+
+def _reading(files: ManifestFiles, root: str, values: Mapping[str, str] | None = None) -> _PackageReading:
+    package = files.json(f"{root}package.json")
+    scripts = {key: text for key, text in table(package, "scripts").items() if isinstance(text, str)}
+    return _PackageReading(files, root, package, scripts, values)
 
 
 def _script(reading: _PackageReading, name: str, arguments: list[str], depth: int) -> None:
@@ -133,7 +156,7 @@ def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: 
     if depth > MAX_DEPTH or script in reading.seen:
         return
     reading.seen.add(script)
-    commands = simple_commands(script)
+    commands = simple_commands(script, reading.values)
     for number, words in enumerate(commands):
         last = number == len(commands) - 1
         _command(reading, [*words, *(arguments if last else [])], depth)
@@ -142,16 +165,14 @@ def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: 
 def _command(reading: _PackageReading, words: list[str], depth: int) -> None:
     found = reading.found
     assigned, words = _unwrapped(words)
-    if not words or found.runner:
+    if not words or found.runner or found.of_each:
         return
     program, rest = words[0].rpartition("/")[2], words[1:]
-    called = _called(program, rest, reading.scripts)
-    if called is not None:
-        for name, arguments in called:
-            _script(reading, name, arguments, depth + 1)
-    elif (script := script_behind(reading.files, words, reading.root)) is not None:
-        _follow(reading, script, [], depth + 1)
-    elif program in RUNNERS or _runs_tests(reading, [program, *rest]):
+    if each := _of_each(program, rest):
+        found.of_each = _joined([*assigned, *each])
+    elif _calls(reading, words, depth):
+        return
+    elif program in RUNNERS or (program == "node" and "--test" in rest) or (program == "bun" and "test" in rest[:1]):
         found.stops_early = program != "node" and any(map(_STOPS.fullmatch, rest))
         if program == "node":
             found.runner = _joined([*assigned, *words])
@@ -161,16 +182,32 @@ def _command(reading: _PackageReading, words: list[str], depth: int) -> None:
             found.runner = _joined([*assigned, "npx", "--no-install", program, *_kept(program, rest)])
     elif program in _CHECKS or (program == "tsc" and "--noEmit" in rest):
         found.checks.append(shlex.join(["npx", "--no-install", program, *rest]))
-    elif program not in _WITHOUT_EFFECT and not any("$" in word for word in words):
+    elif (
+        (depth or reading.values is None) and program not in _WITHOUT_EFFECT and not any("$" in word for word in words)
+    ):
         own = program in _NO_PACKAGE or ("/" in words[0] and "node_modules/" not in words[0])
         found.before.append(_joined([*assigned, *(words if own else ["npx", "--no-install", program, *rest])]))
 
 
-def _runs_tests(reading: _PackageReading, words: list[str]) -> bool:
-    """Whether `node` or `bun` is the runner; a program of the project is that of the tests where it has their name."""
-    if words[0] == "node" and "--test" not in words:
-        return prints_tap(reading.package, words) and "test" in words[-1]
-    return words[0] == "node" or words[:2] == ["bun", "test"]
+def _calls(reading: _PackageReading, words: list[str], depth: int) -> bool:
+    """Whether a command only runs others, which are followed: the package's scripts, make, or a script of the shell."""
+    called = _called(words[0].rpartition("/")[2], words[1:], reading.scripts)
+    for name, arguments in called or ():
+        _script(reading, name, arguments, depth + 1)
+    script = script_behind(reading.files, words, reading.root) if called is None else None
+    if script is not None:
+        _follow(reading, script, [], depth + 1)
+    return called is not None or script is not None
+
+
+def _of_each(program: str, rest: list[str]) -> list[str]:
+    """The command again, ready for words to be handed on, if it runs the tests of every package; else nothing."""
+    if "test" not in rest and "--target=test" not in rest:
+        return []
+    if program in OF_EACH:
+        return ["npx", "--no-install", program, *rest, *(["--"] if "--" not in rest else [])]
+    every = program in NODE_TOOLS and not set(EVERY).isdisjoint(rest)
+    return [program, *rest, *(["--"] if program == "npm" and "--" not in rest else [])] if every else []
 
 
 def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
@@ -219,7 +256,9 @@ def _called(program: str, rest: list[str], scripts: Mapping[str, str]) -> list[t
     name = {"t": "test", "tst": "test"}.get(words[0], words[0])
     if name not in scripts:
         return None if program != "npm" and name in RUNNERS else []
-    arguments = [word for word in words[1:] if word not in {"--", "--if-present", "-s", "--silent"}]
+    own = words.index("--") if program == "npm" and "--" in words else len(words) if program == "npm" else 0
+    arguments = [word for word in words[1:own] if word[:1] != "-"] + words[max(own, 1) :]
+    arguments = [word for word in arguments if word not in {"--", "--if-present", "-s", "--silent"}]
     return [(name, arguments)]
 
 
