@@ -52,9 +52,9 @@ class ReviewResult(Record):
 class Assignment(Record):
     """The agent's task. `brief` is all of it as one text: issue, plan, map, known failures.
 
-    A plan that the model made in the same conversation stands in `opening`: the brief without it, the plan, and what
+    A plan that the model made in the same conversation is in `opening`: the brief without it, the plan, and what
     follows. If the model began to work instead of planning, its answer is `begun`, to be carried out as the first
-    turn, and `then` is said after it.
+    turn, and `then` is the message after it.
     """
 
     brief: str

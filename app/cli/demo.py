@@ -15,7 +15,7 @@ from app.repo.git_command import Git
 DATE = "2026-01-05T09:00:00+00:00"
 AUTHOR = Person(name="Sample Author", email="sample@example.com")
 MARK = ".agent-fix-demo"
-"""In a directory that an earlier demo made, and a later one may make anew."""
+"""Marks a directory that an earlier demo made, and that a later one may replace."""
 
 
 def demo_command(arguments: argparse.Namespace) -> int:

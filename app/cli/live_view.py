@@ -204,7 +204,7 @@ class LiveView(TerminalProgress):
         return live
 
     def refresh(self) -> None:
-        """Draw the live part anew."""
+        """Redraw the live part."""
         with self._view_lock:
             if not self._stopped.is_set():
                 self._live.refresh()

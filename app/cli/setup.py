@@ -54,7 +54,7 @@ class SetupReport:
     seconds: float
     notes: tuple[str, ...] = ()
     keeps_setup: bool = False
-    """Whether the short lines of the set-up were tried as they stand, and are as good."""
+    """Whether the short lines of the set-up were tried as shown, and are as good."""
 
     @property
     def best(self) -> Trial | None:

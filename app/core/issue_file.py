@@ -1,4 +1,4 @@
-"""An issue as a file of Markdown: the first line is its title, the rest its body; labels may stand above it.
+"""An issue as a file of Markdown: the first line is its title, the rest its body; labels may precede it.
 
 ---
 labels: [enhancement, shop]

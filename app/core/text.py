@@ -24,7 +24,7 @@ _BLANK = (  # these draw nothing although their category says letter, mark or sy
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _MARKDOWN_LINE_ENDS = re.compile("\r\n?")
 _NO_MARKDOWN_LINE_ENDS = str.maketrans(dict.fromkeys("\u0085\u2028\u2029", " "))
-"""Line ends for Unicode but not for CommonMark: a quote or a code block goes on after them."""
+"""Line ends for Unicode but not for CommonMark: a quote or a code block continues after them."""
 _RARE_LINE_ENDS = re.compile("\r\n|[\u0085\u2028\u2029]")
 
 _STRING_SEQUENCE = r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\n\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\)?"

@@ -11,7 +11,7 @@ def toml_table(text: str) -> dict[str, Any]:
     lines = text.split("\n")  # a quoted key may contain all else that Python takes for the end of a line
     dots = [line.count(".") for line in lines]
     # The parser keeps every beginning of a dotted key (5,000 parts take 100 MB), and each key goes through all tables
-    # that its own stands in.
+    # that contain its own.
     depth = max((count for line, count in zip(lines, dots, strict=True) if line.lstrip().startswith("[")), default=0)
     if sum(count**2 for count in dots) + depth * (sum(dots) + len(dots)) > _MAX_COST:
         raise ValueError("its keys have too many parts")

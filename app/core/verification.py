@@ -121,7 +121,7 @@ class Reproduction(Record):
 class SpecifiedTest(Record):
     """One frozen test of the test author's. `sentence` is the behaviour that it asks for, in the test author's words.
 
-    `shows` the issue: it fails on the base for the right reason. `guards`: it passes there, and has to go on passing.
+    `shows` the issue: it fails on the base for the right reason. `guards`: it passes there, and has to keep passing.
     """
 
     __test__: ClassVar[bool] = False  # not a test class, whatever pytest makes of its name
@@ -158,7 +158,7 @@ class Specification(Record):
     tests: tuple[SpecifiedTest, ...] = ()
     digest: str = ""
     example: str = ""
-    """The path of the file in which the example stands alone; empty if it does not."""
+    """The path of the file that contains only the example; empty if there is none."""
     reported_passes: bool = False
     """Whether the reporter's own example passes on the base; another test is shown to the fixer then."""
     dropped: tuple[str, ...] = ()

@@ -265,7 +265,7 @@ class PullRequestCommit(GitHubModel):
 
 
 class ActorPermission(GitHubModel):
-    """What the forge's API says of a numeric account id in one repository, asked for the decision at hand.
+    """What GitHub says about a numeric account id in one repository, at the time of the decision.
 
     `permission` is the forge's base permission: admin, write, read or none. A role of the organisation's own
     making counts as the base it was made from; a word we do not know gives no access.

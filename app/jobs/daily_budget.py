@@ -19,7 +19,7 @@ from app.llm.sql_ledger import calls
 
 A_DAY = 24 * 3600.0
 WAITS_FOR_MONEY = "The day's budget of "
-"""How the reason of a job begins that goes on as soon as there is money again."""
+"""The beginning of the reason of a job that continues as soon as there is money again."""
 _OF_JOBS = calls.join(job_contexts, job_contexts.c.job == calls.c.job_id)
 
 

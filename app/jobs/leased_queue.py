@@ -90,7 +90,7 @@ class LeasedQueue(Lease):
     def give_up(
         self, db: Connection, these: sa.ColumnElement[bool], now: datetime, most: int, reason: Any, **values: Any
     ) -> bool:
-        """Give up those of these rows whose processes died in the last of so many attempts; True if there are any."""
+        """Give up those of these rows whose processes died in the last of `most` attempts; True if there are any."""
         died = sa.and_(these, self._claimed, self._until <= self._stored(now), self._table.c.attempts >= most)
         given_up = self._table.update().where(died).values({**self._dead_row, self._reason: reason, **values})
         return db.execute(given_up).rowcount > 0

@@ -163,7 +163,7 @@ class JobQueue:
         return next(iter(self.claim_several(owner, limits, 1, lease)), None)
 
     def claim_several(self, owner: str, limits: QueueLimits, most: int, lease: timedelta = LEASE) -> list[JobClaim]:
-        """Claim the next jobs for this worker, at most so many. Jobs whose processes died too often end here."""
+        """Claim the next `most` jobs for this worker, or fewer. Jobs whose processes died too often end here."""
         now, claims = self._clock(), list[JobClaim]()
         with writing(self.engine) as db:
             if db.dialect.name == "postgresql":

@@ -296,7 +296,7 @@ STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL
 
 PART_SECONDS = 0.5
 MAX_PART = 4_000
-"""A model's text is stored in parts: one for so many seconds, or of so many characters."""
+"""A model's text is stored in parts, each of at most PART_SECONDS seconds or MAX_PART characters."""
 STREAMED_FOR = timedelta(hours=1)
 """How long what a model streamed is kept after the job has ended; the log and the trajectory stay."""
 

@@ -167,7 +167,7 @@ FIELDS: Mapping[WireProtocol, frozenset[str]] = {
 OURS = frozenset(
     {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 )
-"""What is said anew for each call."""
+"""Fields that the gateway sets for each call."""
 _LABELS = ("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 _REASONING_FIELDS = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs", "usage")
 EXTRAS: Mapping[WireProtocol, frozenset[str]] = {

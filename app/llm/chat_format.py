@@ -9,7 +9,7 @@ from app.llm.base import FinishReason, ImageContent, Message, ModelRequest, OnTe
 
 EMPTY = "(empty)"
 UNSUPPORTED = ("additionalProperties", "default", "title", "format", "minLength", "maxLength", "examples")
-"""Keywords that strict structured output refuses, or that are set anew."""
+"""Keywords that strict structured output refuses, or that are replaced."""
 
 SchemaMode = Literal["json_schema", "json_object", "prompt"]
 

@@ -16,7 +16,7 @@ from app.llm.sql_ledger import pauses
 FAILURES = 5
 OPEN_SECONDS = 30.0
 MAX_REST_LENGTH = 300.0
-"""Whatever a provider asks for: it is asked again, by one, after so many seconds."""
+"""The longest pause in seconds, whatever the provider asks for; then one call tries it again."""
 
 
 class CircuitBreaker:

@@ -19,7 +19,7 @@ class ModelError(AgentFixError):
     - `retry`: transient (5xx, a cut stream, connection lost); again with back-off
     - `wait`: rate limited; again after `retry_after` seconds
     - `shrink`: the request does not fit the window; again only if it becomes smaller
-    - `give_up`: never again as it stands (bad key, unknown model, refused content, dead endpoint)
+    - `give_up`: never again without a change (bad key, unknown model, refused content, dead endpoint)
 
     `reason` is a stable slug for tests and metrics, such as `rate_limited` or `no_key`.
     `usage` is what the provider has probably charged for the failed call, if it may have charged anything.

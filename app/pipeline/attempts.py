@@ -242,7 +242,7 @@ async def _budget_for(
 
 
 def _remaining_share(budget: Budget, used: SpentSoFar, attempts: int) -> Budget:
-    """The share of the remaining turns and minutes for each of so many attempts; at least something."""
+    """The share of the remaining turns and minutes for each of the remaining attempts; at least something."""
     if not used.turns and attempts == 1:
         return budget
     minutes = max(budget.minutes - used.seconds / 60, 0.1) / attempts

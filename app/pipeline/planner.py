@@ -45,7 +45,7 @@ _NO_MORE_QUESTIONS = (
 
 @dataclass(slots=True)
 class PlanConversation:
-    """The conversation in which the plan is made; the work goes on in it.
+    """The conversation in which the plan is made; the work continues it.
 
     `tools` are those of the work, so that the prompts have the same beginning; a model that calls one has `begun` the
     work without a plan. Without tools that is impossible. `smallest` is a brief of the issue alone.
@@ -57,7 +57,7 @@ class PlanConversation:
     smallest: str
     tools: tuple[ToolSpec, ...] = ()
     turns: tuple[Message, ...] = ()
-    """What was said after the system text, the plan last; empty if the work has to begin anew."""
+    """What was said after the system text, the plan last; empty if the work has to start a new conversation."""
     plan: Plan | None = None
     begun: ModelAnswer | None = None
 
@@ -118,7 +118,7 @@ def _user_message(*parts: str) -> Message:
 
 
 def _answers_message(answers: Sequence[QuestionAnswers], *, last: bool) -> str:
-    """What people answered, and that the plan is wanted anew."""
+    """What people answered, and the request for a new plan."""
     if not answers:
         return ""
     return "\n\n".join(filter(None, (render_answers(answers), _PLAN_AGAIN, _NO_MORE_QUESTIONS if last else "")))

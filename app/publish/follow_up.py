@@ -17,7 +17,7 @@ Left out, because the description would be too long. The verdict above counts; t
 
 
 def _between(begin: str, end: str) -> re.Pattern[str]:
-    """Two markers with what stands between them. Each has a line of its own: others may be in a title or an output."""
+    """Two markers with the text between them. Each has a line of its own: others may be in a title or an output."""
     return re.compile(rf"(?ms)^{re.escape(begin)}$.*?^{re.escape(end)}$")
 
 

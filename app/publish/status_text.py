@@ -193,7 +193,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
 
 
 def _place_in_queue(view: StatusView) -> str:
-    """When it goes on, for a job that waits for pull requests."""
+    """When a job that waits for pull requests will start, with its place."""
     if view.place is None:
         return ""
     number, of = view.place
@@ -367,7 +367,7 @@ MAX_LINE = 1_000
 TITLE = "Unpublished change from this attempt"
 LEFT_OUT = "The diff is left out, because it contains what looks like a secret."
 _OVERHEAD = 500
-"""Characters for what stands around the lines, without a long fence."""
+"""Characters for the text around the lines, without a long fence."""
 
 
 def attempt_diff(diff: str, limit: int) -> str:

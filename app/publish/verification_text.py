@@ -79,7 +79,7 @@ def _red_to_green(found: Reproduction | None) -> bool:
 
 
 def verification_section(facts: Verification, base: str, head: str, caps: Caps) -> str:
-    """What was run and found. The verdict itself stands above it, once (`app.publish.pull_request_text.banner`)."""
+    """What was run and found. The verdict itself is above it, once (`app.publish.pull_request_text.banner`)."""
     parts = [
         bullets(facts.reasons, caps),
         about_rest(facts.rest),

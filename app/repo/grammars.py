@@ -193,7 +193,7 @@ def _cursor(language: str, pattern: str) -> QueryCursor:
 
 
 def _has_too_many_children(tree: Tree) -> bool:
-    """True if an error spans so many tokens (a megabyte of brackets) that matching would take minutes."""
+    """True if an error spans too many tokens (a megabyte of brackets): matching would take minutes."""
     nodes = [tree.root_node]
     for _ in range(_MAX_ERRORS):
         if not nodes:

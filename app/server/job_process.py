@@ -234,7 +234,7 @@ class JobWorker:
         while True:
             try:
                 await self._check_for_stop()
-            except SQLAlchemyError as error:  # the database is away: the lease decides
+            except SQLAlchemyError as error:  # the database is down: the lease decides
                 logger.warning("the database did not answer: %s", type(error).__name__)
             await asyncio.sleep(REMOTE_LOOK_SECONDS if self._alone else LOOK_SECONDS)
 

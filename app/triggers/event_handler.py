@@ -96,9 +96,9 @@ class LessonCommands:
 Local = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
 """Events of one repository."""
 CAPS = frozenset({"checks_cap", "reviews_cap"})
-"""Rules by which a person is needed."""
+"""Rules that end with a person being asked to take over."""
 MAX_LOOKS = 3
-"""At one event: what it met may have changed while it was looked at."""
+"""How often an event is decided again because the state changed meanwhile."""
 
 
 class EventHandler:

@@ -77,7 +77,7 @@ class StatusCommentRecovery:
         self._run = run
 
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
-        """Write down what is found; None if there is nothing to go on from."""
+        """Restore the job from its comment into the database; None if there is no such comment."""
         named = event.repository
         readers = self._github_clients.for_repository(
             event.installation, RepositoryId(named.id, named.owner, named.name)

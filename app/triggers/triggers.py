@@ -170,7 +170,7 @@ class OutcomeLookup:
             try:
                 readers = self._github_clients.for_repository(place.installation, named)
                 pull = await readers.facts.pull_request(place.number)
-            except AgentFixError as error:  # access was lost, or GitHub is away: it is due again in some hours
+            except AgentFixError as error:  # access was lost, or GitHub is down: it is due again in some hours
                 logger.info("pull request %s/%s#%s: %s", place.owner, place.name, place.number, error.message)
                 continue
             if pull is not None and not pull.open:
@@ -186,7 +186,7 @@ logger = logging.getLogger(__name__)
 
 
 class PullRequestLimit:
-    """Looks at repositories with waiting jobs, and lets as many go on as the limit allows."""
+    """Looks at repositories with waiting jobs, and releases as many as the limit allows."""
 
     def __init__(self, github_clients: GitHubClients, stores: Stores, operator: OperatorDefaults) -> None:
         self._github_clients = github_clients
@@ -199,7 +199,7 @@ class PullRequestLimit:
         self._due.pop(repository, None)
 
     async def release_due(self) -> int:
-        """Look at the repositories that are due; returns how many jobs go on."""
+        """Look at the repositories that are due; returns how many jobs were released."""
         waiting: dict[int, list[tuple[str, JobContext]]] = {}
         for job_id, job_context in await asyncio.to_thread(self._stores.job_queries.waiting_for_pull_requests):
             waiting.setdefault(job_context.issue_ref.repository, []).append((job_id, job_context))
@@ -274,7 +274,7 @@ class TriggerLoops:
         return await self._base_commit_fetcher.fetch_due()
 
     async def release_waiting_jobs(self) -> int:
-        """Let jobs go on that waited until pull requests were merged or closed; returns how many."""
+        """Release jobs that waited until pull requests were merged or closed; returns how many."""
         for repository in self.handler.take_closed():
             self._limit.look_at(repository)
         return await self._limit.release_due()

@@ -32,12 +32,12 @@ from app.verify.test_paths import is_test_path
 from app.verify.test_support import support_files
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
-"""If a run takes up to so many seconds, on a busy machine too, at most so many alterations are tried."""
+"""(seconds, alterations): for runs up to that long, even on a busy machine, at most that many are tried."""
 MAX_BOUNDARIES = 3
 _DECISIVE = ("outcome", "removed")
 """Kinds of which some test has to fail."""
 SECONDS, FACTOR = 10.0, 5.0
-"""A run with an alteration may take so many seconds, and so many times as long as one without."""
+"""A run with an alteration may take SECONDS, plus FACTOR times as long as one without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Altered:
 
 
 RunsAltered = Callable[[Sequence[str], Altered | None, float], Coroutine[Any, Any, TestRun]]
-"""Runs some tests on the head, altered or not, for so many seconds."""
+"""Runs some tests on the head, altered or not, with a time limit in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

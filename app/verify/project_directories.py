@@ -56,7 +56,7 @@ def project_directories(tree: Tree) -> list[ProjectDirectory]:
         if name in _MARKERS and directory.count("/") < MAX_DEPTH:
             directories.add(directory)
     top = sizes
-    if _MARKERS.isdisjoint(sizes):  # nothing starts at the top, so each directory below stands alone
+    if _MARKERS.isdisjoint(sizes):  # nothing starts at the top, so each directory below is a project of its own
         inner = tuple(f"{directory}/" for directory in directories if directory)
         top = {path: size for path, size in sizes.items() if not path.startswith(inner)}
     below = (

@@ -160,11 +160,11 @@ class Prover:
         return shown.model_copy(update={"ids": green, "controls": done.controls, "on_base": "red"})
 
     def _existing(self, runs: Runs, patch: Patch, suite: SuiteResult | None) -> TestSelection:
-        """Tests that passed on the base, in the files in which they stand there."""
+        """Tests that passed on the base, in the files that have them there."""
         if suite is None or not suite.launched:
             return TestSelection(ids=())
         sources = launcher_of(runs.suite).sources
-        own = [path for path in patch.paths() if not is_test_path(path)]  # tests may stand beside what they test
+        own = [path for path in patch.paths() if not is_test_path(path)]  # a test may be in the file that it tests
         names = [name for name in suite.passing or () if not matching(sources((name,)), own)]
         ids = tuple(nearest_first(names, nearest(self.tree, patch), sources)[:MAX_EXISTING])
         entries = self.tree.entries()

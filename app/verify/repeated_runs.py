@@ -13,7 +13,7 @@ from app.verify.replay import Replayed, ReplaysTests, replay_tests
 from app.verify.reproduction import BorrowSandbox
 
 REPETITIONS = ((1.0, 5), (5.0, 3), (30.0, 2))
-"""A run of up to so many seconds is repeated so often in all; a longer one is not repeated."""
+"""(seconds, runs): a run up to that long is made that often in all; a longer one is not repeated."""
 
 
 class RunsSelected(Protocol):
@@ -117,13 +117,13 @@ class Runs:
         )
 
     async def repeated(self, name: str, selection: TestSelection, patch: Patch | None) -> Repeats:
-        """As often as is cheap."""
+        """Run the tests as often as is cheap."""
         return await self.again(name, selection, patch, await self.once(name, selection, patch))
 
     async def again(
         self, name: str, selection: TestSelection, patch: Patch | None, first: TestRun, *, besides: int = 0
     ) -> Repeats:
-        """The runs that follow a first one; so many others are done `besides`."""
+        """The runs that follow a first one, less those that are made `besides`."""
         more = repetition_count(first.execution.seconds) - 1 - besides if not first.untrusted else 0
         others = [self.once(name, selection, patch, repeated=True) for _ in range(more)]
         return Repeats((first, *await gather_all(*others)))

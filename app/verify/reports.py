@@ -175,7 +175,7 @@ def _jest_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
 
 
 def read_mocha(data: bytes) -> Report | None:
-    """The JSON of mocha's `json` reporter, which may stand within what the tests print."""
+    """The JSON of mocha's `json` reporter, which may be surrounded by what the tests print."""
     start = _MOCHA.search(data)
     return _from_json(data[start.start() :] if start else data, _mocha_cases)
 

@@ -200,7 +200,7 @@ def _names(result: SuiteResult | None) -> tuple[str, ...]:
 
 
 def _by_file(suite: SuiteCommand, names: Iterable[str], files: set[str]) -> dict[str, set[str]]:
-    """The tests of each of these files that has any. A test that may stand in several is of none of them."""
+    """The tests of each of these files that has any. A test that may be in several belongs to none."""
     launcher = launcher_of(suite)
     found: dict[str, set[str]] = {}
     matches: dict[str, list[str]] = {}

@@ -63,7 +63,7 @@ async def contradiction(
 ) -> str:
     """Why copies of these tests, which passed, show that their results are not true; empty if all end as they must.
 
-    `contents` has the files that the tests stand in.
+    `contents` has the files with the tests.
     """
     selection = TestSelection(ids=tuple(passed))
     trial = _Trial(launcher_of(suite), selection, borrow, patch, name, timeout, Random(seed))  # noqa: S311 - no secret

@@ -57,7 +57,7 @@ def suite_regression(suite: SuiteComparison) -> str:
 def without_outdated(suite: SuiteComparison, outdated: Collection[str]) -> SuiteComparison:
     """The comparison without tests that the issue contradicts, by their author, and that the patch removes or renames.
 
-    They still stand in the base's version of their files, and fail there.
+    They are still in the base's version of their files, and fail there.
     """
     removed = [(PurePosixPath(one.path).stem, name) for one in suite.changed_tests for name in one.removed]
     gone = {name for name in outdated if any(file in name and _last(name) == one for file, one in removed)}

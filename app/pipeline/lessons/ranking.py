@@ -128,7 +128,7 @@ class ChromaRanking:
         return tuple(by_id[each] for each in found["ids"][0] if each in by_id)
 
     def _collection(self) -> Any:
-        """Opened anew each time, because a job searches once. Sends no telemetry."""
+        """Opened for each search, because a job searches once. Sends no telemetry."""
         chromadb = import_module("chromadb")
         settings = chromadb.config.Settings(anonymized_telemetry=False)
         client = chromadb.PersistentClient(path=str(self._directory), settings=settings)

@@ -138,7 +138,7 @@ class ProjectSetup:
         )
         had_proposal, proposal = bool(kept.get("had_proposal")), None
         if self.propose is not None and not (had_proposal or trials[0].comparable or trials[0].too_long):
-            with suppress(ModelError, BudgetError):  # without an answer this job goes on, and the next one asks again
+            with suppress(ModelError, BudgetError):  # without an answer this job continues, and the next one asks again
                 proposal = await self._try_proposal(self.propose, tools, trials, plans)
                 had_proposal = True
         best = trials[0].candidate

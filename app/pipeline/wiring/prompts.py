@@ -330,7 +330,7 @@ class PromptBuilder:
     def assignment(
         self, plan: Plan | None, specification: Specification | None, answers: Sequence[QuestionAnswers] = ()
     ) -> Assignment:
-        """What the work begins with; it goes on in the conversation in which its plan was made."""
+        """What the work begins with; it continues the conversation in which its plan was made."""
         job, conversation = self._inputs.job, self._conversation
         start_text = partial(
             render_start,

@@ -116,7 +116,7 @@ def _array(code: str, data: bytes) -> "array[int]":
 
 
 _MAX_BYTES = 1 << 30
-"""A cache that has grown beyond this is begun anew."""
+"""A cache that has grown beyond this is cleared."""
 _KEYS_PER_QUERY = 500
 
 

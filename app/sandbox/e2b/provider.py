@@ -48,7 +48,7 @@ from app.sandbox.machine.steps import (
 from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out, to_repeat
 
 DAYS = 30
-"""A set-up is made again after so many days, to get new versions of unpinned packages and to limit storage."""
+"""How long a set-up is used before it is made again, to get new versions of unpinned packages and to limit storage."""
 
 
 class SetupSnapshots:

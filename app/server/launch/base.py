@@ -26,7 +26,7 @@ class JobHandle(Protocol):
 class JobLauncher(Protocol):
     """Starts jobs in one kind of place.
 
-    `owner` is whose claims they are. `survives_worker`: a job goes on without its worker, and the next worker finds it.
+    `owner` owns the claims. `survives_worker`: a job continues without its worker, and the next worker finds it.
     """
 
     @property

@@ -54,7 +54,7 @@ class CopiedTests(Record):
 
 
 class ReplayProgram(Record):
-    """Programs that call the functions of tests without their framework. `paths` are the files the tests stand in."""
+    """Programs that call the functions of tests without their framework. `paths` are the files with the tests."""
 
     ids: tuple[str, ...]
     paths: tuple[str, ...]

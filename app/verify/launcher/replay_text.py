@@ -29,7 +29,7 @@ _DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetCom
 
 
 class ReplayedTests(NamedTuple):
-    """The rewritten files as the program `python_replay` reads them, the ids in them, and the files they stand in.
+    """The rewritten files as the program `python_replay` reads them, the ids in them, and their files.
 
     `plain` is the text of a program that has the tests' statements at its top level.
     """

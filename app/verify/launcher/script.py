@@ -119,7 +119,7 @@ class ScriptLauncher(Launcher):
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         """Programs that call those of these tests which do not need their framework; None if all do.
 
-        `contents` has the files that the tests stand in; the calls are repeated for so many `seconds`.
+        `contents` has the files with the tests; the calls are repeated for `seconds`.
         """
         framework = self.suite.framework
         if framework == "mocha" or self.suite.directory:

@@ -32,7 +32,7 @@ _STATED = re.compile(rb"^(?:__\w+__|_?version)$", re.IGNORECASE)
 
 
 class Value(NamedTuple):
-    """Where the text of a value stands; lines are from 1. `body` are the words of the function that it is a default of:
+    """Where the text of a value is; lines are from 1. `body` are the words of the function that it is a default of:
     if these change as well, either default may be right."""
 
     start: int
@@ -52,7 +52,7 @@ class ChangedValue(NamedTuple):
 
 
 def changed_values(language: str, old: bytes, new: bytes) -> Iterator[ChangedValue]:
-    """Those of both versions that differ. Functions are not values, and names that stand twice are left out."""
+    """Those of both versions that differ. Functions are not values, and names that occur twice are left out."""
     before, after = _values(language, old), _values(language, new)
     for key, place in after.items():
         earlier = before.get(key)

@@ -81,7 +81,7 @@ def _tox_toml(files: ManifestFiles, environment: str) -> str:
 
 
 def _environments(text: str) -> list[str]:
-    """The names of a list in which `py3{9,10}` stands for two."""
+    """The names of a list in which `py3{9,10}` means two."""
     waiting, found = [text], list[str]()
     while waiting:
         item = waiting.pop(0)
@@ -127,7 +127,7 @@ def _own_section(sections: dict[str, dict[str, str]], name: str) -> dict[str, st
 
 
 def _substituted(text: str, sections: dict[str, dict[str, str]]) -> str:
-    """`{[section]key}` with what stands there, and the directories that tox knows."""
+    """`{[section]key}` with its value, and the directories that tox knows."""
     for _ in range(3):
         text = re.sub(r"\{\[([^\]{}]+)\]([^{}]+)\}", lambda at: sections.get(at[1], {}).get(at[2], ""), text)
     text = re.sub(r"\{(?:toxinidir|tox_root)\}[/\\]?", "./", text)

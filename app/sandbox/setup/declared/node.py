@@ -1,4 +1,4 @@
-"""The test runner behind a package's scripts, and what has to be built before it; lint and types stand apart."""
+"""The test runner behind a package's scripts, and what has to be built before it; lint and types are separate."""
 
 import re
 import shlex

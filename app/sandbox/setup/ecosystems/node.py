@@ -158,7 +158,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
 
 
 def _executes(files: ManifestFiles, root: str, members: Collection[str]) -> bool:
-    """Whether the package manager executes something that stands in the tree."""
+    """Whether the package manager executes something in the tree."""
     if f"{root}.pnpmfile.cjs" in files or _CARRIED.search(files.text(f"{root}.yarnrc.yml")):
         return True
     return any(

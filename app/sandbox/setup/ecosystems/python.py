@@ -337,7 +337,7 @@ def _short(wanted: list[str], before: str) -> tuple[str, ...]:
 
 
 def _files_read(files: ManifestFiles, roots: Collection[str], wanted: Iterable[str]) -> tuple[str, ...] | None:
-    """The files that decide the result; None if code or files that may stand anywhere become a part of it."""
+    """The files that decide the result; None if code or files from anywhere become a part of it."""
     listed = _listed(files, wanted)
     found = [f"{root}{name}" for root in roots for name in PYTHON_MANIFESTS]
     found += [*listed, *(path for root in roots for path in _requirement_files(files, root))]
