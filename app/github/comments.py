@@ -19,7 +19,13 @@ from app.github.calls import (
     THREAD_STATE,
 )
 from app.github.errors import TemporaryFailure
-from app.github.graphql import CommentEditAnswer, ThreadCommentNode, ThreadNode, ThreadsAnswer, ThreadStateAnswer
+from app.github.graphql import (
+    CommentEditAnswer,
+    ReviewThread,
+    ReviewThreadComment,
+    ThreadsAnswer,
+    ThreadStateAnswer,
+)
 from app.github.models import (
     NOT_SUBMITTED,
     Account,
@@ -28,8 +34,6 @@ from app.github.models import (
     IssueComment,
     IssueEvent,
     PullRequestReview,
-    ReviewThread,
-    ReviewThreadComment,
 )
 from app.github.repository_api import RepositoryApi
 
@@ -128,7 +132,7 @@ class ReviewThreadsApi:
         """
         repository = self._api.repository
         variables = {"owner": repository.owner, "name": repository.name, "number": number}
-        nodes: list[ThreadNode] = []
+        nodes: list[ReviewThread] = []
         after: str | None = None
         for _ in range(MAX_PAGES):
             query = {**variables, "after": after}
@@ -137,8 +141,8 @@ class ReviewThreadsApi:
             after = answer.end_cursor
             if not answer.has_next_page:
                 break
-        included = [bool({item.number for item in node.comments} & set(including)) for node in nodes]
-        threads = zip((_facts(node, before, review) for node in nodes), included, strict=True)
+        included = [bool({item.id for item in node.comments} & set(including)) for node in nodes]
+        threads = zip((_as_it_stood(node, before, review) for node in nodes), included, strict=True)
         return tuple(facts for facts, is_included in threads if facts.comments or is_included)
 
     async def ensure_reply(self, number: int, comment: int, key: str, body: str) -> str:
@@ -166,31 +170,13 @@ class ReviewThreadsApi:
         return next((item.url for item in ours if has_text(item.body, key)), "")
 
 
-def _facts(node: ThreadNode, before: datetime, review: int) -> ReviewThread:
-    comments = [item for item in node.comments if _stood(item, before, review)]
-    return ReviewThread(
-        id=node.id,
-        path=node.path,
-        line=node.line,
-        start_line=node.start_line,
-        root=node.comments[0].number if node.comments else 0,
-        resolved=node.is_resolved,
-        outdated=node.is_outdated,
-        diff=node.comments[0].diff_hunk if node.comments else "",
-        comments=tuple(
-            ReviewThreadComment(
-                id=item.number,
-                author_name=item.author,
-                body=item.body,
-                created_at=item.created_at,
-                review=item.pull_request_review.number if item.pull_request_review else None,
-            )
-            for item in comments
-        ),
-    )
+def _as_it_stood(thread: ReviewThread, before: datetime, review: int) -> ReviewThread:
+    first = {"root": thread.comments[0].id, "diff": thread.comments[0].diff_hunk} if thread.comments else {}
+    stood = tuple(item for item in thread.comments if _stood(item, before, review))
+    return thread.model_copy(update={**first, "comments": stood})
 
 
-def _stood(item: ThreadCommentNode, before: datetime, review: int) -> bool:
-    part_of = bool(review) and item.pull_request_review is not None and item.pull_request_review.number == review
+def _stood(item: ReviewThreadComment, before: datetime, review: int) -> bool:
+    part_of = bool(review) and item.review == review
     existed = item.created_at < before or part_of
     return existed and (item.last_edited_at is None or item.last_edited_at < before)

@@ -1,8 +1,10 @@
 """GraphQL documents, which a test checks against GitHub's schema, and models of their answers."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Annotated, Any
 
-from pydantic import AliasPath, ConfigDict, Field
+from pydantic import AliasPath, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from app.github.models import GitHubModel
@@ -162,35 +164,45 @@ class ProtectionsAnswer(GraphQLNode):
     )
 
 
-class NumberedNode(GraphQLNode):
-    """Something with an id in the REST API. `databaseId` has 32 bits and will be removed; it is only used if the
-    other id is missing."""
-
-    database_id: int | None = None
-    full_database_id: int | None = None
-
-    @property
-    def number(self) -> int:
-        return self.full_database_id or self.database_id or 0
+def _rest_id(node: Mapping[str, Any]) -> object:
+    """An id in the REST API. `databaseId` has 32 bits and will be removed; it counts only without the other id."""
+    return node.get("fullDatabaseId") or node.get("databaseId") or 0
 
 
-class ThreadCommentNode(NumberedNode):
+class ReviewThreadComment(GraphQLNode):
+    """One comment of an inline thread; `id` is the id to reply to, `review` is that of its review."""
+
+    id: int
+    author_name: str = Field("ghost", validation_alias=AliasPath("author", "login"))
     body: str
     created_at: datetime
-    last_edited_at: datetime | None
-    diff_hunk: str
-    author: str = Field("ghost", validation_alias=AliasPath("author", "login"))
-    pull_request_review: NumberedNode | None = None
+    last_edited_at: datetime | None = None
+    diff_hunk: str = ""
+    review: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_rest_ids(cls, found: object) -> object:
+        if not isinstance(found, Mapping) or "id" in found:
+            return found
+        review = found.get("pullRequestReview")
+        return {**found, "id": _rest_id(found), "review": _rest_id(review) if isinstance(review, Mapping) else None}
 
 
-class ThreadNode(GraphQLNode):
+class ReviewThread(GraphQLNode):
+    """An inline review thread with its position; `line` is None if the position is outdated."""
+
     id: str
-    is_resolved: bool
-    is_outdated: bool
+    root: int = 0
+    """The id of its first comment."""
     path: str
     line: int | None
     start_line: int | None
-    comments: list[ThreadCommentNode] = Field(validation_alias=AliasPath("comments", "nodes"))
+    resolved: bool = Field(validation_alias="isResolved")
+    outdated: bool = Field(validation_alias="isOutdated")
+    diff: str = ""
+    """The lines that its first comment is about."""
+    comments: tuple[ReviewThreadComment, ...] = Field(validation_alias=AliasPath("comments", "nodes"))
 
 
 _THREADS = ("repository", "pullRequest", "reviewThreads")
@@ -199,7 +211,7 @@ _THREADS = ("repository", "pullRequest", "reviewThreads")
 class ThreadsAnswer(GraphQLNode):
     """One page; empty and the last if the pull request is gone."""
 
-    threads: list[ThreadNode] = Field([], validation_alias=AliasPath(*_THREADS, "nodes"))
+    threads: list[ReviewThread] = Field([], validation_alias=AliasPath(*_THREADS, "nodes"))
     has_next_page: bool = Field(default=False, validation_alias=AliasPath(*_THREADS, "pageInfo", "hasNextPage"))
     end_cursor: str | None = Field(None, validation_alias=AliasPath(*_THREADS, "pageInfo", "endCursor"))
 
@@ -215,18 +227,22 @@ class AccountNode(GraphQLNode):
     database_id: int | None = None
 
 
-class LinkedNode(GraphQLNode):
+class LinkedPullRequest(GraphQLNode):
+    """A pull request that will close an issue; `author` is 0 if the account is gone."""
+
     number: int
     state: str
     repository: str = Field(validation_alias=AliasPath("repository", "id"))
-    author: AccountNode | None
+    author: Annotated[int, BeforeValidator(lambda value: value or 0)] = Field(
+        default=0, validation_alias=AliasPath("author", "databaseId")
+    )
 
 
 class LinkedAnswer(GraphQLNode):
     """Empty if the issue is gone."""
 
     repository: str = Field("", validation_alias=AliasPath("repository", "id"))
-    pull_requests: list[LinkedNode | None] | None = Field(
+    pull_requests: list[LinkedPullRequest | None] | None = Field(
         None, validation_alias=AliasPath("repository", "issue", "closedByPullRequestsReferences", "nodes")
     )
 

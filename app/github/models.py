@@ -299,45 +299,12 @@ class BotAccount(Record):
     """Ids of the other Apps that may ask it."""
 
 
-class LinkedPullRequest(Record):
-    """An open pull request that will close an issue; `author` is 0 if the account is gone."""
-
-    number: int
-    author: int
-
-
 class CommentEdit(Record):
     """A comment's current text and its last editor; None if it was never edited."""
 
     body: str
     editor: Account | None
     edited_at: datetime | None
-
-
-class ReviewThreadComment(Record):
-    """One comment of an inline thread; `id` is the id to reply to."""
-
-    id: int
-    author_name: str
-    body: str
-    created_at: datetime
-    review: int | None = None
-    """The review that it was submitted with."""
-
-
-class ReviewThread(Record):
-    """An inline review thread with its position; `line` is None if the position is outdated."""
-
-    id: str
-    root: int = 0
-    """The id of its first comment."""
-    path: str
-    line: int | None
-    start_line: int | None
-    resolved: bool
-    outdated: bool
-    diff: str
-    comments: tuple[ReviewThreadComment, ...]
 
 
 class CheckResult(Record):

@@ -29,7 +29,7 @@ from app.github.calls import (
 )
 from app.github.comments import has_text, with_marker
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.github.graphql import LinkedAnswer
+from app.github.graphql import LinkedAnswer, LinkedPullRequest
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import (
     NOT_SUBMITTED,
@@ -41,7 +41,6 @@ from app.github.models import (
     DirectoryEntryResponse,
     GitHubIssue,
     IssueComment,
-    LinkedPullRequest,
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
@@ -208,7 +207,7 @@ class PullRequestsApi:
         except (NeedsHumanAction, NoAccess):
             return ()
         return tuple(
-            LinkedPullRequest(number=node.number, author=(node.author.database_id or 0) if node.author else 0)
+            node
             for node in answer.pull_requests or ()
             if node is not None and node.state == "OPEN" and node.repository == answer.repository
         )

@@ -12,6 +12,7 @@ from app.core.task import TaskSection
 from app.core.text import bounded, one_line, plain, visible
 from app.github.checks import FAILED
 from app.github.errors import NoAccess
+from app.github.graphql import ReviewThread
 from app.github.models import (
     ChangedFile,
     CheckResult,
@@ -20,7 +21,6 @@ from app.github.models import (
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
-    ReviewThread,
 )
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest
