@@ -20,7 +20,7 @@ MOST_FILES, LARGEST = 400, 60_000
 def sources(random_: random.Random) -> Iterator[Source]:
     """Files of this repository and of Python's library, and the samples of other languages many times."""
     found = [
-        *(path for room in ("app", "tests", "bench", "docs") for path in sorted((OWN / room).rglob("*.*"))),
+        *(path for top in ("app", "tests", "bench", "docs") for path in sorted((OWN / top).rglob("*.*"))),
         *sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")),
         *sorted(Path(sysconfig.get_path("stdlib"), "json").glob("*.py")),
         *sorted(Path(sysconfig.get_path("stdlib"), "asyncio").glob("*.py")),

@@ -92,7 +92,7 @@ def _serve_role(role: Role, arguments: argparse.Namespace) -> int:
     settings = replace(settings, environment=own)
     match role:
         case "receiver":
-            from app.server.receiver import run_receiver  # noqa: PLC0415  # each role imports its own rooms only
+            from app.server.receiver import run_receiver  # noqa: PLC0415  # each role imports only its own packages
 
             return run_receiver(settings, arguments.listening)
         case "worker" if arguments.job:

@@ -55,7 +55,7 @@ _PR_SET_PDEATHSIG = 1
 logger = logging.getLogger("app.server.job_process")  # which is `__main__` here
 
 
-class WorkerDraining(AgentFixError):  # noqa: N818  # a wish, not a fault
+class WorkerDraining(AgentFixError):  # noqa: N818  # a request, not a fault
     """The worker is shutting down; another one will continue this job."""
 
     repeatable = True

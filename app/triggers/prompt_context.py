@@ -34,7 +34,7 @@ TITLES: dict[Rank, str] = {
     "opened": "What the person who opened this said before",
     "other": "What others said before",
 }
-"""In the order in which words are shown, and given room."""
+"""The ranks of commenters: the first are shown first, and get space first."""
 
 
 class QuotedComment(NamedTuple):
@@ -74,7 +74,7 @@ def grouped(
 ) -> list[CommentGroup]:
     """Group comments by their authors' rank: account id → rank, "other" for the rest and for deleted accounts.
 
-    `comments` holds the comments with the texts to show, in order. Each rank's newest comments take room before a lower
+    `comments` holds the comments with the texts to show, in order. Each rank's newest comments get space before a lower
     rank's.
     """
     groups = []

@@ -1,4 +1,4 @@
-"""A publisher that fills a parcel and a worker that unpacks it, to be killed: `parcels_child SPEC FAILPOINT`."""
+"""A publisher that packs a commit and a worker that unpacks it, to be killed. Arguments: SPEC FAILPOINT."""
 
 import json
 import sys

@@ -115,7 +115,7 @@ def _assert_no_secret(server: ChaosServer) -> None:
 
 
 def _assert_nothing_undone(server: ChaosServer) -> None:
-    """I5: what was asked is dealt with, what was wished for is done, with a receipt, and every job is final."""
+    """I5: every delivery is processed, every effect is carried out with a receipt, and every job is final."""
     assert all(each.row.state in FINAL for each in server.jobs())
     with server.server.server_context.engine.connect() as db:
         assert set(db.execute(sa.select(deliveries.c.state)).scalars()) <= {"done"}

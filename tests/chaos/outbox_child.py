@@ -22,7 +22,7 @@ from app.publish.publisher import Publisher
 from tests.support.file_conversation import FileForge, as_wished
 
 PLACE = IssueRef(installation=1, repository=2, owner="ada", name="sample", number=3)
-WISHES = (
+EFFECTS = (
     AddReaction(target=ReactionTarget(kind="issue", id=3), content="eyes"),
     ChangeLabels(add=("agent-in-progress",), remove=("agent-fix",)),
     OpenDraftPullRequest(
@@ -52,7 +52,7 @@ async def main(directory: Path, epoch: int) -> None:
 
     publisher = Publisher(outbox, open_forge, as_wished, f"p{epoch}")
     outbox.adopt("j1", epoch)
-    for effect in WISHES:
+    for effect in EFFECTS:
         outbox.add("j1", epoch, PLACE, effect)
     while await publisher.publish_next():
         pass

@@ -104,7 +104,7 @@ class ChaosServer:
     # What people do.
 
     def add_issues(self, number: int, *, repositories: bool = False) -> None:
-        """More of the same, in repositories of their own if wished."""
+        """Add more issues, on request each in a repository of its own."""
         world, owner, first = self.github.fake_github.world, self.github.fake_github.owner, self.spots[0]
         for _ in range(number):
             repo, installation = first.repo, first.installation

@@ -1,4 +1,4 @@
-"""Killed while a parcel is filled or unpacked: nothing half is taken for whole, and the next one simply does it."""
+"""Processes are killed while they transfer a commit: no half transfer counts as whole, and the next try succeeds."""
 
 import json
 import os

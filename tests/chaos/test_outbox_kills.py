@@ -11,7 +11,7 @@ from app.jobs.tables import jobs, sqlite_engine
 from app.jobs.tables import metadata as job_tables
 from app.publish.effects import key_of
 from app.publish.outbox import Outbox
-from tests.chaos.outbox_child import WISHES
+from tests.chaos.outbox_child import EFFECTS
 
 MOMENTS = ("effect.wanted", "effect.claimed", "effect.before", "effect.after", "effect.made", "receipt.written")
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -39,7 +39,7 @@ def test_a_publisher_killed_anywhere_makes_each_effect_once(tmp_path: Path, mome
         db.execute(jobs.insert().values(row))
     assert work(tmp_path, f"{moment}:{passing}", 1) == -9
     assert work(tmp_path, "", 2) == 0
-    for effect in WISHES:
+    for effect in EFFECTS:
         standing = outbox.status(key_of("j1", effect))
         assert standing is not None
         assert standing.state == "done"

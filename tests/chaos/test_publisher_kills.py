@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def prepare(fake_github: FakeGitHubSetup, address: str, directory: Path, *, early: bool = False) -> Path:
-    """A job whose work is done, with its draft wished for; returns what the child is told.
+    """A finished job with the effect for its draft; returns the child's specification.
 
     With `early` its draft was opened before that, as far as a publisher that died in the middle of it got.
     """
@@ -56,7 +56,7 @@ async def finish(fake_github: FakeGitHubSetup, address: str, directory: Path) ->
     async with fake_github.app(api=address, site=address) as app:
         engine = sqlite_engine(directory / "state.db")
         harness = PublisherHarness(fake_github, app, await find_bot_account(fake_github.api(app)), engine, directory)
-        await harness.work(harness.commissioned("j1").job)
+        await harness.work(harness.job_with_context("j1").job)
         engine.dispose()
 
 

@@ -1,4 +1,4 @@
-"""What is asked on a pull request, over real rooms: a question, a change of the branch, conflicts to resolve."""
+"""Commands on a pull request with the real packages: a question, a change of the branch, conflicts to resolve."""
 
 import os
 from dataclasses import replace

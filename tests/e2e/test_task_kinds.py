@@ -42,7 +42,7 @@ SPECIFIED = ("test_spec_example.Example.test_two", "test_spec_more.More.test_two
 
 
 class Site:
-    """A repository and the desk of one job on it."""
+    """A repository and one job on it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Reception as tests meet it: a GitHub in memory, its webhooks through the real receiver, real books in SQLite."""
+"""Event handling under test: a GitHub in memory, its webhooks through the real receiver, real tables in SQLite."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -201,10 +201,10 @@ class EventHarness:
     def tell_status(self, job: str, comment: Comment) -> None:
         """As if the status comment had been published."""
         row = self.stores.store().get(job)
-        commissioned = self.stores.job_queries.get(job)
+        stored = self.stores.job_queries.get(job)
         assert row is not None
-        assert commissioned is not None
-        self.stores.outbox.add(job, row.epoch, commissioned.job_context.issue_ref, UpdateStatusComment(body="…"))
+        assert stored is not None
+        self.stores.outbox.add(job, row.epoch, stored.job_context.issue_ref, UpdateStatusComment(body="…"))
         while claim := self.stores.outbox.claim("publisher"):
             url = f"https://github.example/x#issuecomment-{comment.id}"
             self.stores.outbox.done(claim, Receipt(url=url if isinstance(claim.effect, UpdateStatusComment) else ""))

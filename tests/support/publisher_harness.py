@@ -129,16 +129,16 @@ class PublisherHarness:
         self.jobs.append(name)
         return made
 
-    def commissioned(self, name: str) -> JobWithContext:
+    def job_with_context(self, name: str) -> JobWithContext:
         found = self.job_queries.get(name)
         assert found is not None
         return found
 
     async def work(self, made: Job, files: Mapping[str, str | bytes | None] | None = None, **changes: Any) -> str:
-        """What a worker does: claim, make the commit, wish, hand over. Returns the wish's key."""
+        """What a worker does: claim, make the commit, request the effect, hand over. Returns the effect's key."""
         claim = self.queue.claim("w1", MANY)
         assert claim is not None
-        where = self.commissioned(made.id).job_context
+        where = self.job_with_context(made.id).job_context
         patch = patch_of(made.task.base, HALF if files is None else files)
         digest = JobBlobs(self.engine, made.id).put(patch.model_dump_json().encode())
         recipe = CommitRecipe(
@@ -205,10 +205,10 @@ class PublisherHarness:
 
     def ended(self, name: str) -> tuple[str, JobResult]:
         """A job's final state and result."""
-        row = self.commissioned(name).row
+        row = self.job_with_context(name).row
         return row.state, JobResult.model_validate(row.result)
 
-    def standing(self, key: str) -> EffectStatus:
+    def effect_status(self, key: str) -> EffectStatus:
         found = self.outbox.status(key)
         assert found is not None
         return found

@@ -351,7 +351,7 @@ class DashboardPages:
 
 @dataclass(frozen=True, slots=True)
 class JobLinks:
-    """GitHub URLs; empty if there is none. `wishes` are those of receipts, by the effect's key."""
+    """GitHub URLs; empty if there is none. `effects` has one for each receipt, by the effect's key."""
 
     issue: str
     commit: str

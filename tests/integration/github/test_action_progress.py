@@ -51,7 +51,7 @@ async def test_a_change_that_is_handed_over_meanwhile_is_left_to_the_publish_ste
     key = await harness.work(made)
     await post_once(harness.status_updater, harness.publisher)
     assert [text.splitlines()[0] for text in harness.comments()] == ["### 📤 Publishing"]
-    assert harness.standing(key).state == "wanted"
+    assert harness.effect_status(key).state == "wanted"
     await harness.everything()
     assert harness.ended(made.id)[0] == "pr_opened"
 

@@ -117,11 +117,11 @@ async def test_nothing_is_opened_before_the_plan_stands(
     harness.store.enter(made.id, state)  # type: ignore[arg-type]
     await see(harness, fake_github)
     assert fake_github.repo.pulls == []
-    where = harness.commissioned(made.id)
+    where = harness.job_with_context(made.id)
     effect = OpenEarlyDraft(branch=made.branch, base="main", title="x", body="x")
     harness.outbox.add(made.id, where.row.epoch, where.job_context.issue_ref, effect)
     await see(harness, fake_github)
-    assert (fake_github.repo.pulls, fake_github.repo.pushes) == ([], []), "whoever wishes for it"
+    assert (fake_github.repo.pulls, fake_github.repo.pushes) == ([], []), "whoever requests it"
     harness.store.enter(made.id, "working")
     fake_github.world.tick(60)
     await see(harness, fake_github)
@@ -145,13 +145,13 @@ async def test_only_the_work_on_an_issue_opens_one(
     job: dict[str, str],
 ) -> None:
     made = await begin(harness, config, job_changes=job, **changes)
-    where = harness.commissioned(made.id)
+    where = harness.job_with_context(made.id)
     await see(harness, fake_github)
     assert harness.outbox.status(early_key(made.id)) is None
     effect = OpenEarlyDraft(branch=made.branch, base="main", title="x", body="x")
     key = harness.outbox.add(made.id, where.row.epoch, where.job_context.issue_ref, effect)
     await see(harness, fake_github)
-    assert harness.standing(key).state == "failed", "whatever its worker wishes"
+    assert harness.effect_status(key).state == "failed", "whatever its worker requests"
     assert fake_github.repo.pushes == []
 
 
@@ -160,7 +160,7 @@ async def test_permissions_are_checked_again_before_the_early_draft(
     harness: PublisherHarness, fake_github: FakeGitHubSetup, what: str
 ) -> None:
     made = await begin(harness)
-    where = harness.commissioned(made.id)
+    where = harness.job_with_context(made.id)
     branch, base = made.branch, "main"
     match what:
         case "write access":
@@ -177,10 +177,10 @@ async def test_permissions_are_checked_again_before_the_early_draft(
             again = fake_github.world.install(fake_github.repo)
             fake_github.world.installations = {again.id: again, **fake_github.world.installations}
     effect = OpenEarlyDraft(branch=branch, base=base, title="x", body="x")
-    row = harness.commissioned(made.id).row
+    row = harness.job_with_context(made.id).row
     key = harness.outbox.add(made.id, row.epoch, where.job_context.issue_ref, effect)
     await harness.publish()
-    assert harness.standing(key).state == "failed"
+    assert harness.effect_status(key).state == "failed"
     assert all(
         "Begin:" not in git(fake_github.repo.path, "show", "-s", "--format=%s", tip)
         for tip in fake_github.repo.branches
@@ -307,11 +307,11 @@ async def test_the_change_waits_until_the_draft_is_opened_or_not(
     assert claim is not None
     key = await harness.work(made)
     await harness.publish()
-    assert harness.standing(key).state == "wanted"
+    assert harness.effect_status(key).state == "wanted"
     assert fake_github.repo.pushes == []
     fake_github.world.tick(301)
     await see(harness, fake_github)
-    assert harness.standing(early_key(made.id)).state == "failed", "its change was on its way by then"
+    assert harness.effect_status(early_key(made.id)).state == "failed", "its change was on its way by then"
     assert harness.ended(made.id)[0] == "pr_opened"
     assert one(fake_github).pull is not None
 
@@ -325,7 +325,7 @@ async def test_a_half_opened_draft_is_completed(harness: PublisherHarness, fake_
     assert made.branch in fake_github.repo.branches
     await harness.work(made)
     await see(harness, fake_github)
-    assert harness.standing(early_key(made.id)).state == "failed"
+    assert harness.effect_status(early_key(made.id)).state == "failed"
     assert harness.ended(made.id)[0] == "pr_opened"
     assert len(fake_github.repo.pulls) == 1
     assert sorted(fake_github.repo.branches) == sorted(["main", made.branch])
@@ -337,7 +337,7 @@ async def test_a_draft_that_could_not_be_opened_leaves_no_branch(
     made = await begin(harness)
     fake_github.repo.drafts = False
     await see(harness, fake_github)
-    assert harness.standing(early_key(made.id)).state == "failed"
+    assert harness.effect_status(early_key(made.id)).state == "failed"
     assert fake_github.repo.pulls == [], "nothing that is not verified is open for review"
     await stopped(harness, fake_github, made, "error")
     assert sorted(fake_github.repo.branches) == ["main"]
@@ -359,7 +359,7 @@ async def test_a_draft_that_people_closed_is_not_opened_again(
 async def test_a_worker_cannot_say_which_commits_give_way(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
-    """What may be replaced is computed from the jobs, and never read from a wish."""
+    """What may be replaced is computed from the jobs, and never read from an effect."""
     theirs = fake_github.world.push_as_human(fake_github.repo, "agent-fix/mine", {"mine.txt": "mine\n"})
     made = await harness.admit(config=RepoConfig(), job_changes={"branch": "agent-fix/mine"})
     await harness.work(made, HALF, replaces=(theirs,), draft="agent-fix/mine")
@@ -367,7 +367,7 @@ async def test_a_worker_cannot_say_which_commits_give_way(
     assert fake_github.repo.branches["agent-fix/mine"] == theirs
     assert harness.ended(made.id)[1].branch == "agent-fix/mine-2"
     also = await harness.admit(config=RepoConfig(), job_changes={"branch": "agent-fix/mine"})
-    where = harness.commissioned(also.id)
+    where = harness.job_with_context(also.id)
     harness.outbox.add(
         also.id,
         0,
@@ -375,7 +375,7 @@ async def test_a_worker_cannot_say_which_commits_give_way(
         UpdateDraftStatus(section="x", close=True, branch="agent-fix/mine", commit=theirs),
     )
     await see(harness, fake_github)
-    assert harness.standing(status_key(also.id)).state == "failed"
+    assert harness.effect_status(status_key(also.id)).state == "failed"
     assert fake_github.repo.branches["agent-fix/mine"] == theirs
 
 
@@ -396,7 +396,7 @@ def test_the_state_stands_between_marks_and_nowhere_else() -> None:
 
 
 def test_effects_stored_by_an_earlier_version_can_be_read() -> None:
-    """A draft wished for by the version before has neither field."""
+    """A draft that the version before requested has neither field."""
     names = OpenDraftPullRequest.model_fields
     assert (names["replaces"].default, names["draft"].default) == ((), "")
 

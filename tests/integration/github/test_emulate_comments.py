@@ -1,4 +1,4 @@
-"""What reception and the publisher ask besides: what was said since, what happened, who edited, what closes what."""
+"""What else the publisher reads: new comments, events, editors, and which pull request closes which issue."""
 
 from datetime import UTC, datetime
 

@@ -136,7 +136,7 @@ async def test_a_refused_publication_ends_the_job_with_its_reason(
     assert (ended, result.exit_status) == (state, state)
     assert words in result.reason
     assert harness.unlearned == [(fake_github.repo.id, made.id)], "what was not published teaches nothing"
-    row = harness.commissioned(made.id).row
+    row = harness.job_with_context(made.id).row
     assert row.reason == result.reason
     assert result.patch
     pushed = made.branch if made.branch in fake_github.repo.branches else ""
@@ -414,9 +414,9 @@ async def test_an_answer_stands_where_resolving_is_refused(
             return path == "/graphql" and len(thread.comments) > 1
 
     fake_github.github.faults.append(RefusesToResolve("", 200, body=refusal))
-    key = harness.outbox.add(made.id, harness.commissioned(made.id).row.epoch, harness.place(pull.number), answer)
+    key = harness.outbox.add(made.id, harness.job_with_context(made.id).row.epoch, harness.place(pull.number), answer)
     await harness.publish()
-    standing = harness.standing(key)
+    standing = harness.effect_status(key)
     assert (standing.state, standing.reason) == ("done", "")
     assert standing.receipt is not None
     assert standing.receipt.url.endswith(f"#discussion_r{thread.comments[1]}")

@@ -28,7 +28,7 @@ async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator
 async def refused(harness: PublisherHarness, key: str) -> PublishRefused:
     """It was refused for good, and nothing of it is on GitHub."""
     await harness.publish()
-    standing = harness.standing(key)
+    standing = harness.effect_status(key)
     assert standing.state == "failed", standing
     assert sorted(harness.fake_github.repo.branches) == ["main"]
     assert harness.fake_github.repo.pulls == []
@@ -41,7 +41,7 @@ async def test_a_verified_change_becomes_a_draft(harness: PublisherHarness, fake
     made = await harness.admit()
     key = await harness.work(made)
     assert await harness.publish() == 1
-    standing = harness.standing(key)
+    standing = harness.effect_status(key)
     assert standing.state == "done", standing
     commit = fake_github.repo.branches[made.branch]
     assert git(fake_github.repo.path, "show", f"{commit}:app/money.py") == "half = 0.25"
@@ -57,11 +57,11 @@ async def test_the_commit_is_made_again_where_the_mirror_lost_it(
 ) -> None:
     made = await harness.admit()
     key = await harness.work(made)
-    result = harness.commissioned(made.id).row.result or {}
+    result = harness.job_with_context(made.id).row.result or {}
     mirror = harness.mirror(fake_github.repo.id).path
     mirror.rename(mirror.with_suffix(".gone"))
     await harness.publish()
-    assert harness.standing(key).state == "done"
+    assert harness.effect_status(key).state == "done"
     assert fake_github.repo.branches[made.branch] == result["commit"]
 
 
@@ -153,7 +153,7 @@ async def test_write_access_is_enough(harness: PublisherHarness, fake_github: Fa
     key = await harness.work(await harness.admit())
     fake_github.repo.collaborators[fake_github.owner.id] = role
     await harness.publish()
-    assert harness.standing(key).state == "done"
+    assert harness.effect_status(key).state == "done"
 
 
 async def test_a_reassigned_login_gives_no_permission(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
@@ -171,7 +171,7 @@ async def test_a_transferred_repository_is_not_followed_by_name(
     key = await harness.work(await harness.admit())
     fake_github.repo.name = "moved"
     await harness.publish()
-    standing = harness.standing(key)
+    standing = harness.effect_status(key)
     assert standing.state == "failed"
     assert fake_github.repo.pushes == []
 
@@ -185,12 +185,12 @@ async def test_another_repository_of_this_name_is_not_taken_for_it(
     other.name = "sample"
     fake_github.installation.repositories.add(other.id)
     await harness.publish()
-    assert harness.standing(key).state == "failed"
+    assert harness.effect_status(key).state == "failed"
     assert other.pushes == fake_github.repo.pushes == []
 
 
 @pytest.mark.parametrize(
-    ("commissioned", "job"),
+    ("admission", "job"),
     [
         ({"publish_target": "nowhere"}, {}),
         ({"aim": "ask", "publish_target": "nowhere"}, {"aim": "ask"}),
@@ -200,9 +200,9 @@ async def test_another_repository_of_this_name_is_not_taken_for_it(
     ],
 )
 async def test_questions_and_plans_never_publish(
-    harness: PublisherHarness, commissioned: Mapping[str, Any], job: Mapping[str, Any]
+    harness: PublisherHarness, admission: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
-    key = await harness.work(await harness.admit(job_changes=job, **commissioned))
+    key = await harness.work(await harness.admit(job_changes=job, **admission))
     assert "publish nothing" in (await refused(harness, key)).message
 
 
@@ -328,7 +328,7 @@ async def test_our_own_secret_in_a_change_is_quarantined(
             changes[place] = f"Fix {SECRET[::-1]}"
     key = await harness.work(await harness.admit(), files, **changes)
     await harness.publish()
-    standing = harness.standing(key)
+    standing = harness.effect_status(key)
     assert standing.state == "failed"
     assert SECRET not in standing.reason
     assert harness.fake_github.repo.pushes == []
@@ -395,13 +395,13 @@ async def test_nothing_is_pushed_before_the_work_is_handed_over(
     with harness.engine.begin() as db:
         db.exec_driver_sql("UPDATE job_contexts SET handed_over = 0")
     await harness.publish()
-    assert harness.standing(key).state == "wanted"
+    assert harness.effect_status(key).state == "wanted"
     assert fake_github.repo.pushes == []
     with harness.engine.begin() as db:
         db.exec_driver_sql("UPDATE job_contexts SET handed_over = 1")
     fake_github.world.tick(3)
     await harness.publish()
-    assert harness.standing(key).state == "done"
+    assert harness.effect_status(key).state == "done"
 
 
 async def test_no_request_is_about_another_repository(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:

@@ -119,7 +119,7 @@ async def test_a_fifth_of_all_answers_lost_or_broken_changes_nothing_of_the_end(
     fake_github.github.faults.append(UnreliableNetwork())  # type: ignore[arg-type]
     for _ in range(40):
         await harness.everything()
-        if harness.commissioned(made.id).posted_state == "pr_opened" and harness.outbox.next_due() is None:
+        if harness.job_with_context(made.id).posted_state == "pr_opened" and harness.outbox.next_due() is None:
             break
         fake_github.world.tick(12)
     fake_github.github.faults.clear()

@@ -1,4 +1,4 @@
-"""What is read from GitHub is what stands there: by number, before the trigger, in pages, behind redirects."""
+"""What is read from GitHub is what is there: by number, before the trigger, in pages, behind redirects."""
 
 import json
 from datetime import timedelta

@@ -61,7 +61,7 @@ def end_rest(harness: PublisherHarness, rest: RestOfSuite) -> None:
     """What a worker does."""
     claim = harness.queue.claim("w1", MANY)
     assert claim is not None
-    result = JobResult.model_validate(harness.commissioned(claim.job).row.result)
+    result = JobResult.model_validate(harness.job_with_context(claim.job).row.result)
     assert result.verification is not None
     found = with_verdict(result.verification.model_copy(update={"rest": rest}))
     ended = result.model_copy(update={"verification": found, "reason": " ".join(found.reasons)})
@@ -174,7 +174,7 @@ async def test_publishing_it_again_changes_nothing(harness: PublisherHarness, fa
     """As after a crash between the effects and their record."""
     made = await published(harness)
     end_rest(harness, FOUND)
-    final = harness.commissioned(made.id)
+    final = harness.job_with_context(made.id)
     await settle(harness)
     body = pull_and_check(fake_github)[0].body
     assert harness.finalizer._publish_rest(final)
@@ -187,12 +187,12 @@ async def test_only_the_jobs_own_pull_request_is_changed(
     harness: PublisherHarness, fake_github: FakeGitHubSetup
 ) -> None:
     made = await published(harness)
-    row = harness.commissioned(made.id).row
+    row = harness.job_with_context(made.id).row
     other = UpdateVerdict(branch="someone/else", banner="x", verification="y")
     key = harness.outbox.add(made.id, row.epoch, harness.place(), other)
     await settle(harness)
-    assert harness.standing(key).state == "failed"
-    assert harness.standing(key).reason == "This is not the branch of the job's pull request."
+    assert harness.effect_status(key).state == "failed"
+    assert harness.effect_status(key).reason == "This is not the branch of the job's pull request."
 
 
 async def test_a_rest_leaves_labels_to_a_newer_job(harness: PublisherHarness, fake_github: FakeGitHubSetup) -> None:
@@ -202,7 +202,7 @@ async def test_a_rest_leaves_labels_to_a_newer_job(harness: PublisherHarness, fa
     again = await harness.admit()
     await settle(harness)
     assert harness.ended(made.id)[1].verification is not None
-    assert harness.commissioned(again.id).row.state == "queued"
+    assert harness.job_with_context(again.id).row.state == "queued"
     assert "agent-in-progress" in fake_github.issue.labels
     assert "agent-needs-human" not in fake_github.issue.labels
     assert pull_and_check(fake_github)[1].conclusion == "failure"

@@ -57,7 +57,7 @@ async def test_a_job_reports_its_progress_in_one_comment(
     await harness.everything()
     fake_github.world.tick(11)
     await harness.everything()
-    assert harness.standing(key).state == "done"
+    assert harness.effect_status(key).state == "done"
     (text,) = harness.comments()
     (pull,) = fake_github.repo.pulls
     assert text.startswith("### 🚀 A draft pull request is open\n\n")
@@ -179,7 +179,7 @@ async def test_a_question_during_a_job_changes_no_label(
     made = await harness.admit(aim="ask", publish_target="nowhere", trigger="comment:77", job_changes={"aim": "ask"})
     comment = fake_github.world.comment(fake_github.repo, fake_github.issue, fake_github.owner, "/agent ask where?")
     with harness.engine.begin() as db:
-        where = harness.commissioned(made.id).job_context.model_copy(update={"trigger": f"comment:{comment.id}"})
+        where = harness.job_with_context(made.id).job_context.model_copy(update={"trigger": f"comment:{comment.id}"})
         db.execute(job_contexts.update().values(context=where.model_dump(mode="json")))
     answer = JobResult(exit_status="answered", summary="In `app/money.py`.")
     harness.store.finish(made.id, "answered", "", answer.model_dump(mode="json"))
@@ -216,7 +216,7 @@ async def test_the_worker_that_took_over_updates_the_comment(
 ) -> None:
     """An updater with an old row changes nothing; the next round has the new one."""
     made = await harness.admit()
-    old = harness.commissioned(made.id)
+    old = harness.job_with_context(made.id)
     with harness.engine.begin() as db:
         db.execute(jobs.update().values(epoch=7))
 

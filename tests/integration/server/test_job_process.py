@@ -1,4 +1,4 @@
-"""A server's job in its own process: the engine of the command line, but what it wishes for is written down."""
+"""A server's job in its own process: the same engine as on the command line, but its effects are stored."""
 
 import asyncio
 import copy
@@ -106,9 +106,9 @@ async def test_a_finished_job_adds_its_effects_to_the_outbox(tmp_path: Path) -> 
         row = await site.until(is_handed_over)
     assert row.result is not None
     assert (row.result["exit_status"], row.result["verification"]["verdict"]) == ("pr_opened", "proved")
-    (wish,) = site.requested()
-    effect = OpenDraftPullRequest.model_validate(wish["effect"])
-    assert (effect.branch, effect.commit, wish["epoch"]) == (row.job.branch, row.result["commit"], row.epoch)
+    (requested,) = site.requested()
+    effect = OpenDraftPullRequest.model_validate(requested["effect"])
+    assert (effect.branch, effect.commit, requested["epoch"]) == (row.job.branch, row.result["commit"], row.epoch)
     assert effect.recipe.author == BOT
     assert "Co-authored-by" not in effect.recipe.message
     assert "[skip ci]" in effect.recipe.message

@@ -35,7 +35,7 @@ from tests.support.github.authentication import app_key
 from tests.support.loopback import address_of, listening, serving
 from tests.support.repositories import git, make_repository
 
-ROOMS = (accounts, checks, git_http, issues, pulls, comments, threads)
+ROUTES = (accounts, checks, git_http, issues, pulls, comments, threads)
 """Imported for the paths that they answer."""
 APP: Mapping[str, Any] = {"id": 4_711, "slug": "agent-fix-test", "name": "agent-fix test"}
 INSTALLATION = 8_001

@@ -19,7 +19,7 @@ from tests.support.github.server import FakeGitHub
 from tests.support.github.world import Installation, Issue, Repo, User, World
 from tests.support.loopback import listening, serving
 
-ROOMS = (checks, issues, pulls, repos, settings, comments)
+ROUTES = (checks, issues, pulls, repos, settings, comments)
 """Imported for the routes that they register."""
 API, SITE = "http://api.github.example", "http://github.example"
 

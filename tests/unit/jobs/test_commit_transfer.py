@@ -1,4 +1,4 @@
-"""Parcels: a commit goes through the database whole or not at all, from one store to another, on both databases."""
+"""Commits travel through the database whole or not at all, from one store to another, on both databases."""
 
 import os
 from collections.abc import Iterator

@@ -161,11 +161,11 @@ def test_job_waiting_for_the_daily_budget_is_not_stalled() -> None:
 
 
 def test_longest_waiting_job_is_reported() -> None:
-    standings = [
+    waiting = [
         WaitingJob(name, number, "queued", "", held=False, ready=False, since=NOW - number * MINUTE)
         for number, name in enumerate("abc")
     ]
-    found = longest_stalled(standings, LIMITS, None, NOW)
+    found = longest_stalled(waiting, LIMITS, None, NOW)
     assert found is not None
     assert (found.job, found.seconds) == ("c", 120.0)
 

@@ -32,7 +32,7 @@ ANSWER = act(("submit", {"summary": "`app.py:2` subtracts."}))
 
 @dataclass
 class AnswerHarness:
-    """A job that asks, over the native runner; `room()` is one process of it."""
+    """A job that answers a question with the native runner."""
 
     root: Path
     turns: list[Turn]

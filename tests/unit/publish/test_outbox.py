@@ -1,4 +1,4 @@
-"""What is wished happens once, in its newest version, and only where the job is still the wisher's."""
+"""Each effect is carried out once, in its newest version, and only for the process that still owns the job."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -360,7 +360,7 @@ async def test_stopped_job_starts_no_further_effect(harness: OutboxHarness) -> N
     assert await harness.publish() == 0
     assert (harness.state(first), harness.state(second)) == ("done", "withdrawn")
     harness.outbox.add("j1", 1, PLACE, DRAFT)
-    assert await harness.publish() == 1, "a job that goes on may wish it again"
+    assert await harness.publish() == 1, "a job that continues may request it again"
 
 
 def test_concurrent_publishers_never_claim_the_same_effect(harness: OutboxHarness) -> None:

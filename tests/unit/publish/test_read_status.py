@@ -1,4 +1,4 @@
-"""What people were told is read back from the comment itself, and nothing is read into other comments."""
+"""A job's state is read back from its status comment, and from no other comment."""
 
 from dataclasses import replace
 

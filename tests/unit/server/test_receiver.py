@@ -200,12 +200,12 @@ def serve(place: Path) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def test_the_receiver_holds_no_library_that_is_not_its_own() -> None:
-    rooms = "app.server.receiver"
-    check = f"import sys, {rooms}; print(*sorted(sys.modules))"
+    module = "app.server.receiver"
+    check = f"import sys, {module}; print(*sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-I", "-c", check], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert rooms in loaded
+    assert module in loaded
     assert not {"litellm", "openai", "dbos", "githubkit", "git", "jwt", "httpx", "e2b", "tree_sitter"} & set(loaded)
 
 

@@ -1,4 +1,4 @@
-"""The `/agent` grammar, told as what people write and what it is taken for."""
+"""The `/agent` grammar: what people write, and how it is parsed."""
 
 import pytest
 from hypothesis import assume, given

@@ -489,7 +489,7 @@ EARLIER, LATER = NOW - timedelta(minutes=9), NOW - timedelta(minutes=1)
 
 @pytest.mark.parametrize("text", ["/agent fix it", "/agent please", "/agent plan", "/agent retry", "/agent ask why?"])
 def test_a_command_before_a_stop_starts_nothing_after_it(text: str) -> None:
-    """Deliveries come in any order; by their times it is known what was wished last."""
+    """Deliveries come in any order; their times say which request was the last."""
     assert skipped(ask(text, state(asked_at=EARLIER, stopped_at=LATER))) == ("superseded", False)
     assert order(ask(text, state(asked_at=LATER, stopped_at=EARLIER))).job == ""
     assert order(ask(text, state(asked_at=LATER, stopped_at=LATER))).job == "", "in doubt it is done"

@@ -1,4 +1,4 @@
-"""What reception's guarantees rest on in the database, on both kinds of it."""
+"""What the guarantees about triggers rest on, on both kinds of database."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

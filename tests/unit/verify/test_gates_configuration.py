@@ -1,4 +1,4 @@
-"""Files in place of the language's, the framework's or a dependency's own; and changes of how tests are run."""
+"""Gates on files that shadow the language, the framework or a dependency, and on changes of how tests are run."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stands in the changed lines: syntax, secrets, hidden characters, dependencies, weaker tests."""
+"""Gates on changed lines: syntax, secrets, hidden characters, dependencies, weaker tests."""
 
 import pytest
 

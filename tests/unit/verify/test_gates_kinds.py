@@ -1,4 +1,4 @@
-"""Size and kind of what a patch brings: numbers, links, programs, bundles, names that collide."""
+"""Gates on size and kind: numbers, links, programs, bundles, names that collide."""
 
 import pytest
 

@@ -199,7 +199,7 @@ async def test_conflicts_are_work_for_a_model(harness: EventHarness) -> None:
 
 
 async def test_made_twice_it_is_the_same_once(harness: EventHarness) -> None:
-    """Stock dies after the wish and before the handing over: the next one wishes for the very same."""
+    """The publisher dies after it stored the effect and before the hand-over: the next one stores the same effect."""
     pull = await our_pull(harness, FOUR_LINES.replace("1", "10"), FOUR_LINES.replace("7", "70"))
     await harness.says("/agent rebase", pull)
     await harness.trigger_loops.fetch_base_commits()

@@ -1,4 +1,4 @@
-"""Reception dies before or after any write: the delivery comes again, and people see what they would have seen."""
+"""The publisher dies before or after any write: the delivery is processed again, and people see the same."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -111,7 +111,7 @@ def seen(harness: EventHarness) -> dict[str, object]:
     said = [(each.kind, each.text) for job in harness.jobs() for each in harness.said(job)]
     reactions = [effect for job, effect in harness.effects() if effect.kind == "reaction" and not job.startswith("d-")]
     effects = sorted(effect.kind for _, effect in harness.effects() if effect not in reactions)
-    return {"jobs": sorted(map(str, jobs)), "said": said, "wishes": effects}
+    return {"jobs": sorted(map(str, jobs)), "said": said, "effects": effects}
 
 
 @pytest.mark.parametrize(

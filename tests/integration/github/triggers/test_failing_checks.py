@@ -1,4 +1,4 @@
-"""Failing checks on our own pull requests are mended: once for a commit, with their logs, as often as is wanted."""
+"""Failing checks on our own pull requests are fixed: once per commit, with their logs, as often as is configured."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Orders to a job that is there: words, approvals, answers, more money, stops; each once, however often it comes."""
+"""Commands for an existing job: messages, approvals, answers, higher limits, stops; each has its effect once."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

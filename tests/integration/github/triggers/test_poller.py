@@ -193,7 +193,7 @@ async def test_a_late_webhook_does_not_repeat_a_polled_command(harness: EventHar
 
 
 async def test_an_hour_without_webhooks_is_made_up_for_within_five_minutes(harness: EventHarness) -> None:
-    """R6: everything is dropped; the next look finds who asked for what, and what is not wished any more."""
+    """R6: all webhooks are lost; the next poll finds the requests, and those that were withdrawn."""
     await begun(harness)
     await harness.labels(harness.world.open_issue(harness.repo, harness.owner, "Another"))
     issues = [harness.world.open_issue(harness.repo, harness.owner, f"Issue {number}") for number in range(4)]
