@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -139,31 +139,16 @@ def options_of(arguments: argparse.Namespace) -> FixOptions:
         (arguments.no_plan, "none"),
     )
     repo: Path = arguments.repo.expanduser().absolute()
-    return FixOptions(
-        repo=repo,
-        issue=where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
-        base=arguments.base,
-        model=arguments.model,
-        reasoning=arguments.reasoning or "",
-        runner=arguments.runner,
-        sandbox=arguments.sandbox,
-        out=arguments.out,
-        record=arguments.record,
-        json=arguments.json,
-        restart=arguments.restart,
-        budget=arguments.budget,
-        max_steps=arguments.max_steps,
-        max_minutes=arguments.max_minutes,
-        kind=arguments.kind,
-        prompt=arguments.prompt,
-        allow=tuple(arguments.allow),
-        fixed_by=arguments.fixed_by,
-        attempts=arguments.attempts,
-        images=arguments.images,
-        plan_mode=next((mode for selected, mode in modes if selected), None),
-        plan_file=arguments.plan,
-        events=arguments.events,
-    )
+    given = {each.name: getattr(arguments, each.name) for each in fields(FixOptions) if each.name in arguments}
+    given |= {
+        "repo": repo,
+        "issue": where_issue(arguments.issue, lambda: origin_url(Git("-C", str(top_level(repo))))),
+        "reasoning": arguments.reasoning or "",
+        "allow": tuple(arguments.allow),
+        "plan_mode": next((mode for selected, mode in modes if selected), None),
+        "plan_file": arguments.plan,
+    }
+    return FixOptions(**given)
 
 
 def fix(options: FixOptions, settings: Settings, *, afterwards: Callable[[], None] | None = None) -> int:

@@ -16,7 +16,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.core.errors import SandboxError
@@ -214,15 +214,9 @@ class PathMappedSandbox(Executor):
 
     def _on_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
         given = {name: self.mapped(value) for name, value in command.env.items()}
-        return SandboxCommand(
-            argv=[self.mapped(part) for part in command.argv],
-            env={**self.environment, **given, MARK: mark},
-            cwd=self.mapped(command.cwd),
-            stdin=command.stdin,
-            timeout=command.timeout,
-            separate_stderr=command.separate_stderr,
-            on_output=command.on_output,
-        )
+        argv = [self.mapped(part) for part in command.argv]
+        env = {**self.environment, **given, MARK: mark}
+        return replace(command, argv=argv, env=env, cwd=self.mapped(command.cwd))
 
     async def _run_process(self, order: ProcessSpec, mark: str) -> CompletedCommand:
         child = ChildProcess(order, _MarkedProcesses(mark))

@@ -110,14 +110,15 @@ class JobCommands:
             "answer": self._answer,
             "approve": self._approve,
             "continue": self._continue,
-            "stop": self._stop,
-            "status": self._status,
         }
         job = trigger_context.found.job
         if job is None:
             if job_request.aim != "status":
                 raise StateChanged("The job no longer exists.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_job", replies.no_job())
+        if job_request.aim in {"stop", "status"}:
+            act = self._end if job_request.aim == "stop" else self._reply_status
+            return await asyncio.to_thread(act, trigger_context, job)
         return await handlers[job_request.aim](job_request, trigger_context, job)
 
     async def _steer(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
@@ -211,9 +212,6 @@ class JobCommands:
             return self._reply_poster.answer(trigger_context, "reply too_late", words)
         return outcome
 
-    async def _stop(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
-        return await asyncio.to_thread(self._end, trigger_context, job)
-
     def _end(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
         """Stop the job and the questions that are being answered beside it."""
         reason = f"Stopped by {trigger_context.trigger.login}."
@@ -223,9 +221,6 @@ class JobCommands:
                 self._stores.queue.stop(each.job.id, reason)
         self._stores.queue.stop(job.job.id, reason, trigger=trigger_context.trigger)
         return f"stop {job.job.id}"
-
-    async def _status(self, job_request: JobRequest, trigger_context: TriggerContext, job: JobWithContext) -> str:
-        return await asyncio.to_thread(self._reply_status, trigger_context, job)
 
     def _reply_status(self, trigger_context: TriggerContext, job: JobWithContext) -> str:
         address = status_address(job.job.id, self._stores)
