@@ -1,4 +1,4 @@
-"""An agent that turns on its gateway: it is refused or ended by rule, and the ledger is right to the token."""
+"""An agent that attacks its gateway: it is refused or ended by rule, and the ledger is exact to the token."""
 
 import asyncio
 import json

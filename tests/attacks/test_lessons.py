@@ -1,4 +1,4 @@
-"""A memory that is to be poisoned: by an issue through the agent, by a stranger's branch, by words in bulk.
+"""Attempts to poison lessons: by an issue through the agent, by a stranger's branch, by sheer numbers.
 
 What gets in is little, plain, borne out by a line of the repository, and shown to people with its number. What got in
 all the same is data for the next agent, and nothing that decides about a change ever reads it.

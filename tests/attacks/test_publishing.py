@@ -1,4 +1,4 @@
-"""A hostile model owns every word and byte of a job; what reaches the forge is still ours, and holds no secret."""
+"""A hostile model controls every word and byte of a job; what reaches GitHub obeys policy and has no secret."""
 
 import asyncio
 import re

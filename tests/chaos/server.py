@@ -1,4 +1,4 @@
-"""A whole server on a stage: a GitHub in this process, three roles in theirs, and everything dies where it is told to.
+"""A whole server: a GitHub in this process, the three roles in theirs, and each can be killed at a chosen point.
 
 A job is small (a plan, an edit, a submission; recorded answers), but nothing in it is faked: sandbox, suite, git, HTTP.
 """

@@ -1,4 +1,4 @@
-"""The database goes away under a server at work: Postgres falls and rises, the disk below SQLite is full and is not."""
+"""The database fails under a running server: Postgres stops and restarts, SQLite's disk is full for a while."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""`agent-fix fix` is killed at every boundary of every step and inside each; it always goes on to the same commit."""
+"""`agent-fix fix` is killed at every boundary of every step and inside each; it always continues to the same commit."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A server that dies between a draft and what the rest of a long suite shows: the draft tells it once, and truly."""
+"""A server that dies between a draft and the result of the remaining tests: the draft shows that result, once."""
 
 from pathlib import Path
 

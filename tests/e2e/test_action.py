@@ -1,4 +1,4 @@
-"""The Action on a GitHub that others wrote: from an event file to a draft with proof, in steps that share no key."""
+"""The Action on a GitHub emulator by a third party: from an event file to a draft, in steps that share no key."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A conversation on a GitHub that others wrote, from label to close; nothing of ours is faked but the model's words."""
+"""A conversation on a GitHub emulator by a third party, from label to close; only the model's words are scripted."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A disk that is full, at the beginning and in the middle: said by its name, and run the same command to continue."""
+"""A full disk, at the beginning and in the middle: it is named, and the same command continues the job."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a job at once wherever it stands, say how to go on, and the same command goes on."""
+"""Ctrl-C and SIGTERM end a job at once at any point, say how to continue, and the same command continues it."""
 
 import fcntl
 import signal

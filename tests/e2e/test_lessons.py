@@ -1,4 +1,4 @@
-"""A job that failed first teaches the next one: real sandbox, real suite, real git; only the answers are recorded."""
+"""A job that failed at first leaves a lesson for the next: real sandbox, suite and git; only answers are recorded."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A job that comes to a limit, or whose model gives up, is put down as it stands; the same command goes on with it."""
+"""A job at a limit, or whose model gives up, is paused with its work; the same command continues it."""
 
 import json
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What `make live` tells on the real GitHub, told on one that others wrote: and nothing stays of it."""
+"""The script of `make live`, on a GitHub emulator by a third party instead of GitHub; it leaves nothing behind."""
 
 import os
 import signal

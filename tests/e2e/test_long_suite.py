@@ -1,4 +1,4 @@
-"""A suite that is longer than its limit: the branch is made by the nearest tests, and the rest goes on behind it."""
+"""A suite that is longer than its limit: the nearest tests decide about the branch, and the rest runs afterwards."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""One job, three models at three prices: who made the plan, who wrote the change, who stood in; and it is told."""
+"""One job, three models at three prices: which planned, which wrote the change, which was the fallback."""
 
 from pathlib import Path
 

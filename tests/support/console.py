@@ -1,4 +1,4 @@
-"""The `agent-fix` command as a user has it: its own process, its own home and environment, its answer as a value."""
+"""The `agent-fix` command as a user runs it: its own process, home and environment, and its output as a value."""
 
 import json
 import os

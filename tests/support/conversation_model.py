@@ -1,4 +1,4 @@
-"""A model behind a real endpoint that looks at what it is asked, so that one mind serves a whole conversation."""
+"""A model behind a real endpoint that reads its requests, so that one script serves a whole conversation."""
 
 import json
 from collections.abc import Callable

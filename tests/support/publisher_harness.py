@@ -1,4 +1,4 @@
-"""A publisher's process on the fake GitHub, with jobs whose work is done and everybody at work on them."""
+"""A publisher on the fake GitHub, with finished jobs and everything that publishes them."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

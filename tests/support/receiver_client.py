@@ -1,4 +1,4 @@
-"""The receiver as tests ask it: over ASGI, with a real inbox in a SQLite file."""
+"""A client of the receiver: over ASGI, with a real inbox in a SQLite file."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Progress that remembers what was said."""
+"""Progress that keeps what was reported."""
 
 from app.core.job import ProgressKind
 

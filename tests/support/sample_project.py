@@ -1,4 +1,4 @@
-"""The little project that the stories are about, an issue on it, and the mind of an agent that does what it asks."""
+"""The small project of the stories, an issue on it, and a scripted agent that fixes it."""
 
 import threading
 

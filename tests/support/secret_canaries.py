@@ -1,4 +1,4 @@
-"""Values that exist in one place only, and the search for them everywhere else, in the encodings of those who steal."""
+"""Values that exist in one place only, and the search for them everywhere else, in the encodings of thieves."""
 
 import base64
 import codecs

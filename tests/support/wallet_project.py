@@ -1,4 +1,4 @@
-"""A project of two modules with a bug in one of them, the issue that tells of it, and answers that mend it."""
+"""A project of two modules with a bug in one of them, the issue about it, and answers that fix it."""
 
 from collections.abc import Mapping
 from pathlib import Path

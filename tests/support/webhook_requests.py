@@ -1,4 +1,4 @@
-"""Webhook payloads made by hand, no larger than they must be, and the signed requests that carry them."""
+"""Minimal webhook payloads, and the signed requests that carry them."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""Of an issue's images a server fetches the forge's own attachments, and asks no other host for anything."""
+"""A server fetches only those images of an issue that are GitHub's own attachments, and asks no other host."""
 
 import gzip
 import json

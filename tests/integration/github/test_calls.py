@@ -1,4 +1,4 @@
-"""One table of calls: nothing is asked of GitHub that is not in it, and nothing is in it that nobody asks."""
+"""One table of calls: every request to GitHub is in it, and everything in it is used."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What is made on GitHub is made once, looked for first, and never more than a draft."""
+"""Effects on GitHub: looked for first, made once, and never more than a draft."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each effect of ours is made once, on a GitHub that others wrote, with real git beside it."""
+"""Each effect is made once, on a GitHub emulator by a third party, with real git beside it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How emulate gets onto a machine: once, whole or not at all, and where it cannot be had that is said."""
+"""How emulate is installed: once, completely or not at all, and with a message if it cannot be fetched."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Who we are and what we read, on a GitHub that others wrote; and what our tokens open there."""
+"""Our account, our reads, and what our tokens may do, on a GitHub emulator by a third party."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What people do on a GitHub that others wrote arrives at our receiver, signed, and is read as what it was."""
+"""What people do on a GitHub emulator by a third party arrives at our receiver, signed, and is parsed correctly."""
 
 import base64
 import subprocess

@@ -1,4 +1,4 @@
-"""The fake tells no tales: what it answers on every route passes githubkit's own models of GitHub's answers."""
+"""The fake's answers on every route are valid for githubkit's own models of GitHub's answers."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime

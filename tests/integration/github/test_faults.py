@@ -1,4 +1,4 @@
-"""Bad days of GitHub and of networks: reads are patient, writes are careful, tokens are never told."""
+"""Faults of GitHub and of networks: reads are retried, writes are not repeated blindly, tokens are never shown."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Commits of a fork that become a branch here: no workflow of this repository starts for them, and people are told."""
+"""Commits of a fork on a branch here: no workflow of this repository starts for them, and the text says so."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A job that was handed over ends: with its pull request, with why there is none, and with every thread answered."""
+"""Jobs that were handed over end: with a pull request or the reason for none, and with every thread answered."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GitHub's read side lags behind what was just written: asked again for a minute, never without end, nothing twice."""
+"""GitHub's reads lag behind its writes: they are repeated for a minute at most, and nothing is written twice."""
 
 import re
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Ends and waits of jobs are told outside GitHub, at least once, whatever the receiver does; others' parts judge it."""
+"""Jobs that end or wait are announced outside GitHub, at least once; third-party libraries check the requests."""
 
 import json
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""What is published is what was verified, for somebody who still may, where it still may be."""
+"""Only what was verified is published, if its requester still may, and where it still may go."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The publisher's turns: several installations side by side, one effect at a time for each, and bad days survived."""
+"""The publisher: several installations in parallel, one effect at a time for each, and faults survived."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""A request is signed for what it asks, however the files, branches and labels in its path are called."""
+"""Each request gets a token for its own route, whatever the names of files, branches and labels in its path."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""People are told of every job by one comment, the labels, an emoji and a check, from rows alone and in calm."""
+"""Every job is shown by one comment, labels, a reaction and a check run, from rows alone and not too often."""
 
 import logging
 from collections.abc import AsyncIterator

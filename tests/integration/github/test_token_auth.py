@@ -1,4 +1,4 @@
-"""One token in the place of an App: whose it is, what it is lent for, and that it is never revoked or replaced."""
+"""One token in place of an App: its account, its uses, and that it is never revoked or replaced."""
 
 from collections.abc import Mapping
 

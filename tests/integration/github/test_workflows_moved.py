@@ -1,4 +1,4 @@
-"""GitHub takes no branch that is behind a changed workflow: the base is merged into what was verified, and said."""
+"""GitHub refuses a branch that is behind a changed workflow: the base is merged into it, and the text says so."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`runners check`: an agent that works passes, one that is broken is told with where it stopped; and its model."""
+"""`runners check`: an agent that works passes, a broken one is reported with the step it reached; and its model."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Set-up's result: built once a key, whoever comes at the same time, through a network that is only a proxy."""
+"""Results of set-ups: built once per key, also with concurrent jobs, with a proxy as the only network."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The doctor: all is well on a sound machine, and every single property that fails is noticed and has its repair."""
+"""`doctor`: all is well on a sound machine, and every property that fails is noticed and has its repair."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""An image beside an issue, or attached to it, comes to words in the brief: real repository, real books."""
+"""An image beside an issue, or attached to it, becomes words in the brief: real repository, real ledger."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A GitHub for integration tests: emulate, which others wrote, with real git over HTTP beside it, at one address.
+"""A GitHub for integration tests: emulate, by a third party, with real git over HTTP beside it, at one address.
 
 `EmulatedGitHub` (github.py) starts it. Whatever asks, our product or a person of a test, asks the front (front.py),
 and the front asks emulate. This is who does what:

@@ -1,4 +1,4 @@
-"""Who is who: installation tokens and their end, accounts by number, roles in GitHub's words, the App's deliveries."""
+"""Accounts: installation tokens and their end, accounts by number, roles in GitHub's words, the App's deliveries."""
 
 from datetime import datetime
 from typing import Any

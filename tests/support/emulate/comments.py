@@ -1,4 +1,4 @@
-"""What is said, where emulate leaves something out: comments of a whole repository since a moment, edits, reactions."""
+"""Comments, as far as emulate leaves something out: comments of a whole repository since a moment, edits, reactions."""
 
 from typing import Any
 

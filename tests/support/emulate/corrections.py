@@ -1,4 +1,4 @@
-"""Emulate's views made GitHub's: what it shows differently is put right, wherever it stands in answers and webhooks."""
+"""Corrects emulate's answers and webhooks wherever they differ from GitHub's."""
 
 import re
 from collections.abc import Callable

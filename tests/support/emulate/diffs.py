@@ -1,4 +1,4 @@
-"""Where an inline comment stands: the hunk it was written on, and its line after the branch went on."""
+"""The place of an inline comment: the hunk it was written on, and its line after later commits."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Issues where emulate leaves something out: pull requests among them, who edited what, and what happened to those."""
+"""Issues, as far as emulate leaves something out: pull requests among them, edits, and events."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What was said and what happened: by number, since a moment, and as an issue's events."""
+"""Comments and events: by number, since a time, and as an issue's events."""
 
 from datetime import datetime
 

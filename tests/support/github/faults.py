@@ -1,4 +1,4 @@
-"""Trouble on request: what GitHub and networks do on bad days, for so many of the requests that match."""
+"""Faults on request: what GitHub and networks may do wrong, for a number of matching requests."""
 
 import json
 import re

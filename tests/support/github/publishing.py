@@ -1,4 +1,4 @@
-"""A forge let loose on the fake, with commits and a draft to publish there."""
+"""A forge over the fake, with commits and a draft to publish there."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is the case in the fake: accounts, repositories and everything on them, changed by tests without a webhook."""
+"""The fake's state: accounts, repositories and everything in them, which tests change without a webhook."""
 
 import itertools
 import re

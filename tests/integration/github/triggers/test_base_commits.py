@@ -1,4 +1,4 @@
-"""Base commits are brought, looked at and merged over real git before anybody works; what cannot be is told in time."""
+"""Base commits are fetched, checked and merged with real git before the work; failures are reported before it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A broken configuration gets one comment with line and key, and nothing is begun by an older one (R35)."""
+"""A broken configuration gets one comment with line and key, and no older one is used instead (R35)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""However deliveries are repeated, reordered or brought side by side, the same comes of them (R3, R5, R16)."""
+"""Repeated, reordered or parallel deliveries have the same result (R3, R5, R16)."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What is said at a draft that was opened early reaches the job that opened it, which belongs to an issue."""
+"""Comments on a draft that was opened early reach the job that opened it, which belongs to an issue."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`/agent remember` and `/agent forget`: who may write there does, everybody else is not even answered."""
+"""`/agent remember` and `/agent forget`: for people with write access; others get no answer."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

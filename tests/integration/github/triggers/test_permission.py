@@ -1,4 +1,4 @@
-"""Only those who may write start anything, asked by number at this moment; whoever else asks is not even answered."""
+"""Only people with write access, checked by number at that time, start anything; others get no answer."""
 
 from collections.abc import AsyncIterator
 from itertools import product

@@ -1,4 +1,4 @@
-"""Webhooks that never came: what was lost is found in what GitHub says now, once, and by the same rules (R6, R7)."""
+"""Lost webhooks: polling finds what they would have reported, once, and by the same rules (R6, R7)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""At the limit of open pull requests, jobs wait for their turn and go on when one is merged or closed."""
+"""At the limit of open pull requests, jobs wait for their turn and start when one is merged or closed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an issue's last status comment says becomes a job again: living elsewhere, gone, or a plan to be approved."""
+"""A job is restored from an issue's last status comment: running elsewhere, lost, or with a plan to approve."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a model is shown and people are told: the signed words, nothing written since, nothing hidden, no floods."""
+"""What models and people are shown: the signed texts, nothing written later, nothing hidden, bounded in size."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

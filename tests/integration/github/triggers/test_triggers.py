@@ -1,4 +1,4 @@
-"""Who asks for what, and what becomes of it: new jobs for labels and words on issues, pull requests, lines, reviews."""
+"""Requests and the jobs that they start: labels and commands on issues, pull requests, lines and reviews."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the doctor says of container engines: proofs where they hold, and the exact repair where something lacks."""
+"""What `doctor` says about container engines: properties that hold, and the exact repair for those that do not."""
 
 import asyncio
 import os

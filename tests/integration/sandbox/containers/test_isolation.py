@@ -1,4 +1,4 @@
-"""What a command in a container can do when it tries, and what a container that is not as it was asked for is worth."""
+"""What a command in a container can do, and that a container with other settings than requested is refused."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Containers from their making to their end: stopped, found again, lost, swept, and never opened half made."""
+"""The lifecycle of containers: stopped, found again, lost, swept, and never used half made."""
 
 import asyncio
 import os

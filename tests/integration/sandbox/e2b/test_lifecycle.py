@@ -1,4 +1,4 @@
-"""Machines at E2B from their making to their end: parked, found again, lost, swept, and never opened half made."""
+"""The lifecycle of machines at E2B: paused, found again, lost, swept, and never used half made."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""E2B itself, for who has a key and asks for it: AGENT_FIX_E2B_LIVE=1 and E2B_API_KEY. A machine costs a few cents."""
+"""E2B's own cloud, on request: AGENT_FIX_E2B_LIVE=1 and E2B_API_KEY. A machine costs a few cents."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Set-ups kept at E2B: found again by who forgot them, made anew when they are old, and removed, ours alone."""
+"""Set-ups kept at E2B: found by name, made again when they are old, and removed; other people's are not touched."""
 
 import shutil
 import time
