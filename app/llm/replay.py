@@ -7,6 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,9 @@ class RecordingHeader(Record):
     vision: bool = False
 
 
+_RECORDED = {each.name for each in fields(ModelInfo)} & RecordingHeader.model_fields.keys()
+
+
 class RecordingLine(Record):
     """One answer. `key` is the step's name, so that a resumed job finds its position without extra state."""
 
@@ -49,15 +53,7 @@ class RecordedModel:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._header, self._answers = _read(path)
-        self._info = ModelInfo(
-            name=f"{PREFIX}{self._header.model}",
-            context_window=self._header.context_window,
-            max_output=self._header.max_output,
-            input_price=self._header.input_price,
-            cached_price=self._header.cached_price,
-            output_price=self._header.output_price,
-            vision=self._header.vision,
-        )
+        self._info = ModelInfo(f"{PREFIX}{self._header.model}", **self._header.model_dump(include=_RECORDED))
 
     @property
     def info(self) -> ModelInfo:
@@ -163,16 +159,8 @@ class ModelRecorder:
 
     def _header(self) -> RecordingHeader:
         info = self._of
-        return RecordingHeader(
-            model=info.name,
-            note=self._note,
-            context_window=info.context_window,
-            max_output=info.max_output,
-            input_price=info.input_price,
-            cached_price=info.cached_price,
-            output_price=info.output_price,
-            vision=info.vision,
-        )
+        recorded = {name: getattr(info, name) for name in _RECORDED}
+        return RecordingHeader(model=info.name, note=self._note, **recorded)
 
 
 def _read(path: Path) -> tuple[RecordingHeader, dict[str, ModelAnswer]]:
