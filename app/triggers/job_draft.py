@@ -67,7 +67,7 @@ class JobDraft:
             model=models.code,
             models=models.model_copy(update={"code": ""}),
             reasoning="" if options.model else config.reasoning or "",
-            runner=options.runner or config.runner or self.defaults.runner,
+            runner=options.runner or config.runner or "native",
             sandbox=self.defaults.sandbox,
             plan_mode=self._plan_mode(),
             plan_file=self.plan_file,

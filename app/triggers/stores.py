@@ -93,7 +93,6 @@ class ServerDefaults:
     models: ModelNames = field(default_factory=ModelNames)
     """Models for kinds of work other than code."""
     sandbox: str = "bubblewrap"
-    runner: str = "native"
     runners: frozenset[str] = frozenset({"native"})
     budget: Budget = field(default_factory=Budget)
     lessons: bool = True

@@ -132,12 +132,12 @@ def end_orphans(machine: HostMachine) -> int:
     ended = 0
     for pid in parents:
         candidate = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
-        if not candidate.is_orphaned(MAX_START_SECONDS):
+        if not candidate.is_orphaned():
             continue
         descriptor = watch(int(pid))
         if descriptor is None:
             continue
-        if candidate.is_orphaned(MAX_START_SECONDS):  # still the same process, now that we hold a descriptor
+        if candidate.is_orphaned():  # still the same process, now that we hold a descriptor
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             ended += 1
@@ -151,10 +151,10 @@ class _OrphanCandidate:
     machine: HostMachine
     has_children: bool
 
-    def is_orphaned(self, max_start_seconds: float) -> bool:
+    def is_orphaned(self) -> bool:
         try:
             return self._is_ours() and (
-                self._has_no_bwrap() or (not self.has_children and self._age() > max_start_seconds)
+                self._has_no_bwrap() or (not self.has_children and self._age() > MAX_START_SECONDS)
             )
         except OSError:
             return False  # gone

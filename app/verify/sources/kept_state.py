@@ -129,7 +129,7 @@ class _Reader:
 
     def _kept_in(self, node: Node, scope: _Scope) -> Iterator[tuple[int, str]]:
         used = set[str]()
-        for child in _outermost(node, _FUNCTIONS):
+        for child in _outermost_functions(node):
             yield from self._kept_by(child, scope)
             used |= {self._text(each) for each in walk_nodes(child) if each.type in _NAMES}
         yield from ((row, name) for name, row in scope.suspicious.items() if name in used)
@@ -144,7 +144,7 @@ class _Reader:
         for change in self._changes(function):
             if self._keeps(change, outer, local):
                 yield change.node.start_point[0], self._label(change, outer)
-        for inner in _outermost(function, _FUNCTIONS, itself=False):
+        for inner in _outermost_functions(function, itself=False):
             lasting = self._scope(function) if self._is_called_once(function) else _Scope()
             names = outer.names | lasting.names
             yield from self._kept_by(inner, _Scope(names, outer.imported))
@@ -300,11 +300,11 @@ def _targets(target: Node) -> list[Node]:
     return target.named_children if target.type in _PATTERNS else [target]
 
 
-def _outermost(root: Node, types: frozenset[str], *, itself: bool = True) -> Iterator[Node]:
+def _outermost_functions(root: Node, *, itself: bool = True) -> Iterator[Node]:
     waiting = [root] if itself else list(reversed(root.named_children))
     while waiting:
         node = waiting.pop()
-        if node.type in types:
+        if node.type in _FUNCTIONS:
             yield node
         else:
             waiting += reversed(node.named_children)
