@@ -143,6 +143,19 @@ def test_steps_of_an_action_of_the_tree_are_those_of_the_job() -> None:
     assert (found.requirements, found.test) == (("a", "c"), "python3 -m pytest b")
 
 
+def test_actions_that_use_each_other_end() -> None:
+    contents = workflow("pip install a", "pytest")
+    uses = "- uses: ./a\n      - uses: ./b\n      - run: pytest\n"
+    text = contents[".github/workflows/ci.yml"].replace("- run: pytest", uses)
+    steps = ", ".join(f"{{uses: ./{name}}}" for name in "abcdefghij" * 100)
+    actions = {
+        f"{name}/action.yml": f"runs: {{steps: [{steps}, {{run: pip install {name}}}]}}" for name in "abcdefghij"
+    }
+    found = declared({**contents, **actions, ".github/workflows/ci.yml": text})
+    assert {*found.requirements} == {*"abcdefghij"}
+    assert found.test == "python3 -m pytest"
+
+
 def test_packages_that_a_workflow_installs_after_its_tests_are_for_other_ones() -> None:
     found = declared(workflow("pip install a", "pytest && pip install 'a<2' && pytest tests/old"))
     assert (found.requirements, found.test) == (("a",), "python3 -m pytest")
@@ -474,6 +487,11 @@ SCRIPTS = [
         [],
     ),
 ]
+
+
+def test_scripts_before_scripts_are_followed_to_a_depth() -> None:
+    nested = {f"{'pre' * number}test": "true" for number in range(2_000)}
+    assert node_scripts(files(**{"package.json": json.dumps({"scripts": nested})})).runner == ""
 
 
 @pytest.mark.parametrize(("scripts", "runner", "before", "checks"), SCRIPTS)

@@ -326,7 +326,9 @@ def task_commands(files: ManifestFiles, tool: str, name: str) -> str:
 
 
 MAX_JOBS = 60
-MAX_NESTED = 4
+MAX_NESTED = 20
+"""Actions of the tree in one job."""
+_ACTION = re.compile(r"(?:.+/)?action\.ya?ml")
 _GITHUB = re.compile(r"\.github/workflows/[^/]+\.ya?ml")
 _OTHERS = (
     ".gitlab-ci.yml",
@@ -363,9 +365,10 @@ class CiJob:
 def ci_jobs(files: ManifestFiles) -> list[CiJob]:
     """Every job of every CI file that is understood, the most likely to run the tests first."""
     found: list[CiJob] = []
+    actions = {path: _document(files, path) for path in files if _ACTION.fullmatch(path)}
     for path in files:
         if _GITHUB.fullmatch(path):
-            found += _github(files, path, _document(files, path))
+            found += _github(path, _document(files, path), actions)
     for path in _OTHERS:
         if path in files:
             found += _other_providers(path, _document(files, path))
@@ -381,14 +384,14 @@ def _document(files: ManifestFiles, path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _github(files: ManifestFiles, path: str, document: dict[str, Any]) -> Iterator[CiJob]:
+def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[CiJob]:
     for name, job in table(document, "jobs").items():
         if not isinstance(job, dict) or not isinstance(job.get("steps"), list):
             continue
         rows = _rows(job.get("strategy"))
         if _OTHER_SYSTEM.search(str(job.get("runs-on", ""))) and not rows:
             continue
-        steps = list(_steps(files, job["steps"], 0))
+        steps = list(_steps(job["steps"], actions, set()))
         script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
         named = [str(given.get("python-version", "")) for step in steps if isinstance(given := step.get("with"), dict)]
         values = _chosen(rows)
@@ -399,14 +402,14 @@ def _github(files: ManifestFiles, path: str, document: dict[str, Any]) -> Iterat
         yield CiJob(f"{path}, job {name}", script, values, pythons, _score(path.rpartition("/")[2], title))
 
 
-def _steps(files: ManifestFiles, listed: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """The steps of a job, with those of an action of the tree in its place."""
-    for step in listed if isinstance(listed, list) and depth < MAX_NESTED else ():
+def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
+    """The steps of a job, with those of an action of the tree in its place; each action once."""
+    for step in listed if isinstance(listed, list) and len(seen) < MAX_NESTED else ():
         uses = str(step.get("uses", "")) if isinstance(step, dict) else ""
-        if uses.startswith("./"):
-            for name in ("action.yml", "action.yaml"):
-                action = _document(files, f"{uses.removeprefix('./').rstrip('/')}/{name}")
-                yield from _steps(files, table(action, "runs").get("steps"), depth + 1)
+        if (place := uses.removeprefix("./").rstrip("/")) != uses and place not in seen:
+            seen.add(place)
+            action = actions.get(f"{place}/action.yml") or actions.get(f"{place}/action.yaml")
+            yield from _steps(table(action, "runs").get("steps"), actions, seen)
         elif isinstance(step, dict):
             yield step
 

@@ -142,7 +142,7 @@ def _reading(files: ManifestFiles, root: str, values: Mapping[str, str] | None =
 
 
 def _script(reading: _PackageReading, name: str, arguments: list[str], depth: int) -> None:
-    if name not in reading.scripts:
+    if name not in reading.scripts or depth > MAX_DEPTH:
         return
     if _CHECK_NAMES.search(name):
         reading.found.checks.append(f"npm run {shlex.quote(name)}")
