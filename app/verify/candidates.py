@@ -8,6 +8,8 @@ from datetime import date, timedelta
 from pathlib import PurePosixPath
 
 from app.core.tree import Tree
+from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.environments import ci_jobs
 from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
@@ -42,6 +44,7 @@ _RELEASED = {
 _PROGRAMS = 'PATH="$PWD/node_modules/.bin:$PATH" '
 """As npm has it for scripts: what they start may start a dependency's program."""
 MAX_NODE_TESTS = 200
+_FEATURES = re.compile(r"--all-features|--no-default-features|--features[ =][\w,/-]+")
 _NODE_TEST = re.compile(r"[.-]test\.[cm]?js$")
 _USES_NODE_TEST = re.compile(r"""from\s+['"]node:test['"]|require\(['"]node:test['"]\)""")
 _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
@@ -95,6 +98,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
             found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
         if not test:
             found += _jobs(tree, files, suite)
+            found += _targets(files, suite)
         if dated and suite.framework not in {"go", "cargo", "maven"}:
             first = found[0]
             reason = f"{first.reason}, with packages as of {dated}"
@@ -143,6 +147,25 @@ def _behind(tree: Tree, files: ManifestFiles, suite: SuiteCommand, scripts: Node
         directory=suite.directory,
         note=suite.note,
     )
+
+
+def _targets(files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
+    """Each test target of a crate by itself, with CI's features, as one that cannot be compiled here ends them all."""
+    root = f"{suite.directory}/" if suite.directory else ""
+    targets = [path for path in files if path.endswith(".rs") and path.rpartition("/")[0] == f"{root}tests"]
+    if suite.framework != "cargo" or len(targets) < 2 or not table(files.toml(f"{root}Cargo.toml"), "package"):
+        return
+    jobs = (simple_commands(job.script, job.values) for job in ci_jobs(files))
+    written = (_FEATURES.findall(" ".join(words)) for job in jobs for words in job if words[:2] == ["cargo", "test"])
+    features = "".join(f" {option}" for option in next(filter(None, written), []))
+    start = f"{prefix(suite.directory)}cargo test --no-fail-fast{features}"
+    own = "--lib" if f"{root}src/lib.rs" in files else "--bins"
+    test = f'cargo test --no-fail-fast{features} --test "$(basename "$each" .rs)"'
+    each = f"for each in tests/*.rs; do {test} || failed=1; done"
+    command = f'failed=; {start} {own} || failed=1; {each}; [ -z "$failed" ]'
+    note = "Each test target is compiled by itself: those that cannot be compiled are not run."
+    found = replace(suite, command=command, narrowed=start, note=note)
+    yield Candidate("manifests, each target", "each test target by itself", 34, SetupChoice(), found, part=True)
 
 
 def _node_tests(files: ManifestFiles, top: str) -> str:

@@ -382,6 +382,30 @@ def test_reports_of_packages_are_one_report(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.rglob(".*")) == []
 
 
+def test_a_target_that_cannot_be_compiled_does_not_end_the_others(tmp_path: Path) -> None:
+    """The command is executed with a `cargo` that knows one target only."""
+    ci = "jobs: {test: {steps: [{run: cargo test}, {run: 'cargo test --features=a,b -q --release'}]}}"
+    paths = ("src/lib.rs", "tests/a.rs", "tests/b.rs", "tests/common/mod.rs", "tests/data/a.rs")
+    files = {"Cargo.toml": "[package]\nname = 'a'\n", ".github/workflows/ci.yml": ci, **dict.fromkeys(paths, "#[test]")}
+    main, each = of(FRESH, files)
+    assert main.suite is not None
+    assert (main.suite.command, main.part) == ("cargo test --no-fail-fast", False)
+    assert each.suite is not None
+    assert (each.suite.narrowed, each.part) == ("cargo test --no-fail-fast --features=a,b", True)
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    cargo = tmp_path / "cargo"
+    cargo.write_text('#!/bin/sh\necho "$@" >> "$0.log"; [ "$4" != --test ] || [ "$5" != a ]\n')
+    cargo.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    ended = subprocess.run(["sh", "-c", each.suite.command], cwd=tmp_path, env=environment, check=False)
+    assert ended.returncode == 1
+    lines = (tmp_path / "cargo.log").read_text().splitlines()
+    ran = [line.removeprefix("test --no-fail-fast --features=a,b ") for line in lines]
+    assert ran == ["--lib", "--test a", "--test b"]
+
+
 def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:
     """Where the script starts them with a program that is not known."""
     scripts = {"test": "pnpm run /^test:/", "test:all": "better-test --all", "test:size": "size-limit"}
