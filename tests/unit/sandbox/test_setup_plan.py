@@ -328,6 +328,14 @@ async def test_the_package_manager_a_project_names_is_the_one_it_gets() -> None:
     assert (await plan({"package.json": hostile, "pnpm-lock.yaml": ""})).commands[0] == f"{PNPM}1.2.3"
 
 
+async def test_programs_that_ci_installs_globally_are_installed_beside_the_dependencies() -> None:
+    travis = "before_script: ['npm install -g grunt-cli@1 npm@8 @a/b', 'npm i --global $X yarn', 'npm i c']\n"
+    command = "npm install --global --prefix /env --no-audit --no-fund grunt-cli@1 @a/b"
+    commands = (await plan({"package.json": "{}", ".travis.yml": travis})).commands
+    assert commands[-1] == f"{command} || echo 'what CI installs beside it cannot be had'"
+    assert "--global" not in " ".join((await plan({"package.json": PACKAGE})).commands)
+
+
 async def test_every_member_of_a_workspace_may_have_modules_of_its_own() -> None:
     root = json.dumps({"workspaces": ["packages/*", "tools/**", "./site", "!packages/c"]})
     members = ["packages/a", "packages/b", "packages/b/deep", "site", "tools/x/y", "elsewhere"]

@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 from app.sandbox.base import ENV
+from app.sandbox.setup.declared.commands import simple_commands
+from app.sandbox.setup.declared.environments import ci_jobs
 from app.sandbox.setup.ecosystems.base import (
     NOT_THE_PROJECT,
     InstallStep,
@@ -18,6 +20,7 @@ from app.sandbox.setup.ecosystems.base import (
     table,
     texts,
 )
+from app.sandbox.setup.package_tools import NODE_TOOLS
 
 _DEPENDENCIES = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _BUN_LOCKS = ("bun.lock", "bun.lockb")
@@ -31,6 +34,10 @@ NODE_MANIFESTS = (
 )
 MAX_PACKAGES = 200
 _QUIET = "--no-audit --no-fund"
+_GLOBAL = f"npm install --global --prefix {ENV} {_QUIET}"
+_REGISTRY_NAME = re.compile(r"(?:@[\w.-]+/)?[a-z][\w.-]*(?:@[\w.^~-]+)?")
+_CLIENTS = frozenset({*NODE_TOOLS, "corepack", "codecov", "coveralls", "i", "install", "n", "node-gyp"})
+MAX_GLOBAL = 5
 # Its lock names a host in every line, and yarn insists on it; the machine's registry has the same paths.
 _YARN_CLASSIC = (
     """{ [ -z "$npm_config_registry" ] || """
@@ -124,7 +131,8 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
     for root in project_roots(files, ["package.json"]):
         members = workspace_members(files, root)
         packages = [files.json(f"{directory}package.json") for directory in (root, *members)]
-        if not any(package.get(name) for package in packages for name in _DEPENDENCIES):
+        programs = "" if root else " ".join(_global_packages(files))
+        if not programs and not any(package.get(name) for package in packages for name in _DEPENDENCIES):
             continue
         if "npm" not in tools:
             found.append(
@@ -136,8 +144,13 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
         found.append(
             InstallStep(
                 "npm",
-                commands=tuple(
-                    f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)
+                commands=(
+                    *(f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)),
+                    *(
+                        (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",)
+                        if programs
+                        else ()
+                    ),
                 ),
                 short=tuple(f"{inside}{command}" for command in _short(files, root, tools, choice.before)),
                 tools=("node",),
@@ -155,6 +168,17 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
             )
         )
     return found
+
+
+def _global_packages(files: ManifestFiles) -> list[str]:
+    """Programs that jobs of CI which may run tests install by `npm install --global`, quoted for a shell."""
+    found: list[str] = []
+    for job in ci_jobs(files):
+        for words in simple_commands(job.script, job.values) if job.score > 0 else ():
+            if words[0] == "npm" and {"i", "install"} & set(words[1:3]) and {"-g", "--global"} & set(words):
+                found += [word for word in words[2:] if _REGISTRY_NAME.fullmatch(word)]
+    named = (word for word in dict.fromkeys(found) if word.rpartition("@")[0] not in _CLIENTS and word not in _CLIENTS)
+    return [shlex.quote(word) for word in named][:MAX_GLOBAL]
 
 
 def _executes(files: ManifestFiles, root: str, members: Collection[str]) -> bool:
@@ -263,7 +287,7 @@ def _leaving_out(install: str, last: str) -> tuple[str, str]:
 
 
 def _bring(package: str, tool: str, tools: Collection[str]) -> tuple[str, ...]:
-    return () if tool in tools else (f"npm install --global --prefix {ENV} {_QUIET} {shlex.quote(package)}",)
+    return () if tool in tools else (f"{_GLOBAL} {shlex.quote(package)}",)
 
 
 def _pnpm(files: ManifestFiles, root: str) -> str:
