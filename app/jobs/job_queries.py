@@ -130,14 +130,12 @@ class JobQueries:
 
     def with_rest(self, repository: int, number: int) -> JobWithContext | None:
         """The published job of an issue, or behind a pull request, of which the rest of the suite is being run."""
-        running = self._all(job_contexts.c.waiting_for == "rest", job_contexts.c.repository == repository)
-        page = f"/pull/{number}"
-        here = (
-            each
-            for each in running
-            if each.job_context.issue_ref.number == number or str((each.row.result or {}).get("url")).endswith(page)
-        )
-        return next(here, None)
+        here = sa.or_(job_contexts.c.number == number, _opened(number))
+        return self._first(job_contexts.c.waiting_for == "rest", job_contexts.c.repository == repository, here)
+
+    def opened(self, repository: int, pull: int) -> JobWithContext | None:
+        """The newest job that published this pull request, whichever issue it was started on."""
+        return self._first(job_contexts.c.repository == repository, _opened(pull))
 
     def not_posted(self, at_least_every: timedelta) -> tuple[JobWithContext, ...]:
         """Jobs whose change was not posted yet, and unfinished ones that were not posted for that long."""
@@ -205,6 +203,11 @@ class JobQueries:
             query = sa.select(jobs, job_contexts).select_from(BOTH).where(*where)
             found = [_job_with_context(row) for row in db.execute(query).mappings()]
         return tuple(sorted(found, key=lambda each: each.job.id))  # sorting in the database would read all jobs
+
+
+def _opened(pull: int) -> sa.ColumnElement[bool]:
+    address: sa.ColumnElement[str] = jobs.c.result["url"].as_string()
+    return address.endswith(f"/pull/{pull}")
 
 
 def _job_with_context(row: Mapping[Any, Any]) -> JobWithContext:

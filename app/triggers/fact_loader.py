@@ -255,6 +255,8 @@ class FactLoader:
         job = self._job(repository, number, or_question=command.verb in VALID_WITHOUT_CONFIG)
         if command.verb == "stop" and (job is None or job.row.final):
             job = self._stores.job_queries.with_rest(repository, number) or job
+        if command.verb == "status" and job is None and event.subject.is_pull_request:
+            job = self._stores.job_queries.opened(repository, number)
         known = {
             "labels": (event.label,) if isinstance(event, LabelAdded) else (LABEL,),
             "asked_at": trigger.at,

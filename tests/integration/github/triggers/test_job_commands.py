@@ -8,6 +8,7 @@ import pytest
 from app.core.job import Budget
 from app.core.plan import Plan
 from app.core.plan_text import render_plan_file
+from app.core.result import JobResult
 from app.jobs.queue import QueueLimits
 from app.jobs.store import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness
@@ -267,6 +268,19 @@ async def test_status_shows_the_state_and_the_comment(harness: EventHarness) -> 
     await harness.says("/agent status")
     assert f"Job `{harness.job.job.id}` is running." in harness.answers()[1]
     assert f"#issuecomment-{comment.id}" in harness.answers()[1]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+async def test_status_of_a_pull_request_is_that_of_the_job_that_opened_it(tmp_path: Path, dialect: str) -> None:
+    async with event_harness(tmp_path, dialect=dialect) as harness:
+        pull = harness.our_pull()
+        await harness.labels()
+        opened = harness.job.job.id
+        harness.put("publishing")
+        result = JobResult(exit_status="pr_opened", url=f"https://github.com/o/r/pull/{pull.number}")
+        harness.stores.store().finish(opened, "pr_opened", "", result.model_dump(mode="json"))
+        await harness.says("/agent status", pull)
+        assert f"Job `{opened}` opened a draft" in harness.answer
 
 
 async def test_retry_starts_from_scratch_with_the_same_words(harness: EventHarness) -> None:
