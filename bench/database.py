@@ -74,7 +74,7 @@ def main(finished: int = 1_000_000, waiting: int = 10_000, in_progress: int = 10
         server = ServerContext(settings, lambda: datetime.now(UTC))
         server.prepare()
         fill(server, finished=finished, waiting=waiting, in_progress=in_progress)
-        limits, store = QueueLimits(jobs=100_000, per_repository=1), server.store()
+        limits, store = QueueLimits(jobs=100_000, per_repository=1), server.job_store()
         print(f"{finished:,} finished, {waiting:,} waiting, {in_progress:,} in progress; milliseconds\n")
         print("| | median | longest |\n|---|---|---|")
         print(measured("claim a job", lambda _: server.queue.claim("kubernetes", limits)))

@@ -87,7 +87,7 @@ def _needs_update(publisher_context: PublisherContext) -> bool:
 
 def job_of_this_run(server_context: ServerContext) -> JobWithContext | None:
     """The job of this workflow run, if there is one."""
-    newest = server_context.store().newest(1)
+    newest = server_context.job_store().newest(1)
     return server_context.job_queries.get(newest[0].job.id) if newest else None
 
 

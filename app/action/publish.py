@@ -35,7 +35,7 @@ from app.server.wiring.publisher import PublisherContext
 
 def write_record(workflow: Workflow, server_context: ServerContext, each: JobWithContext) -> Path:
     """Write log, result, plan, trajectory, patch and pull request text of a job, redacted; returns the directory."""
-    job, store = each.job, server_context.store()
+    job, store = each.job, server_context.job_store()
     place = workflow.temp / f"agent-fix-{job.id}"
     place.mkdir(parents=True, exist_ok=True)
     redactor = Redactor(workflow.settings.secrets)

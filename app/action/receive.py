@@ -49,7 +49,7 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
             )
             await _decide(action_context)
             if before is not None and before.elsewhere:
-                await _wait_for_job(action_context, workflow, before)
+                await _apply_to_other_run(action_context, workflow, before)
         await asyncio.gather(
             _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
         )
@@ -117,11 +117,11 @@ async def _decide(action_context: ActionContext) -> None:
         raise AgentFixError("The event could not be processed; see the step's log.", code=ExitCode.INTERNAL)
 
 
-async def _wait_for_job(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
+async def _apply_to_other_run(action_context: ActionContext, workflow: Workflow, before: RecoveredStatus) -> None:
     """Apply a command to a job in another run: `stop` cancels that run; anything else raises AgentFixError."""
     server_context, job = action_context.publisher_context.server_context, before.posted.job
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
-    row = await asyncio.to_thread(server_context.store().get, job)
+    row = await asyncio.to_thread(server_context.job_store().get, job)
     stopped = row is not None and row.stop_requested
     if stopped and await action_context.status_recovery.cancel(action_context.readers, before.posted.run):
         words = ""

@@ -40,7 +40,7 @@ class SolveStep:
             await asyncio.sleep(POLL_INTERVAL)
 
     def report(self) -> None:
-        for line in self._server_context.store().progress_since(self._job, after=self._last_seq):
+        for line in self._server_context.job_store().progress_since(self._job, after=self._last_seq):
             self._terminal.report(line.kind, line.text)
             self._last_seq = line.seq
 
@@ -63,7 +63,7 @@ class SolveStep:
 async def solve(workflow: Workflow) -> int:
     server_context = ServerContext(workflow.settings)
     server_context.prepare()
-    newest = server_context.store().newest(1)
+    newest = server_context.job_store().newest(1)
     if not newest:
         raise AgentFixError("There is no job to run.", code=ExitCode.USAGE)
     job = newest[0].job.id

@@ -101,7 +101,7 @@ class Worker:
             done.result()
         if self._sweeping is None and monotonic() - self._swept_at >= self._intervals.sweep:
             self._swept_at = monotonic()
-            settings, store = self._server_context.settings, self._server_context.store()
+            settings, store = self._server_context.settings, self._server_context.job_store()
             self._sweeping = asyncio.create_task(asyncio.to_thread(sweep_everywhere, settings, store))
 
     async def _claim(self) -> None:

@@ -65,9 +65,9 @@ class BaseMerge:
         merged = merge(store, base=base, ours=ours, theirs=base_head, **how)  # type: ignore[arg-type]  # as they are called
         task = job.task.model_copy(update={"base": merged.commit})
         paths = merged.paths
-        self._stores.store().replace(job.model_copy(update={"task": task, "conflicts": paths}))
+        self._stores.job_store().replace(job.model_copy(update={"task": task, "conflicts": paths}))
         if paths:
-            self._stores.store().add_progress(job.id, "note", f"Conflicts in {', '.join(paths[:10])}.")
+            self._stores.job_store().add_progress(job.id, "note", f"Conflicts in {', '.join(paths[:10])}.")
             self._stores.job_queries.mark_ready(job.id)
             return
         recipe = self._recipe(job, job_context, Patch(base=merged.commit, changes=()), message)
@@ -123,11 +123,11 @@ class ImageFetcher:
 
     def _keep(self, job_id: str, image_collection: ImageCollection) -> None:
         """Store the bytes before the job refers to them."""
-        row = self._stores.store().get(job_id)  # read again: its fix may have been found since
+        row = self._stores.job_store().get(job_id)  # read again: its fix may have been found since
         if row is not None:
             for content in image_collection.contents:
                 self._stores.blobs(job_id).put(content)
-            self._stores.store().replace(with_images(row.job, image_collection))
+            self._stores.job_store().replace(with_images(row.job, image_collection))
 
 
 def with_images(job: Job, image_collection: ImageCollection) -> Job:
@@ -156,11 +156,11 @@ class FixFetcher:
                 await branches.fetch(before)
         except (NeedsHumanAction, NoAccess) as error:
             await asyncio.to_thread(
-                self._stores.store().add_progress, job.id, "note", f"The fix {fix[:10]}: {error.message}"
+                self._stores.job_store().add_progress, job.id, "note", f"The fix {fix[:10]}: {error.message}"
             )
             return
         task = job.task.model_copy(update={"fixed_by": fix})
-        await asyncio.to_thread(self._stores.store().replace, job.model_copy(update={"task": task}))
+        await asyncio.to_thread(self._stores.job_store().replace, job.model_copy(update={"task": task}))
 
 
 REPOSITORIES_AT_ONCE = 2
@@ -262,7 +262,7 @@ class BaseCommitFetcher:
         if isinstance(failure, AgentFixError):
             reason = "The repository's files cannot be fetched at the moment; agent-fix will try again."
             if each.row.reason != reason:
-                self._stores.store().enter(each.job.id, each.row.state, reason)
+                self._stores.job_store().enter(each.job.id, each.row.state, reason)
             logger.warning("fetching the base of job %s: %s", each.job.id, failure.message)
         else:
             logger.error("fetching the base of job %s failed", each.job.id, exc_info=failure)

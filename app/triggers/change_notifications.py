@@ -75,8 +75,10 @@ class ChangeNotifications:
     def _note(self, notification: Notification, text: str) -> str:
         jobs = self._meant(notification)
         for each in jobs:
-            if all(row.text != text for row in self._stores.store().progress_since(each.job.id) if row.kind == "note"):
-                self._stores.store().add_progress(each.job.id, "note", text)
+            if all(
+                row.text != text for row in self._stores.job_store().progress_since(each.job.id) if row.kind == "note"
+            ):
+                self._stores.job_store().add_progress(each.job.id, "note", text)
         return f"noted {len(jobs)}"
 
     def _meant(self, notification: Notification) -> list[JobWithContext]:

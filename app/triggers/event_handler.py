@@ -67,7 +67,7 @@ class LessonCommands:
         return sum(lessons.forget_job(job) for job in source_jobs)
 
     def _is_of(self, job: str, branch: str) -> bool:
-        row = self._stores.store().get(job)
+        row = self._stores.job_store().get(job)
         return row is not None and branch in {row.job.branch, (row.result or {}).get("branch")}
 
     def _remember(self, lessons: LessonStore, text: str, trigger_context: TriggerContext) -> str:

@@ -75,7 +75,7 @@ class Stores:
     def requests(self) -> JobRequests:
         return JobRequests(self.engine, self.clock)
 
-    def store(self, fence: int | None = None) -> JobStore:
+    def job_store(self, fence: int | None = None) -> JobStore:
         return JobStore(self.engine, self.clock, fence=fence)
 
     def lessons(self, repository: int, fence: int | None = None) -> SqlLessonStore:

@@ -27,7 +27,7 @@ async def test_a_job_that_an_earlier_version_began_is_ended_by_this_one(tmp_path
     assert await archive.work("plan.answer.before,baseline.before") == -9
     archive.bring_in(history)
     assert await archive.work() == 0
-    row = archive.server_context.store().get(JOB)
+    row = archive.server_context.job_store().get(JOB)
     assert row is not None
     assert row.result is not None
     assert (row.state, row.result["verification"]["verdict"]) == ("publishing", "proved")

@@ -49,7 +49,7 @@ def a_long_command_is_stopped(place: E2ERepository) -> None:
     place.model_answers(think)
     place.labels()
     job = place.comes_to("working")
-    store = place.e2e_server.server.server_context.store()
+    store = place.e2e_server.server.server_context.job_store()
     place.until(lambda: any("sleep 600" in row.text for row in store.progress_since(job.job.id)), "the command")
     place.says("/agent stop")
     it_is_stopped(place, place.issue)

@@ -124,7 +124,7 @@ def test_a_label_leads_to_a_draft_from_a_pod_that_holds_no_key_of_the_app(cluste
         assert SECRET not in said
         log = story.cluster.log.read_text()
         assert "state: verifying" in log, "the job's progress is in the pod's log too"
-        stored = [row.text for row in story.server.server.server_context.store().progress_since(story.job.job.id)]
+        stored = [row.text for row in story.server.server.server_context.job_store().progress_since(story.job.job.id)]
         assert "verifying" in stored
 
 

@@ -196,11 +196,11 @@ class EventHarness:
         self, state: str, job: JobWithContext | None = None, reason: str = "", waiting_for: WaitingFor = ""
     ) -> None:
         """As if a worker had brought the job there."""
-        self.stores.store().enter((job or self.job).job.id, state, reason, waiting_for=waiting_for)  # type: ignore[arg-type]
+        self.stores.job_store().enter((job or self.job).job.id, state, reason, waiting_for=waiting_for)  # type: ignore[arg-type]
 
     def tell_status(self, job: str, comment: Comment) -> None:
         """As if the status comment had been published."""
-        row = self.stores.store().get(job)
+        row = self.stores.job_store().get(job)
         stored = self.stores.job_queries.get(job)
         assert row is not None
         assert stored is not None
@@ -211,7 +211,7 @@ class EventHarness:
 
     def ends(self, state: str, job: JobWithContext | None = None, **result: object) -> None:
         row = (job or self.job).job
-        self.stores.store().finish(row.id, state, "", {"exit_status": state, **result})  # type: ignore[arg-type]
+        self.stores.job_store().finish(row.id, state, "", {"exit_status": state, **result})  # type: ignore[arg-type]
 
 
 def make_stores(engine: Engine, world: World) -> Stores:

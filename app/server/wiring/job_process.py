@@ -189,7 +189,7 @@ class JobProcess:
     def __init__(self, server_context: ServerContext, claim: JobClaim) -> None:
         self.server_context = server_context
         self.claim = claim
-        self.store: JobStore = server_context.store(fence=claim.epoch)
+        self.store: JobStore = server_context.job_store(fence=claim.epoch)
 
     def runner(self, watcher: Progress) -> ServerJobRunner:
         """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""

@@ -141,7 +141,7 @@ def build_publisher(
         ),
         publisher=Publisher(server_context.outbox, forge_at, policy.check, this_process(), notifier),
         finalizer=JobFinalizer(
-            server_context.store(),
+            server_context.job_store(),
             server_context.job_queries,
             server_context.outbox,
             server_context.mirror,
@@ -149,7 +149,7 @@ def build_publisher(
             stop_reason=server_context.queue.stop_reason,
         ),
         status_updater=StatusUpdater(
-            server_context.store(),
+            server_context.job_store(),
             server_context.job_queries,
             server_context.outbox,
             lambda job: SqlLedger(server_context.engine, job, 0),

@@ -69,7 +69,7 @@ class Site:
         return other
 
     def row(self) -> JobRow:
-        row = self.server_context.store().get("job1")
+        row = self.server_context.job_store().get("job1")
         assert row is not None
         return row
 

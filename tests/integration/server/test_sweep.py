@@ -42,7 +42,7 @@ class ServerMachine:
         """The issues of all jobs, in the order of their admission."""
         return [
             row.job.task.origin.number
-            for row in reversed(self.server_context.store().newest(50))
+            for row in reversed(self.server_context.job_store().newest(50))
             if row.job.task.origin
         ]
 

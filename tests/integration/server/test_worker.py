@@ -70,7 +70,7 @@ class BackgroundWorker:
         self.server_context.queue.admit(job(name, where), job_context(where), asked, ready=True)
 
     def row(self, name: str) -> JobRow:
-        row = self.server_context.store().get(name)
+        row = self.server_context.job_store().get(name)
         assert row is not None
         return row
 
@@ -111,7 +111,7 @@ async def test_a_job_gets_a_process_and_is_given_back_when_that_ends(background:
     async with background.working():
         await background.until(lambda: len(background.processes) == 2)
         assert background.row("j2").owner is None, "there is room for two"
-        background.server_context.store().enter("j0", "answered")
+        background.server_context.job_store().enter("j0", "answered")
         background.processes[0].end(ExitCode.OK)
         await background.until(lambda: len(background.processes) == 3)
     assert [process.claim.job for process in background.processes] == ["j0", "j1", "j2"]
@@ -132,7 +132,7 @@ async def test_a_waiting_job_does_not_count_as_a_crash(background: BackgroundWor
     background.admit("a", 1)
     async with background.working():
         await background.until(lambda: len(background.processes) == 1)
-        background.server_context.store().enter("a", "paused", "no money")
+        background.server_context.job_store().enter("a", "paused", "no money")
         background.processes[0].end(ExitCode.LIMIT_REACHED)
         await background.until(lambda: background.row("a").owner is None)
     found = background.server_context.job_queries.get("a")

@@ -127,7 +127,7 @@ def test_keda_counts_the_jobs_that_want_a_worker_or_have_one(tmp_path: Path) -> 
     assert count() == 4, "one is in progress"
     server.queue.hand_over(claim, {})
     assert count() == 3
-    server.store().enter("j1", "paused")
+    server.job_store().enter("j1", "paused")
     server.queue.stop("j2", "asked")
     assert count() == 1
     claim = server.queue.claim("here", QueueLimits(jobs=9, per_repository=9))

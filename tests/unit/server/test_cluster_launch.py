@@ -122,7 +122,7 @@ async def test_a_cluster_that_refuses_is_asked_again_later(tmp_path: Path, clust
     working = asyncio.create_task(worker.work())
 
     def reason() -> str:
-        row = server.store().get("a")
+        row = server.job_store().get("a")
         return row.reason if row and row.owner is None else ""
 
     await until(reason)
@@ -143,7 +143,7 @@ async def test_a_stop_removes_what_has_not_started(tmp_path: Path, cluster: Memo
     working = asyncio.create_task(worker.work())
     await until(lambda: cluster.listed)
     server.queue.stop("a", "asked")
-    await until(lambda: (row := server.store().get("a")) and row.state == "stopped")
+    await until(lambda: (row := server.job_store().get("a")) and row.state == "stopped")
     worker.draining.set()
     await working
     assert {(claim.job, grace) for claim, grace in cluster.removed} == {("a", 0)}
@@ -159,7 +159,7 @@ async def test_a_drained_worker_leaves_pods_alone(tmp_path: Path, cluster: Memor
     await until(lambda: cluster.listed)
     worker.draining.set()
     await working
-    row = server.store().get("a")
+    row = server.job_store().get("a")
     assert row is not None
     assert (row.owner, cluster.removed) == ("memory", [])
 

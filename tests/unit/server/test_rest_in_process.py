@@ -78,7 +78,7 @@ def published(server_context: ServerContext) -> JobResult:
     claim = take(server_context)
     server_context.queue.hand_over(claim, result.model_dump(mode="json"))
     server_context.queue.release(claim)
-    server_context.store().finish("a", "pr_opened", "", result.model_dump(mode="json"), waiting_for="rest")
+    server_context.job_store().finish("a", "pr_opened", "", result.model_dump(mode="json"), waiting_for="rest")
     return result
 
 
@@ -117,7 +117,7 @@ def test_a_job_that_others_have_ended_has_no_remaining_tests(server_context: Ser
     claim = take(server_context)
     server_context.queue.end("a", "no_access", "The App was uninstalled.")
     JobWorker(JobProcess(server_context, claim)).release(SetupError("pip failed."))
-    row = server_context.store().get("a")
+    row = server_context.job_store().get("a")
     assert row is not None
     assert (row.state, row.reason, row.result) == ("no_access", "The App was uninstalled.", None)
 

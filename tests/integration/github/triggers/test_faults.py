@@ -197,7 +197,7 @@ async def test_a_repository_that_was_renamed_keeps_its_jobs(harness: EventHarnes
     await harness.hooks.send("repository", "renamed", harness.repo, harness.fake_github.installation, harness.owner)
     await harness.wait_until_handled()
     assert harness.job.row.state == "queued"
-    told = next(row.text for row in harness.stores.store().progress_since(harness.job.job.id))
+    told = next(row.text for row in harness.stores.job_store().progress_since(harness.job.job.id))
     assert told.startswith("The repository was renamed")
 
 
@@ -224,7 +224,7 @@ async def test_events_of_an_issue_reach_its_job(harness: EventHarness, what: str
             await harness.hooks.turned(*place, "closed" if what == "closed" else "open")
     await harness.wait_until_handled()
     assert harness.job.row.state == state
-    notes = [row.text for row in harness.stores.store().progress_since(harness.job.job.id) if row.kind == "note"]
+    notes = [row.text for row in harness.stores.job_store().progress_since(harness.job.job.id) if row.kind == "note"]
     assert len(notes) == (what == "edited")
 
 
@@ -263,6 +263,6 @@ async def test_a_push_to_the_branch_reaches_its_job(harness: EventHarness) -> No
         "pull_request", "synchronize", harness.repo, harness.fake_github.installation, harness.owner, **content
     )
     await harness.wait_until_handled()
-    assert [row.text for row in harness.stores.store().progress_since(harness.job.job.id)] == [
+    assert [row.text for row in harness.stores.job_store().progress_since(harness.job.job.id)] == [
         "Someone pushed to the branch; agent-fix keeps their commits."
     ]

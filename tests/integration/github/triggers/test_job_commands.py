@@ -278,7 +278,7 @@ async def test_status_of_a_pull_request_is_that_of_the_job_that_opened_it(tmp_pa
         opened = harness.job.job.id
         harness.put("publishing")
         result = JobResult(exit_status="pr_opened", url=f"https://github.com/o/r/pull/{pull.number}")
-        harness.stores.store().finish(opened, "pr_opened", "", result.model_dump(mode="json"))
+        harness.stores.job_store().finish(opened, "pr_opened", "", result.model_dump(mode="json"))
         await harness.says("/agent status", pull)
         assert f"Job `{opened}` opened a draft" in harness.answer
 
@@ -304,7 +304,7 @@ async def test_retry_waits_until_the_running_process_has_ended(harness: EventHar
     await harness.trigger_loops.next_delivery()
     assert len(harness.jobs()) == 1
     assert harness.job.row.stop_requested
-    harness.stores.store().stop(first, "It was stopped.")
+    harness.stores.job_store().stop(first, "It was stopped.")
     await harness.wait_until_handled()
     assert [job.row.state for job in harness.jobs()] == ["stopped", "queued"]
 

@@ -46,7 +46,7 @@ def requested(harness: EventHarness, **changes: Any) -> ProgramRequest:
 
 
 def row(harness: EventHarness, job: str) -> JobRow:
-    found = harness.stores.store().get(job)
+    found = harness.stores.job_store().get(job)
     assert found is not None
     return found
 

@@ -118,7 +118,7 @@ async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
     def ledger(job: str) -> SqlLedger:
         return SqlLedger(harness.engine, job, 0)
 
-    await StatusUpdater(stores.store(), stores.job_queries, stores.outbox, ledger, stores.clock).post_due()
+    await StatusUpdater(stores.job_store(), stores.job_queries, stores.outbox, ledger, stores.clock).post_due()
     bodies = [effect.body for _, effect in harness.effects() if isinstance(effect, UpdateStatusComment)]
     for number in (1, 2):
         assert any(f"(number {number} of 2 in the queue)" in body for body in bodies)

@@ -116,7 +116,7 @@ async def test_nothing_else_is_recalled(tmp_path: Path, comments: tuple[dict[str
     """A copy by somebody else is theirs, and the newest of ours counts."""
     fake_github = RecoveryHarness(tmp_path, None, *comments)
     assert await fake_github.recollect() is None
-    assert fake_github.server_context.store().newest(1) == ()
+    assert fake_github.server_context.job_store().newest(1) == ()
 
 
 async def test_another_run_is_cancelled_where_that_is_allowed(tmp_path: Path) -> None:
