@@ -259,10 +259,10 @@ class BaseCommitFetcher:
         self._forget(each)
 
     def _tell_waiting(self, each: JobWithContext, failure: Exception) -> None:
+        reason = "The repository's files cannot be fetched at the moment; agent-fix will try again."
+        if each.row.reason != reason:
+            self._stores.job_store().enter(each.job.id, each.row.state, reason)
         if isinstance(failure, AgentFixError):
-            reason = "The repository's files cannot be fetched at the moment; agent-fix will try again."
-            if each.row.reason != reason:
-                self._stores.job_store().enter(each.job.id, each.row.state, reason)
             logger.warning("fetching the base of job %s: %s", each.job.id, failure.message)
         else:
             logger.error("fetching the base of job %s failed", each.job.id, exc_info=failure)

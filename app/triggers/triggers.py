@@ -222,10 +222,8 @@ class PullRequestLimit:
             return 0
 
     async def _release_first(self, waiting: list[tuple[str, JobContext]], readers: RepositoryClients) -> int:
-        config = await read_config(readers, self._operator)
-        if not isinstance(config, RepoConfig):
-            return 0
-        free = len(waiting)
+        found, free = await read_config(readers, self._operator), len(waiting)
+        config = found if isinstance(found, RepoConfig) else waiting[0][1].config  # that of its request was valid
         if config.max_open_pull_requests is not None:
             bot = (await self._github_clients.ourselves(readers)).user
             repository, pulls = waiting[0][1].issue_ref.repository, await readers.pulls.open()

@@ -1,6 +1,7 @@
 """Base commits are fetched, checked and merged with real git before the work; failures are reported before it."""
 
 from collections.abc import AsyncIterator
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from app.core.patch import Patch
 from app.core.result import JobResult
 from app.publish.effects import PushCommits
 from app.repo.git_store import GitStore
-from tests.support.event_harness import EventHarness, event_harness, mirrors
+from app.triggers.triggers import TriggerLoops
+from tests.support.event_harness import DEFAULTS, EventHarness, event_harness, mirrors
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue
 from tests.support.repositories import git
@@ -52,6 +54,17 @@ async def test_a_rate_limit_while_fetching_is_the_reason_why_the_job_waits(harne
     harness.world.tick(901)
     await harness.trigger_loops.fetch_base_commits()
     assert harness.job.ready
+
+
+def full_disk(repository: int) -> GitStore:
+    raise OSError(ENOSPC, "No space left on device")
+
+
+async def test_a_full_disk_while_fetching_is_a_reason_to_wait_too(harness: EventHarness) -> None:
+    await harness.labels()
+    await TriggerLoops(harness.app, harness.stores, full_disk, DEFAULTS).fetch_base_commits()
+    assert not harness.job.ready
+    assert harness.job.row.reason == "The repository's files cannot be fetched at the moment; agent-fix will try again."
 
 
 async def test_history_is_used_to_find_relevant_files(harness: EventHarness) -> None:

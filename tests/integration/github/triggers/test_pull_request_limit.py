@@ -108,6 +108,14 @@ async def test_a_higher_limit_is_enough_and_a_stop_ends_the_wait(harness: EventH
     assert await harness.trigger_loops.release_waiting_jobs() == 1
 
 
+async def test_a_configuration_that_became_invalid_keeps_no_job_waiting(harness: EventHarness) -> None:
+    pull = harness.our_pull()
+    await harness.labels()
+    harness.configure("max_open_pull_requests: [")
+    await closes(harness, pull)
+    assert await harness.trigger_loops.release_waiting_jobs() == 1
+
+
 async def test_the_comment_shows_the_place(harness: EventHarness) -> None:
     harness.our_pull()
     await harness.labels()
