@@ -49,7 +49,7 @@ HEADLINES: Final[dict[JobState, str]] = {
     "error": "💥 The job failed",
 }
 BROKEN_DRAFT: Final = "🔴 The draft did not pass the remaining tests"
-"""The headline of the notification that a published change became broken."""
+"""The headline if the remaining tests showed that a published change is broken."""
 QUESTIONS: Final = "❓ Questions before the work starts"
 PLANNED: Final = "🧭 A plan for your approval"
 """The headlines of a job with questions, and of one that only had to plan."""
@@ -160,6 +160,8 @@ def _headline(view: StatusView) -> str:
         return QUESTIONS
     if view.planned_only:
         return PLANNED
+    if view.state in {"pr_opened", "pr_updated"} and view.result and view.result.verification:
+        return BROKEN_DRAFT if view.result.verification.verdict == "broken" else HEADLINES[view.state]
     return HEADLINES[view.state]
 
 
@@ -412,6 +414,7 @@ _STATES: Final[dict[str, JobState]] = {
     **{headline: state for state, headline in HEADLINES.items()},
     QUESTIONS: "needs_input",
     PLANNED: "answered",
+    BROKEN_DRAFT: "pr_opened",
 }
 _WITH_PLAN: Final = frozenset({_FORMER_APPROVAL, _FORMER_PLAN, HEADLINES["awaiting_approval"], PLANNED})
 """Other comments may quote what only looks like a plan: an answer, a diff."""

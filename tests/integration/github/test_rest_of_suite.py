@@ -10,6 +10,7 @@ from app.core.result import JobResult
 from app.core.verification import RestOfSuite, TestCount
 from app.jobs.queue import MAX_CRASHES
 from app.publish.effects import UpdateVerdict
+from app.publish.status_text import BROKEN_DRAFT
 from app.verify.verdict import with_verdict
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Check, Issue
@@ -98,7 +99,8 @@ async def test_a_test_that_newly_fails_makes_the_verdict_broken_everywhere(
     assert state == "pr_opened"
     assert result.verification is not None
     assert result.verification.verdict == "broken"
-    assert [comment for comment in harness.comments() if "**Broken.**" in comment]
+    (comment,) = (each for each in harness.comments() if "**Broken.**" in each)
+    assert comment.startswith(f"### {BROKEN_DRAFT}\n")
     assert "agent-needs-human" in fake_github.issue.labels
     assert "agent-done" not in fake_github.issue.labels
     assert len(fake_github.repo.pulls) == 1
