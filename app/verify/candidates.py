@@ -8,8 +8,8 @@ from datetime import date, timedelta
 from pathlib import PurePosixPath
 
 from app.core.tree import Tree
+from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.declared.environments import ci_jobs
 from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table

@@ -8,6 +8,7 @@ from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.node import node_scripts
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles
+from app.sandbox.setup.plan import is_manifest
 from tests.support.memory_tree import MemoryTree
 
 PROJECT = '[build-system]\nrequires = ["x"]\nbuild-backend = "x"\n[project]\nname = "a"\n'
@@ -264,6 +265,62 @@ def test_a_makefile_behind_a_workflow() -> None:
     assert (found.requirements, found.test) == (("-e .", "-r dev.txt"), "python3 -m pytest tests")
 
 
+JUSTFILE = """
+set dotenv-load
+runner := "python -m pytest"
+
+_default:
+    just --list
+
+[private]
+install extra="test":
+    pip install -e .[{{ extra }}] -r dev.txt
+
+@test target="" *args: (install "fast") && report
+    # all of them
+    #!/usr/bin/env bash
+    {{runner}} tests {{ args }} --junitxml={{ justfile_directory() / "report.xml" }}
+
+report:
+    coverage xml
+"""
+
+
+def test_recipes_of_just_are_those_of_make() -> None:
+    found = declared(workflow("pip install just", "just test 3.12") | {"justfile": JUSTFILE})
+    assert (found.requirements, found.test) == (("-r dev.txt",), "python3 -m pytest tests")
+    assert all(map(is_manifest, ("justfile", "sub/.justfile", "tasks.py")))
+
+
+INVOKE = """
+from invoke import task
+
+@task
+def install_all(c):
+    c.run("pip install -r dev.txt")
+
+@task(pre=[install_all], help={"k": "which"})
+def unit_tests(c, k=""):
+    chosen = f" -k {k}" if k else ""
+    c.run(f"coverage run -m pytest tests{chosen} {k}", pty=True)
+
+def other(c):
+    c.run("pip install six")
+"""
+
+
+@pytest.mark.parametrize("command", ["invoke unit-tests", "inv unit_tests", "uv run --no-project invoke unit-tests"])
+def test_the_literal_calls_of_a_task_of_invoke(command: str) -> None:
+    found = declared(workflow("pip install invoke", command) | {"tasks.py": INVOKE})
+    assert (found.requirements, found.test) == (("invoke", "-r dev.txt"), "python3 -m pytest")
+
+
+def test_tasks_of_invoke_that_lead_nowhere_say_nothing() -> None:
+    tasks = "@task(b)\ndef a(c): pass\n@task(a)\ndef b(c): c.run(a + b)\n"
+    contents = workflow("inv", "inv a") | {"tasks.py": tasks}
+    assert [one for one in declared_setups(files(**contents)) if one.test] == []
+
+
 def test_scripts_of_the_tree_are_read() -> None:
     scripts = {
         "scripts/install": "#!/bin/sh\npip install -r dev.txt\n",
@@ -280,6 +337,7 @@ def test_scripts_of_the_tree_are_read() -> None:
         ("uv sync --group docs --no-dev", "", ("-e .", "sphinx")),
         ("poetry install --with docs", "", ("-e .", "pytest", "sphinx")),
         ("pdm install -G docs", "", ("-e .", "pytest", "sphinx")),
+        ("rye install six && pip install rye six", "", ("six",)),
     ],
 )
 def test_dependencies_that_each_package_manager_installs(command: str, more: str, expected: tuple[str, ...]) -> None:

@@ -1,15 +1,12 @@
-"""The commands behind a name that CI or a person types: tox, nox, make, Hatch, pre-commit, and the steps of CI."""
+"""The commands behind a name that CI or a person types: tox, nox, invoke, make, just, Hatch, pre-commit and tasks."""
 
 import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
-from app.sandbox.setup.declared.commands import expanded
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
 
@@ -17,7 +14,13 @@ _BRACES = re.compile(r"\{([^{}:]*)\}")
 _POSITIONAL = re.compile(r"\{posargs(?::([^{}]*(?:\{[^{}]*\}[^{}]*)*))?\}|\[\]")
 _FACTOR = re.compile(r"(?P<condition>!?[\w.{},!-]+?)\s*:\s+(?P<rest>.*)|(?P<bare>!?[\w.{},!-]+):$")
 _TARGET = re.compile(r"^(?P<names>[\w./%-][\w./% -]*?)\s*::?(?!=)\s*(?P<needs>[^#\n]*)")
-_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
+_RECIPE = re.compile(r"^@?(?P<name>[\w-]+)(?:[ \t][^:\n]*)?:(?!=)(?P<needs>[^#\n]*)", re.MULTILINE)
+_RECIPES: Mapping[str, tuple[str, ...]] = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "gmake": ("GNUmakefile", "makefile", "Makefile"),
+    "just": ("justfile", "Justfile", ".justfile"),
+}
+"""Programs with recipes by name, and the files that these are in."""
 
 
 def tox_commands(files: ManifestFiles, environment: str = "") -> str:
@@ -169,37 +172,66 @@ def _positional(command: str) -> str:
 
 def nox_commands(files: ManifestFiles, session: str = "") -> str:
     """The literal `session.install` and `session.run` calls of a session, as a script."""
-    try:
-        module = ast.parse(files.text("noxfile.py"))
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
-    sessions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    sessions = _decorated(files.text("noxfile.py"))
     wanted = session.partition("-")[0].partition("(")[0]
     named = [name for name in sessions if name == wanted] or [
         name for name in sessions if re.search(r"^tests?|unit", name)
     ]
-    if not named:
-        return ""
     script = []
-    for call in (node for node in ast.walk(sessions[named[0]]) if isinstance(node, ast.Call)):
-        function = call.func
-        if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
-            continue
+    for call in _calls(sessions[named[0]]) if named else ():
         words = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-        if function.attr == "install":
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if method == "install":
             script.append(f"pip install {shlex.join(words)}")
-        elif function.attr in {"run", "run_install", "run_always"} and words:
+        elif method in {"run", "run_install", "run_always"} and words:
             script.append(shlex.join(words))
     script.sort(key=lambda line: not line.startswith("pip install"))
     return "\n".join(script)
 
 
+def invoke_commands(files: ManifestFiles, task: str) -> str:
+    """The texts that a task of tasks.py hands to `c.run`, after the tasks that it names as those before it."""
+    tasks = _decorated(files.text("tasks.py"))
+    function = tasks.get(task.replace("-", "_"))
+    if function is None:
+        return ""
+    named = [node for mark in function.decorator_list for node in ast.walk(mark) if isinstance(node, ast.Name)]
+    script = [f"invoke {name.id}" for name in named if name.id in tasks]
+    for call in _calls(function):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "run" and call.args:
+            parts = call.args[0].values if isinstance(call.args[0], ast.JoinedStr) else call.args[:1]
+            script.append("".join(str(part.value) if isinstance(part, ast.Constant) else "$" for part in parts))
+    return "\n".join(script)
+
+
+def _decorated(text: str) -> dict[str, ast.FunctionDef]:
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    return {node.name: node for node in module.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+
+
+def _calls(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    """The calls of a name's methods."""
+    for node in ast.walk(function):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+        ):
+            yield node
+
+
 def script_behind(files: ManifestFiles, words: list[str], root: str = "") -> str | None:
-    """What `make`, `sh -c` or a shell script of the tree executes in `root`; None for any other command."""
+    """What `make`, `just`, `sh -c` or a shell script of the tree executes in `root`; None for any other command."""
     program, rest = words[0], words[1:]
-    if program in {"make", "gmake"}:
+    if program in _RECIPES:
         targets = [word for word in rest if not word.startswith("-") and "=" not in word] or [""]
-        return "\n".join(_make_commands(files, target, root) for target in targets)
+        found = (files.text(f"{root}{name}") for name in _RECIPES[program] if f"{root}{name}" in files)
+        text = next(found, "")
+        text = _as_makefile(text) if program == "just" else text
+        return "\n".join(_make_commands(text, target) for target in targets)
     shell = program in {"sh", "bash", "dash"}
     if shell and rest[:1] == ["-c"]:
         return rest[1] if len(rest) > 1 else ""
@@ -212,11 +244,16 @@ def script_behind(files: ManifestFiles, words: list[str], root: str = "") -> str
     return text if shell or (first.startswith("#!") and "sh" in first) else None
 
 
-def _make_commands(files: ManifestFiles, target: str, root: str) -> str:
-    """The recipe of a target of the Makefile, after those of the targets that it needs."""
-    text = next((files.text(f"{root}{name}") for name in _MAKEFILES if f"{root}{name}" in files), "")
-    if not text:
-        return ""
+def _as_makefile(text: str) -> str:
+    """A justfile with its recipes and variables as make has them; parameters and functions become unknown ones."""
+    text = re.sub(r"\{\{\s*(\w*).*?\}\}", r"$(\1)", text)
+    text = re.sub(r"^(?:export )?(\w+)\s*:=\s*(['\"])(.*)\2\s*$", r"\1 := \3", text, flags=re.MULTILINE)
+    text = re.sub(r"^[ \t]+(?=\S)", "\t", text, flags=re.MULTILINE)
+    return _RECIPE.sub(lambda found: f"{found['name']}: {re.sub(r'[()&]', ' ', found['needs'])}", text)
+
+
+def _make_commands(text: str, target: str) -> str:
+    """The recipe of a Makefile's target, after those of the targets that it needs."""
     recipes: dict[str, tuple[list[str], list[str]]] = {}
     variables: dict[str, str] = {}
     names: list[str] = []
@@ -239,7 +276,7 @@ def _make_commands(files: ManifestFiles, target: str, root: str) -> str:
 
     lines = "\n".join(script)
     for _ in range(3):
-        lines = re.sub(r"\$[({](\w+)[)}]", known, lines)
+        lines = re.sub(r"\$[({](\w*)[)}]", known, lines)
     return lines.replace("$$", "$")
 
 
@@ -323,176 +360,3 @@ def task_commands(files: ManifestFiles, tool: str, name: str) -> str:
     command = task.get("cmd", task.get("shell"))
     lines += [command] if isinstance(command, str) else [shlex.join(texts(command))]
     return "\n".join(line for line in lines if line)
-
-
-MAX_JOBS = 60
-MAX_NESTED = 20
-"""Actions of the tree in one job."""
-_ACTION = re.compile(r"(?:.+/)?action\.ya?ml")
-_GITHUB = re.compile(r"\.github/workflows/[^/]+\.ya?ml")
-_OTHERS = (
-    ".gitlab-ci.yml",
-    ".circleci/config.yml",
-    "azure-pipelines.yml",
-    ".travis.yml",
-    "appveyor.yml",
-    ".appveyor.yml",
-)
-_OTHER_SYSTEM = re.compile(r"windows|macos|osx", re.IGNORECASE)
-_TESTS = re.compile(r"test|pytest|tox|build|ci\b|check|unit|linux|python|node", re.IGNORECASE)
-_NOT_TESTS = re.compile(
-    r"lint|docs?\b|type|mypy|release|publish|deploy|bench|perf|codeql|zizmor|stale|lock|downstream|coverage$|wheel"
-    r"|nightly|min(imum)?\b|pypy|wasm|emscripten|pyodide|integration|e2e|browser|fuzz|miri|format|spell|size|docker",
-    re.IGNORECASE,
-)
-_VERSION = re.compile(r"\d+\.\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class CiJob:
-    """One job: where it is written, its commands with their variables, and the versions its matrix names.
-
-    `score` is higher the more its names speak for the main tests.
-    """
-
-    source: str
-    script: str
-    values: Mapping[str, str]
-    pythons: tuple[str, ...] = ()
-    score: int = 0
-
-
-def ci_jobs(files: ManifestFiles) -> list[CiJob]:
-    """Every job of every CI file that is understood, the most likely to run the tests first."""
-    found: list[CiJob] = []
-    actions = {path: _document(files, path) for path in files if _ACTION.fullmatch(path)}
-    for path in files:
-        if _GITHUB.fullmatch(path):
-            found += _github(path, _document(files, path), actions)
-    for path in _OTHERS:
-        if path in files:
-            found += _other_providers(path, _document(files, path))
-    found.sort(key=lambda job: -job.score)
-    return found[:MAX_JOBS]
-
-
-def _document(files: ManifestFiles, path: str) -> dict[str, Any]:
-    try:
-        found = yaml.load(files.text(path), Loader=yaml.CBaseLoader)  # noqa: S506  # knows no objects, only text
-    except (yaml.YAMLError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str, Any]]) -> Iterator[CiJob]:
-    for name, job in table(document, "jobs").items():
-        if not isinstance(job, dict) or not isinstance(job.get("steps"), list):
-            continue
-        rows = _rows(job.get("strategy"))
-        if _OTHER_SYSTEM.search(str(job.get("runs-on", ""))) and not rows:
-            continue
-        steps = list(_steps(job["steps"], actions, set()))
-        script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
-        named = [str(given.get("python-version", "")) for step in steps if isinstance(given := step.get("with"), dict)]
-        values = _chosen(rows)
-        for owner in (document, job, *steps):
-            _set_variables(values, owner.get("env"))
-        pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
-        title = f"{name} {job.get('name', '')}"
-        yield CiJob(f"{path}, job {name}", script, values, pythons, _score(path.rpartition("/")[2], title))
-
-
-def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
-    """The steps of a job, with those of an action of the tree in its place; each action once."""
-    for step in listed if isinstance(listed, list) and len(seen) < MAX_NESTED else ():
-        uses = str(step.get("uses", "")) if isinstance(step, dict) else ""
-        if (place := uses.removeprefix("./").rstrip("/")) != uses and place not in seen:
-            seen.add(place)
-            action = actions.get(f"{place}/action.yml") or actions.get(f"{place}/action.yaml")
-            yield from _steps(table(action, "runs").get("steps"), actions, seen)
-        elif isinstance(step, dict):
-            yield step
-
-
-def _set_variables(values: dict[str, str], environment: Any) -> None:
-    """Add the variables whose values are known."""
-    for name, written in environment.items() if isinstance(environment, dict) else ():
-        value = expanded(written, values) if isinstance(written, str) else "$"
-        if "$" not in value:
-            values |= {name: value, f"env.{name}": value}
-
-
-def _elsewhere(step: dict[str, Any]) -> bool:
-    """Steps that only another system executes, or in another directory."""
-    condition = str(step.get("if", ""))
-    return bool(_OTHER_SYSTEM.search(condition) and "!=" not in condition) or "working-directory" in step
-
-
-def _rows(strategy: Any) -> list[dict[str, str]]:
-    """The rows of a matrix that run on Linux, each value by `matrix.name`; of the plain lists only the first row."""
-    matrix = strategy.get("matrix") if isinstance(strategy, dict) else None
-    if not isinstance(matrix, dict):
-        return []
-    included = [row for row in matrix.get("include", []) if isinstance(row, dict)] if "include" in matrix else []
-    lists = {
-        key: value for key, value in matrix.items() if isinstance(value, list) and key not in ("include", "exclude")
-    }
-    plain: list[dict[str, str]] = []
-    for key, value in lists.items():
-        if not value:
-            continue
-        for number, item in enumerate(value):
-            row = plain[number] if number < len(plain) else dict(plain[-1] if plain else {})
-            row[key] = item if isinstance(item, str) else ""
-            if number >= len(plain):
-                plain.append(row)
-        for row in plain[len(value) :]:
-            row[key] = value[-1] if isinstance(value[-1], str) else ""
-    rows = [*plain, *({key: item for key, item in row.items() if isinstance(item, str)} for row in included)]
-    return [row for row in rows if not _OTHER_SYSTEM.search(" ".join(row.values()))]
-
-
-def _python(row: Mapping[str, str]) -> str:
-    """What a row says of its version of Python; `py39` and `pypy` are for others to read."""
-    return " ".join(value for key, value in row.items() if "py" in key.lower() and "pypy" not in value)
-
-
-def _chosen(rows: list[dict[str, str]]) -> dict[str, str]:
-    """The row to fill in: the last one whose values name no special variant."""
-    plain = [row for row in rows if not _NOT_TESTS.search(" ".join(row.values()))]
-    row = (plain or rows or [{}])[0]
-    return {f"matrix.{key}": "" if value == "null" else value for key, value in row.items()}
-
-
-def _score(file: str, title: str) -> int:
-    points = (2 if _TESTS.search(title) else 0) + (1 if _TESTS.search(file) else 0)
-    return points - (3 if _NOT_TESTS.search(title) else 0) - (2 if _NOT_TESTS.search(file) else 0)
-
-
-def _other_providers(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
-    """GitLab, CircleCI, Azure, Travis and AppVeyor: every list of commands in a job is taken in order."""
-    if path in (".travis.yml", "appveyor.yml", ".appveyor.yml"):
-        keys = ("before_install", "install", "before_script", "script", "test_script")
-        script = "\n".join(line for key in keys for line in _lines(document.get(key)))
-        pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join(_lines(document.get("python"))))))
-        yield CiJob(path, script, {}, pythons, 1 if path == ".travis.yml" else -1)
-        return
-    before = "\n".join(_lines(document.get("before_script")))
-    jobs = document.get("jobs", document)
-    for name, job in jobs.items() if isinstance(jobs, dict) else enumerate(jobs) if isinstance(jobs, list) else ():
-        if not isinstance(job, dict):
-            continue
-        steps = job.get("steps")
-        lines = [*_lines(job.get("before_script")), *_lines(job.get("script"))]
-        for step in steps if isinstance(steps, list) else ():
-            run = step.get("run", step.get("script", step.get("bash", ""))) if isinstance(step, dict) else ""
-            lines += _lines(run.get("command") if isinstance(run, dict) else run)
-        if lines:
-            title = str(job.get("job", name))
-            yield CiJob(f"{path}, job {title}", "\n".join([before, *lines]), {}, (), _score("", title))
-
-
-def _lines(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

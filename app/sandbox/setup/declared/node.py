@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.declared.environments import ci_jobs, script_behind
+from app.sandbox.setup.declared.environments import script_behind
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 

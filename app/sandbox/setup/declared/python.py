@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands, without_assignments
 from app.sandbox.setup.declared.environments import (
     TASKS,
-    ci_jobs,
     hatch_commands,
+    invoke_commands,
     nox_commands,
     pre_commit_commands,
     script_behind,
@@ -36,6 +37,7 @@ _TOOLS = frozenset(
         "poethepoet",
         "poetry",
         "pre-commit",
+        "rye",
     }
     | {
         "setuptools",
@@ -193,6 +195,8 @@ _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
     "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
     "pre-commit": lambda files, _rest: pre_commit_commands(files),
     "hatch": _hatch,
+    "invoke": lambda files, rest: invoke_commands(files, rest[0]) if rest else "",
+    "inv": lambda files, rest: invoke_commands(files, rest[0]) if rest else "",
     _TASK: lambda files, rest: task_commands(files, rest[0], rest[1]) if len(rest) > 1 else "",
 }
 """Programs that read what they do from a file of the project."""
@@ -205,7 +209,8 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
     if program == "uv" and rest[:1] == ["pip"]:
         return list(_pip(reading, rest[1:]))
     if program in PYTHON_TOOLS:
-        return _synced(reading, rest[1:]) if rest[:1] in (["sync"], ["install"]) else []
+        own = rest[:1] == ["sync"] or (rest[:1] == ["install"] and program != "rye")  # `rye install` is for tools
+        return _synced(reading, rest[1:]) if own else []
     if (
         _PYTHON.fullmatch(program)
         and rest[:1] == ["setup.py"]

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from app.sandbox.base import ENV
+from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
-from app.sandbox.setup.declared.environments import ci_jobs
 from app.sandbox.setup.ecosystems.base import (
     NOT_THE_PROJECT,
     InstallStep,
