@@ -26,6 +26,7 @@ FrameworkName = Literal[
     "uvu",
     "jest-workspace",
     "vitest-workspace",
+    "mocha-workspace",
     "go",
     "cargo",
     "maven",
@@ -177,12 +178,17 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
 _OF_PACKAGE = ".agent-fix-report.json"
 _TOGETHER = """
 const fs = require('fs'), names = fs.readFileSync(0, 'utf8').split('\\n').filter(Boolean);
-const all = names.flatMap((name) => JSON.parse(fs.readFileSync(name, 'utf8')).testResults);
+const lists = names.flatMap((name) => Object.entries(JSON.parse(fs.readFileSync(name, 'utf8')))), all = {};
+for (const [key, list] of lists) if (Array.isArray(list)) all[key] = [...(all[key] ?? []), ...list];
 names.forEach((name) => fs.unlinkSync(name));
-if (names.length) console.log(JSON.stringify({ testResults: all }));
+if (names.length) console.log(JSON.stringify(all));
 """
 _EACH_REPORT = f"find . -name node_modules -prune -o -name {_OF_PACKAGE} -print | node -e {shlex.quote(_TOGETHER)}"
-WORKSPACES: Mapping[FrameworkName, FrameworkName] = {"jest": "jest-workspace", "vitest": "vitest-workspace"}
+WORKSPACES: Mapping[FrameworkName, FrameworkName] = {
+    "jest": "jest-workspace",
+    "vitest": "vitest-workspace",
+    "mocha": "mocha-workspace",
+}
 """Of a runner the framework of a command that starts it in every package."""
 _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
@@ -190,7 +196,9 @@ _NODE_REPORTERS = (
 )
 _JEST = "--json --outputFile={report}"
 _VITEST = "--reporter=default --reporter=json --outputFile.json={report}"
-_OF_WORKSPACE = partial(Framework, read=read_jest, environment=_NPM_QUIET)
+# Mocha's option has its short name here, which every version knows.
+_MOCHA = "--reporter json -O output={report}"
+_OF_WORKSPACE = partial(Framework, environment=_NPM_QUIET)
 _OF_FILES = partial(Framework, environment=_NPM_QUIET, targets=_files)
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
@@ -207,10 +215,10 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "node": Framework(read=read_junit, environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files),
     "jest": _OF_FILES(read=read_jest, arguments=_JEST),
     "vitest": _OF_FILES(read=read_jest, arguments=_VITEST),
-    "jest-workspace": _OF_WORKSPACE(arguments=_JEST.format(report=_OF_PACKAGE)),
-    "vitest-workspace": _OF_WORKSPACE(arguments=_VITEST.format(report=_OF_PACKAGE)),
-    # Mocha's option has its short name here, which every version knows.
-    "mocha": _OF_FILES(read=read_mocha, or_in_output=True, arguments="--reporter json -O output={report}"),
+    "jest-workspace": _OF_WORKSPACE(read=read_jest, arguments=_JEST.format(report=_OF_PACKAGE)),
+    "vitest-workspace": _OF_WORKSPACE(read=read_jest, arguments=_VITEST.format(report=_OF_PACKAGE)),
+    "mocha-workspace": _OF_WORKSPACE(read=read_mocha, arguments=_MOCHA.format(report=_OF_PACKAGE)),
+    "mocha": _OF_FILES(read=read_mocha, or_in_output=True, arguments=_MOCHA),
     "borp": _OF_FILES(read=read_junit, arguments="--reporter=spec --reporter=junit:{report}"),
     "bun": _OF_FILES(read=read_bun, arguments="--reporter=junit --reporter-outfile={report}"),
     "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),

@@ -16,9 +16,9 @@ from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.sandbox.setup.plan import is_manifest
 from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
-from app.verify.frameworks import SuiteCommand, report_command
+from app.verify.frameworks import FRAMEWORKS, FrameworkName, SuiteCommand, report_command
 from app.verify.output_parsers import read_tap
-from app.verify.reports import CaseResult, cause_of, read_jest, shared_cause
+from app.verify.reports import CaseResult, cause_of, shared_cause
 from app.verify.suite_comparison import compare
 from app.verify.trials import Trial, TrialLimits, try_candidates
 from tests.support.local_sandbox import LocalSandbox
@@ -292,17 +292,18 @@ def test_a_program_of_node_prints_tap_where_the_project_has_a_library_for_it(lib
 @pytest.mark.parametrize(
     ("script", "command"),
     [
-        ("npm run build && turbo test", "npx --no-install tsc && npx --no-install turbo test --"),
+        ("npm run build && turbo test", "npx --no-install tsc && npx --no-install turbo test --continue --"),
         ("eslint . && nx run-many --target=test", "npx --no-install nx run-many --target=test --"),
-        ("lerna run test --stream", "npx --no-install lerna run test --stream --"),
-        ("pnpm -r run test", "pnpm -r run test"),
+        ("lerna run test --stream", "npx --no-install lerna run test --stream --no-bail --"),
+        ("pnpm -r run test", "pnpm --no-bail -r run test"),
         ("npm test --workspaces", "npm test --workspaces --"),
         ("CI=1 yarn workspaces foreach -A run test", "CI=1 yarn workspaces foreach -A run test"),
     ],
 )
-def test_the_tests_of_each_package_of_a_workspace_are_known_one_by_one(script: str, command: str) -> None:
+@pytest.mark.parametrize("runner", ["vitest", "mocha"])
+def test_the_tests_of_each_package_of_a_workspace_are_known_one_by_one(script: str, command: str, runner: str) -> None:
     top = {"scripts": {"test": script, "build": "tsc"}, "workspaces": ["packages/*"]}
-    package = {"scripts": {"test": "vitest run --globals"}}
+    package = {"scripts": {"test": f"tsc --noEmit && {runner} --globals"}}
     files = {
         "package.json": json.dumps(top),
         "packages/a/package.json": json.dumps(package),
@@ -311,7 +312,7 @@ def test_the_tests_of_each_package_of_a_workspace_are_known_one_by_one(script: s
     }
     first, second = of(FRESH, files)
     assert first.suite is not None
-    assert (first.suite.command, first.suite.framework, first.suite.note) == (command, "vitest-workspace", "")
+    assert (first.suite.command, first.suite.framework, first.suite.note) == (command, f"{runner}-workspace", "")
     assert second.suite is not None
     assert second.suite.command == "npm test"
     mixed = {**files, "packages/b/package.json": json.dumps({"scripts": {"test": "jest"}})}
@@ -362,23 +363,30 @@ def test_a_job_of_ci_says_what_is_built_before_the_tests_and_which_runner_there_
     assert all(is_manifest(path) for path in files)
 
 
-def test_reports_of_packages_are_one_report(tmp_path: Path) -> None:
+@pytest.mark.parametrize("framework", ["jest-workspace", "mocha-workspace"])
+def test_reports_of_packages_are_one_report(tmp_path: Path, framework: FrameworkName) -> None:
     programs = {"a": 0, "b": 1}
     for name, code in programs.items():
         (tmp_path / name).mkdir()
+        file = f"/workspace/{name}/x.js"
+        passed = {"file": file, "fullTitle": "adds"}
         report = {
-            "testResults": [{"name": f"/workspace/{name}/x.js", "assertionResults": [RESULT], "status": "passed"}]
+            "stats": {},
+            "testResults": [{"name": file, "assertionResults": [RESULT], "status": "passed"}],
+            "passes": [passed],
+            "pending": [],
+            "failures": [],
         }
         (tmp_path / name / "report.json").write_text(json.dumps(report))
-        (tmp_path / name / "run.sh").write_text(f'cp report.json "${{2#*=}}" && exit {code}\n')
+        (tmp_path / name / "run.sh").write_text(f'for last; do :; done; cp report.json "${{last#*=}}" && exit {code}\n')
     run = 'f() { for each in a b; do (cd $each && sh run.sh "$@") || failed=1; done; [ -z "$failed" ]; }; f'
-    suite = SuiteCommand(command=run, framework="jest-workspace")
+    suite = SuiteCommand(command=run, framework=framework)
     command = report_command(suite, shlex.quote(str(tmp_path / "all.json")), None)
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
     assert ended.returncode == 1
-    found = read_jest((tmp_path / "all.json").read_bytes())
-    assert found is not None
-    assert sorted(found) == ["a/x.js::adds", "b/x.js::adds"]
+    read = FRAMEWORKS[framework].read
+    assert read is not None
+    assert sorted(read((tmp_path / "all.json").read_bytes()) or ()) == ["a/x.js::adds", "b/x.js::adds"]
     assert sorted(path.name for path in tmp_path.rglob(".*")) == []
 
 

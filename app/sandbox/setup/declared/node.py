@@ -54,8 +54,8 @@ _CHECK_NAMES = re.compile(
 )
 _WRAPPERS = frozenset({"nyc", "c8", "cross-env", "dotenv", "env", "time", "istanbul", "xvfb-run"})
 _SEQUENCE = frozenset({"npm-run-all", "npm-run-all2", "run-s", "run-p", "concurrently", "wireit"})
-OF_EACH = ("turbo", "nx", "lerna")
-"""Programs that run a script of every package of a workspace."""
+OF_EACH = {"turbo": ["--continue"], "nx": [], "lerna": ["--no-bail"]}
+"""Programs that run a script of every package of a workspace, with what makes them go on after one that fails."""
 EVERY = ("-r", "--recursive", "--workspaces", "-ws", "--ws", "workspaces")
 """Words with which package managers do so."""
 _WITH_VALUE = frozenset(
@@ -206,9 +206,10 @@ def _of_each(program: str, rest: list[str]) -> list[str]:
     if "test" not in rest and "--target=test" not in rest:
         return []
     if program in OF_EACH:
-        return ["npx", "--no-install", program, *rest, *(["--"] if "--" not in rest else [])]
+        return ["npx", "--no-install", program, *rest, *([*OF_EACH[program], "--"] if "--" not in rest else [])]
     every = program in NODE_TOOLS and not set(EVERY).isdisjoint(rest)
-    return [program, *rest, *(["--"] if program == "npm" and "--" not in rest else [])] if every else []
+    on = ["--no-bail"] if program == "pnpm" else []
+    return [program, *on, *rest, *(["--"] if program == "npm" and "--" not in rest else [])] if every else []
 
 
 def _unwrapped(words: list[str]) -> tuple[list[str], list[str]]:
