@@ -23,23 +23,23 @@ def _value(default: float, source: str) -> Any:
 class Assumptions:
     """Values, each with where it comes from."""
 
-    repositories: int = _value(1_000_000, "the question")
-    jobs_at_once: int = _value(10_000, "the question: `AGENT_FIX_JOBS`")
-    burst: int = _value(10_000, "the question: asked for in the first second")
+    repositories: int = _value(1_000_000, "given")
+    jobs_at_once: int = _value(10_000, "given: `AGENT_FIX_JOBS`")
+    burst: int = _value(10_000, "given: all requested in the first second")
     jobs_of_a_repository_in_a_day: float = _value(0.3, "assumed")
-    share_of_busy_repositories: float = _value(0.2, "assumed: of all jobs, in 1 % of the repositories")
+    share_of_busy_repositories: float = _value(0.2, "assumed: the share of all jobs that 1 % of the repositories have")
     job_minutes: float = _value(12.0, "assumed: median; mostly the model's and the suite's time")
     job_spread: float = _value(0.7, "assumed: sigma of the logarithm")
-    claims_a_second: float = _value(64.0, "32 each half second (`app.server.worker`); `bench.database`: 0.1 s each")
+    claims_a_second: float = _value(64.0, "32 every half second (`app.server.worker`); `bench.database`: 0.1 s each")
     pods_a_second: float = _value(20.0, "Fargate's sustained launch rate")
     pod_start_seconds: float = _value(45.0, "assumed: the image is there, some machines are not")
     evictions_an_hour: float = _value(0.05, "assumed: for each spot machine")
-    minutes_lost: float = _value(1.5, "assumed: in an eviction, the step at hand and a new pod")
+    minutes_lost: float = _value(1.5, "assumed: for an eviction, to repeat the step and start a new pod")
     github_requests: int = _value(45, "assumed: reads, a push, edits of one comment, for each job")
-    installation_requests: int = _value(5_000, "GitHub: the least hourly limit of an installation")
-    publisher_requests_a_second: float = _value(30.0, "assumed: ten at once, 0.3 s each")
+    installation_requests: int = _value(5_000, "GitHub: the lowest hourly limit of an installation")
+    publisher_requests_a_second: float = _value(30.0, "assumed: ten in parallel, 0.3 s each")
     transactions: int = _value(700, "assumed: log lines, steps and costs of a job")
-    looks_a_second: float = _value(0.57, "a look each 2 s, a heartbeat each 15 s (`app.server.job_process`)")
+    looks_a_second: float = _value(0.57, "a look every 2 s, a heartbeat every 15 s (`app.server.job_process`)")
     connections: int = _value(4, "assumed: DBOS' pool of 3 at most, and our own")
     pod_dollars_an_hour: float = _value(0.04, "assumed: 2 processors and 8 GB of a spot machine")
     model_dollars: float = _value(0.60, "assumed: for each job")
@@ -123,14 +123,14 @@ class Simulation:
         requests = started / HOURS * given.github_requests
         left = len(self.ready) + behind
         return {
-            "jobs asked for in two hours": f"{self.asked:,}",
+            "jobs requested in two hours": f"{self.asked:,}",
             "started, ended": f"{started:,}, {self.ended:,}",
-            "most at once": f"{self.most:,}",
-            "wait until the pod works: median, 95 %, longest": f"{cuts[49] / 60:.1f}, {cuts[94] / 60:.1f}, "
+            "maximum at once": f"{self.most:,}",
+            "wait until the pod works: median, 95 %, maximum": f"{cuts[49] / 60:.1f}, {cuts[94] / 60:.1f}, "
             f"{max(self.waits) / 60:.1f} minutes",
             "waiting at the end": f"{left:,}, of which {behind:,} for another job of their repository",
-            "jobs an hour that so many at once allow": f"{given.jobs_at_once * 3_600 * started / self.work:,.0f}",
-            "jobs an hour of one place": f"{3_600 * started / self.work:.1f}",
+            "jobs an hour that this many at once allow": f"{given.jobs_at_once * 3_600 * started / self.work:,.0f}",
+            "jobs an hour of one slot": f"{3_600 * started / self.work:.1f}",
             "evictions survived": f"{self.evictions:,}",
             "database, transactions a second: working, looking": f"{self._transactions():,.0f}, "
             f"{self.most * given.looks_a_second:,.0f}",
