@@ -20,8 +20,8 @@ REFERENCE = ROOT / "docs" / "reference"
 _TOKENS = """
 ## Tokens
 
-For each group of calls the server makes a token of its own. It opens one repository, ends after an hour, and may do
-what the calls of its group need together. In a workflow, the job's token makes all of them.
+For each group of calls the server creates a token. It is valid for one repository and one hour, and has only the
+permissions that these calls need. In a workflow, all calls use the job's token.
 """
 _BY_DOCTOR = " Only for `agent-fix doctor --github`, with an administrator's token."
 _NOT_BY_THE_APP = {
@@ -94,7 +94,7 @@ def permissions() -> str:
         lines += [*(f"- `{call.title}`" for call in CALLS if call.purpose is purpose), ""]
     lines += [
         "## What GitHub does not publish\n",
-        "Where GitHub was seen to ask for more than it documents, or where that could not be found out:\n",
+        "For these calls GitHub requires more than it documents, or we could not find out what it requires:\n",
         *(f"- {', '.join(titles)}: {source}." for source, titles in sources.items()),
     ]
     return "\n".join(lines) + "\n"

@@ -421,7 +421,7 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
         "jobs",
         help="list, show, follow and cancel jobs, here or on a server",
         description="Without --server, the jobs of this machine. With it, those of a server, over its API, with the "
-        "token in AGENT_FIX_API_TOKEN; only then jobs are started and decided on here.",
+        "token in AGENT_FIX_API_TOKEN; only those jobs can be started and decided on with this command.",
     )
     _add_state(jobs)
     _add_json(jobs, default=False)
@@ -467,7 +467,7 @@ def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     view = commands.add_parser(
         "view",
         help="look at a job's steps in a browser",
-        description="Writes the trajectory as one page that needs no network, prints its address, and opens it where "
+        description="Writes the trajectory as one page that needs no network, prints its address, and opens it if "
         "there is a desktop.",
     )
     view.add_argument("what", metavar="JOB|FILE", help="a job's id, its first characters, or a trajectory or job file")

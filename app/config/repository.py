@@ -141,7 +141,9 @@ class ModelChoice(Record):
         default=None, description="Writes the independent tests; the plan's model if absent."
     )
     answer: ModelName | None = Field(default=None, description="Answers questions (`/agent ask`).")
-    cheap: ModelName | None = Field(default=None, description="Does minor tasks: lessons, descriptions of images.")
+    cheap: ModelName | None = Field(
+        default=None, description="Does minor tasks: proposals for the set-up, descriptions of images."
+    )
 
     @property
     def models(self) -> ModelNames:
@@ -210,7 +212,7 @@ class RepoConfig(Record):
     )
     budget: BudgetConfig = Field(default=BudgetConfig(), description="Limits of a job.")
     e2b_template: Annotated[str, AfterValidator(rules.e2b_template)] | None = Field(
-        default=None, description="The template of E2B's machines, where the server's jobs run in E2B."
+        default=None, description="The template of E2B's machines, if the server's jobs run in E2B."
     )
     protected_paths: Patterns = Field(
         default=(),

@@ -24,10 +24,10 @@ RESOLVING: Final = (
     "github/gh-aw#35726, mergewatch#545, oven-sh/bun#40468: FORBIDDEN without write access to contents; not published"
 )
 COMMITS: Final = (
-    f"{PUBLISHED}; contents is a guess: unknown whether a private repository shows a commit's checks without it, "
+    f"{PUBLISHED}; contents is a guess: we do not know whether private repositories show a commit's checks without it, "
     "and whoever holds this token may read contents anyway"
 )
-SEARCH: Final = "github/issue-metrics#59: search finds what the token may read; published is metadata alone"
+SEARCH: Final = "github/issue-metrics#59: search finds only what the token may read; GitHub documents only metadata"
 _REPOSITORY: Final = "/repos/{owner}/{repo}"
 _NAME: Final = re.compile(r"\{(\w+)\}")
 _SEVERAL_SEGMENTS: Final = frozenset({"path", "ref", "branch"})
@@ -41,7 +41,7 @@ class Purpose(StrEnum):
     ACCOUNTS = "look up accounts, Apps and repositories"
     READ = "read issues, pull requests, files and branches"
     READ_CHECKS = "read checks, statuses and logs"
-    COMMENT = "comments, labels and reactions"
+    COMMENT = "write comments, labels and reactions"
     PULL_REQUEST = "open and update pull requests, ask for reviews, answer threads"
     RESOLVE = "resolve review threads"
     CHECK_RUN = "write the check run"
