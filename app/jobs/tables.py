@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from app.core.errors import AgentFixError
 from app.jobs.leased_queue import LeasedQueue
@@ -410,6 +410,14 @@ transfer_chunks = sa.Table(
 
 DatabaseError = SQLAlchemyError
 """What is raised if a database does not answer; its text may show the password."""
+
+
+def is_unreachable(error: Exception) -> bool:
+    """True if the database server could not be reached, closed the connection or is about to. SQLite has no server."""
+    if not isinstance(error, OperationalError):
+        return False
+    code = getattr(error.orig, "sqlstate", "")  # psycopg's is None if no server answered
+    return error.connection_invalidated or code is None or code.startswith(("08", "57P"))
 
 
 def open_database(url: str, state: Path) -> Engine:

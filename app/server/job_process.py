@@ -28,6 +28,7 @@ from app.core.text import clip
 from app.jobs.process_owner import this_process
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import WaitingFor
+from app.jobs.tables import is_unreachable
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.publish.outbox import StaleEpoch
 from app.server.terminal import end_process
@@ -296,9 +297,9 @@ def run_job(settings: Settings, job: str, epoch: int, owner: str) -> NoReturn:
 def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> ExitCode:
     try:
         return asyncio.run(JobWorker(JobProcess(server_context, claim), alone=alone).run())
-    except Exception:
+    except Exception as error:
         logger.exception("job %s failed", claim.job)
-        return ExitCode.INTERNAL
+        return ExitCode.INTERRUPTED if is_unreachable(error) else ExitCode.INTERNAL
 
 
 if __name__ == "__main__":

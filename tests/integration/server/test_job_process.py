@@ -4,6 +4,8 @@ import asyncio
 import copy
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -14,16 +16,19 @@ import pytest
 import sqlalchemy as sa
 
 from app.config.settings import settings_from
+from app.core.errors import ExitCode
 from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
+from app.jobs.process_owner import this_process
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
 from app.publish.effects import OpenDraftPullRequest
 from app.server.launch.base import ChildProcesses
 from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker
+from tests.support.loopback import free_port
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
@@ -185,3 +190,23 @@ async def test_a_deploy_in_the_middle_of_a_job_changes_nothing(tmp_path: Path) -
     found = site.server_context.job_queries.get("job1")
     assert found is not None
     assert (found.crashes, len(site.requested())) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("database", "code"),
+    [("postgresql+psycopg://x@127.0.0.1:{port}/x", ExitCode.INTERRUPTED), ("sqlite:///{empty}", ExitCode.INTERNAL)],
+)
+def test_a_database_that_cannot_be_reached_is_no_crash_of_the_job(
+    tmp_path: Path, database: str, code: ExitCode
+) -> None:
+    """R13: only crashes are counted, and after three at one step a job is given up."""
+    url = database.format(port=free_port(), empty=tmp_path / "no-tables.db")
+    ended = subprocess.run(
+        [sys.executable, "-I", "-m", "app.server.job_process", "a", "1", this_process()],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AGENT_FIX_DATABASE_URL": url},
+        check=False,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ended.returncode == code, ended.stderr.decode()[-2_000:]
+    assert b"job a failed" in ended.stderr
