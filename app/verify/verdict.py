@@ -14,6 +14,7 @@ failure never makes a verdict better. No model is asked, and no sentence of a mo
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from app.core.text import count
 from app.core.verification import (
     Control,
     ControlName,
@@ -76,7 +77,7 @@ def with_verdict(facts: Facts) -> Verification:
     return Verification(
         **facts_of(facts),
         verdict=outcome,
-        reasons=tuple(dict.fromkeys(filter(None, reasons))),
+        reasons=tuple(dict.fromkeys(map(_sentence, filter(None, reasons)))),
         rules=tuple(dict.fromkeys(refusal.rule for refusal in found)),
         controls=shown.controls if shown else (),
     )
@@ -384,10 +385,17 @@ def _about_suite(suite: SuiteComparison | None) -> str:
         return "The suite did not run on both base and head."
     if not _compared(suite):
         return "The suite's results on base and head cannot be compared."
-    count = suite.head.count
-    passed = f" ({count.passed} passed)" if count is not None else ""
-    partial = suite.head.partial or suite.base.partial
-    return f"The suite ran on base and head and has no new failures{passed}.{' ' + partial if partial else ''}"
+    counted = suite.head.count
+    passed = f" ({counted.passed} passed)" if counted is not None else ""
+    text = f"The suite ran on base and head and has no new failures{passed}."
+    if changed := sum(len(one.failing) for one in suite.changed_tests):
+        text += f" {count(changed, 'existing test')} {'passes' if changed == 1 else 'pass'} only as the patch changes"
+        text += " it." if changed == 1 else " them."
+    return " ".join(filter(None, (text, suite.head.partial or suite.base.partial)))
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _sentences(tests: Sequence[SpecifiedTest]) -> str:

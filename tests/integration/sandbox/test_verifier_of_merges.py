@@ -43,5 +43,5 @@ async def test_nothing_is_run_while_a_conflict_is_left(trial: Callable[..., Tria
     known = await subject.verifier.baseline()
     opened = len(subject.workspaces.opened)
     found = await subject.verify({"tests/test_add.py": NEW_TEST}, REPRODUCTION, known)
-    assert found.reasons == ("conflicts: money.py:1: contains a conflict marker",)
+    assert found.reasons == ("conflicts: money.py:1: contains a conflict marker.",)
     assert len(subject.workspaces.opened) == opened

@@ -13,6 +13,7 @@ from app.core.verification import (
     Control,
     ControlName,
     Execution,
+    ExistingTestChange,
     Facts,
     FailureReason,
     GateResult,
@@ -161,10 +162,16 @@ def test_nothing_run_is_unproved() -> None:
     assert verdict(None, NO_SUITE).verdict == "unproved"
 
 
+def test_existing_tests_that_need_the_patch_are_counted_beside_the_suite() -> None:
+    changed = ExistingTestChange(path="tests/test_a.py", failing=("a", "b"))
+    found = verdict(reproduction(), GREEN.model_copy(update={"changed_tests": (changed,)}), specified=specification())
+    assert "2 existing tests pass only as the patch changes them." in found.reasons[-1]
+
+
 def test_a_gate_breaks_whatever_else_is_true() -> None:
     found = verdict(reproduction(), GREEN, BLOCKED, specification())
     assert (found.verdict, found.rules[0]) == ("broken", "gate: secrets")
-    assert found.reasons == ("secrets: a.py:3: a token",)
+    assert found.reasons == ("secrets: a.py:3: a token.",)
 
 
 @pytest.mark.parametrize("name", get_args(ControlName))
@@ -204,7 +211,7 @@ def test_far_tests_that_the_patch_had_to_change_limit_the_verdict() -> None:
     rest = RestOfSuite(files=2, minutes=30, changed=("a.py: without this change a would fail",))
     found = verdict(specified=specification(), rest=rest)
     assert (found.verdict, found.rules) == ("tested", ("existing_tests_changed",))
-    assert found.reasons[-1].endswith("Among the remaining tests: a.py: without this change a would fail")
+    assert found.reasons[-1].endswith("Among the remaining tests: a.py: without this change a would fail.")
 
 
 def test_a_frozen_test_that_fails_on_the_head_breaks_it_and_says_what_does_not_hold() -> None:
