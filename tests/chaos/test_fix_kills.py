@@ -188,11 +188,9 @@ def lost_calls(cli_job: CliJob) -> list[tuple[object, ...]]:
     return cli_job.rows("SELECT call, state FROM calls WHERE state <> 'booked'")
 
 
-MORE_MODEL_DEATHS = tuple(
-    f"{call}{moment}"
-    for call in CALLS
-    for moment in (".booked", ".answer.before", ".answer.done", ".answer.stored")
-    if call + moment != "turn.2.booked"
+MORE_MODEL_DEATHS = (
+    *(name for name in BOUGHT if name != "turn.2.booked"),
+    *(name for name in BOUNDARIES if name.partition(".")[0] == "specification" or ".answer." in name),
 )
 
 
@@ -206,10 +204,12 @@ def test_an_endpoint_is_asked_once_for_each_answer(tmp_path: Path, failpoint: st
         assert died.code == -9, died.text
         again = cli_job.fix(model="openai/scripted")
         assert again.code == 0, again.text
-        assert len(endpoint.requests) == len(ANSWERS) - 1
-        assert len(endpoint.author_requests) == 1
         cli_job.assert_quiet()
-    assert lost_calls(cli_job) == []
+    lost = lost_calls(cli_job)
+    assert set(lost) <= (LOST if failpoint in WHILE_PLANNING else set())
+    # A call that was lost may not have reached the endpoint before the kill.
+    assert 0 <= len(endpoint.requests) - (len(ANSWERS) - 1) <= lost.count(("plan", "lost"))
+    assert 0 <= len(endpoint.author_requests) - 1 <= lost.count(("specification.1", "lost"))
 
 
 def test_a_call_in_flight_at_the_kill_is_counted_as_lost(tmp_path: Path) -> None:
