@@ -154,6 +154,8 @@ class TestWatching:
     @pytest.mark.parametrize(
         ("path", "line", "what"),
         [
+            ("a.py", "x = faulthandler.is_enabled()", "handles faults"),
+            ("a.js", "x = process.listenerCount('exit');", "handles faults"),
             ("a.py", 'if "PYTEST_CURRENT_TEST" in os.environ: pass', "variable of a test framework"),
             ("a.py", "import pytest", "imports a test framework"),
             ("a.py", 'x = "unittest" in sys.modules', "loaded modules"),
