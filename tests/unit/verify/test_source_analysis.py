@@ -154,7 +154,7 @@ class TestWatching:
     @pytest.mark.parametrize(
         ("path", "line", "what"),
         [
-            ("a.py", "x = faulthandler.is_enabled()", "handles faults"),
+            ("a.py", "if faulthandler.is_enabled(): pass", "handles faults"),
             ("a.js", "x = process.listenerCount('exit');", "handles faults"),
             ("a.py", 'if "PYTEST_CURRENT_TEST" in os.environ: pass', "variable of a test framework"),
             ("a.py", "import pytest", "imports a test framework"),
