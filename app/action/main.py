@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, cast
 
-from app.action.event import read_workflow_event
-from app.action.outputs import fail, write_outputs
+from app.action.files import fail, read_workflow_event, write_outputs
 from app.config.settings import process_environment
 from app.config.workflow import (
     Step,
@@ -68,7 +67,7 @@ async def _do(step: Step, workflow: Workflow) -> int:
 
             return await solve(workflow)
         case "progress":
-            from app.action.progress import show_progress  # noqa: PLC0415
+            from app.action.publish import show_progress  # noqa: PLC0415
 
             return await show_progress(workflow)
         case _:

@@ -4,8 +4,7 @@ import asyncio
 import logging
 
 from app.action.context import ActionContext, DrainLimits, drain, job_of_this_run, open_workflow
-from app.action.event import WorkflowEvent
-from app.action.outputs import write_outputs, write_summary
+from app.action.files import WorkflowEvent, write_outputs, write_summary
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.github.auth import ACTIONS_BOT

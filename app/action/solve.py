@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 
-from app.action.outputs import CANCELLED
+from app.action.files import CANCELLED
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WAITING

@@ -25,7 +25,7 @@ from app.llm.ledger import usd
 from app.llm.prices import read_prices
 from app.llm.registry import make_model
 from app.pipeline.wiring.sandboxes import make_provider, sandbox_availability
-from app.publish.plaintext import duration
+from app.publish.markdown import duration
 from app.repo.git_command import Git
 from app.sandbox.base import DoctorCheck
 

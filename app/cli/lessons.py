@@ -11,7 +11,7 @@ from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft, LessonStore
 from app.core.text import count
-from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
+from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.repo.inspection import top_level
 
 YOU = "you"

@@ -20,7 +20,7 @@ from app.core.job import BASE_SUITE, BASE_TESTS, Budget, Job, ProgressKind
 from app.core.money import Totals
 from app.core.text import count, one_line, plain
 from app.llm.ledger import price, usd
-from app.publish.plan_comment import plan_steps
+from app.publish.status_text import plan_steps
 from app.server.terminal import WIDTH, TerminalProgress
 
 STAGES = ("plan", "tests from the issue", "suite on the base", "work", "verify", "branch")

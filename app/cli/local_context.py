@@ -31,8 +31,7 @@ from app.llm.budgeted_model import JobModels
 from app.llm.sql_ledger import SqlLedger, calls
 from app.llm.sql_ledger import metadata as ledger_tables
 from app.pipeline.pipeline import PublishedChange
-from app.pipeline.wiring.job_runner import JobRunner
-from app.pipeline.wiring.models import make_budgeted_models
+from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.publish.local_forge import LocalForge, OutputFolder

@@ -16,7 +16,7 @@ from app.core.errors import ExitCode, OutputError
 from app.core.money import dollars
 from app.core.text import plain
 from app.jobs.outcomes import Outcome, Outcomes
-from app.publish.plaintext import duration
+from app.publish.markdown import duration
 from app.server.wiring.context import ServerContext
 
 PAGE = Path(__file__).with_name("outcome_report.html")

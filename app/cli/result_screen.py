@@ -16,7 +16,7 @@ from app.core.result import JobResult
 from app.core.text import count, one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price, usd
-from app.publish.plaintext import duration
+from app.publish.markdown import duration
 from app.publish.pull_request_text import describe_attempts
 from app.verify.verdict import CONTROLS
 

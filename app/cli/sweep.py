@@ -5,8 +5,8 @@ import asyncio
 import json
 from contextlib import nullcontext
 
+from app.action.files import write_outputs, write_summary
 from app.action.main import commands_off
-from app.action.outputs import write_outputs, write_summary
 from app.config.settings import Settings, process_environment, read_server_settings
 from app.config.workflow import TOKEN, Workflow, github_token, step_environment, workflow_from
 from app.core import log
@@ -14,7 +14,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.redaction import Redactor
 from app.core.text import one_line
 from app.publish.markdown import cell, table
-from app.publish.summary import linked
+from app.publish.status_text import linked
 from app.server.wiring.issue_sweep import IssueSweep, open_issue_sweep
 from app.triggers.sweep import Ordering, SweepDecision, sweep
 

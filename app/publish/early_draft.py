@@ -11,6 +11,7 @@ from app.core.text import clip
 from app.github.errors import RateLimited
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
+from app.publish.body_edits import marked_state
 from app.publish.effects import (
     MAX_BODY,
     CommitRecipe,
@@ -20,16 +21,12 @@ from app.publish.effects import (
     UpdateDraftStatus,
     key_of,
 )
-from app.publish.evidence import Caps
-from app.publish.follow_up import marked_state
-from app.publish.markdown import inline
+from app.publish.markdown import harmless_line, inline
 from app.publish.outbox import EffectStatus, Outbox
-from app.publish.plaintext import harmless_line
-from app.publish.plan_comment import plan_steps, plan_summary
 from app.publish.policy_rules import PublishRefused
 from app.publish.pull_request_text import SKIP_CI, opening_line, pull_request_title
-from app.publish.status_text import HEADLINES, StatusView
-from app.publish.verification_text import bullets
+from app.publish.status_text import HEADLINES, StatusView, plan_steps, plan_summary
+from app.publish.verification_text import Caps, bullets
 from app.repo.git_store import GitStore
 
 AT_WORK: Final[frozenset[JobState]] = frozenset({"working", "verifying"})

@@ -26,6 +26,7 @@ from app.github.errors import NoAccess, RateLimited
 from app.github.models import ActorPermission
 from app.github.reader import PullRequestsApi, RepositoryReader
 from app.jobs.job_queries import JobQueries, JobWithContext
+from app.publish.body_edits import insert_note, with_template
 from app.publish.early_draft import AT_WORK, NOT_YET, EarlyDrafts, is_early_effect
 from app.publish.effects import (
     Effect,
@@ -45,7 +46,6 @@ from app.publish.policy_rules import (
     live_refusal,
     request_refusal,
 )
-from app.publish.pull_request_template import insert_note, with_template
 from app.publish.pull_request_text import SKIP_CI
 from app.publish.secret_scan import SecretScan
 from app.repo.git_store import GitError, GitStore, UnsafePathError

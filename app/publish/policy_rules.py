@@ -16,8 +16,8 @@ from app.core.patch import Patch
 from app.core.task import IssueRef
 from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
+from app.publish.body_edits import holds_commits_of_a_fork
 from app.publish.effects import OpenDraftPullRequest, PushCommits
-from app.publish.follow_up import holds_commits_of_a_fork
 from app.publish.pull_request_text import SKIP_CI
 from app.repo.merge import markers_left
 from app.verify.gates import CandidatePatch, publisher_gates

@@ -13,6 +13,7 @@ from app.core.task import IssueRef
 from app.github.base import ForgeEffects, NewCheckRun
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, WorkflowsMoved
 from app.jobs.job_queries import JobWithContext
+from app.publish.body_edits import with_parts, with_section, with_state
 from app.publish.effects import (
     AddFollowUpSection,
     AddReaction,
@@ -29,7 +30,6 @@ from app.publish.effects import (
     UpdateVerdict,
     WriteCheckRun,
 )
-from app.publish.follow_up import with_parts, with_section, with_state
 from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, Outbox
 

@@ -18,12 +18,21 @@ from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
 from app.llm.ledger import fallback_notes, price, usd
+from app.publish.body_edits import marked_part
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
-from app.publish.evidence import Caps
-from app.publish.follow_up import marked_part
-from app.publish.markdown import cell, code_cell, code_span, details, inline, quoted, table
-from app.publish.plaintext import duration, harmless_line, harmless_text
-from app.publish.verification_text import bullets, known_failures, meaning, test_list, verification_section
+from app.publish.markdown import (
+    cell,
+    code_cell,
+    code_span,
+    details,
+    duration,
+    harmless_line,
+    harmless_text,
+    inline,
+    quoted,
+    table,
+)
+from app.publish.verification_text import Caps, bullets, known_failures, meaning, test_list, verification_section
 
 
 class PullRequestContent(Record):

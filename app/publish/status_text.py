@@ -1,4 +1,4 @@
-"""Renders the status comment, and reads it back: what a job is doing, its progress and cost, and the commands.
+"""Renders the status comment and the Action's summary, and reads the comment back, with the plan that people edited.
 
 The headline comes first, then the stages and the commands. All text of a model or a command is escaped; links and
 commands come from here only.
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from app.core.job import FINAL, JOB_ID, WAITING, Job, JobState
 from app.core.money import Totals
 from app.core.plan import Plan
+from app.core.plan_text import render_plan_file
 from app.core.redaction import find_secrets
 from app.core.result import JobResult
 from app.core.text import clip, count
@@ -22,11 +23,56 @@ from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
 from app.publish.effects import MAX_BODY, MAX_COMMENT
-from app.publish.evidence import Caps
 from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
-from app.publish.plan_comment import can_be_edited, editable, plan_steps, plan_summary, read_plan
 from app.publish.pull_request_text import banner, pull_request_content, shown_model
-from app.publish.verification_text import bullets
+from app.publish.verification_text import Caps, bullets, meaning, verification_section
+
+_MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
+_EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
+MAX_PLAN: Final = 5_500
+"""Characters of an editable plan; a longer one can only be approved as it is."""
+
+
+def plan_summary(plan: Plan | None, logged: str) -> str:
+    """`logged` is the plan from the job's log (`app.core.plan_text.render_plan`), for jobs without a result."""
+    return plan.summary if plan else logged.partition("\n\n")[0]
+
+
+def plan_steps(plan: Plan | None, logged: str) -> tuple[str, ...]:
+    if plan is not None:
+        return plan.steps
+    block = next((part for part in logged.split("\n\n") if part.startswith("Steps:\n")), "")
+    return tuple(line.removeprefix("- ") for line in block.split("\n")[1:])
+
+
+def can_be_edited(plan: Plan | None) -> bool:
+    return 0 < len(_text(plan)) <= MAX_PLAN
+
+
+def editable(plan: Plan | None, logged: str, caps: Caps) -> str:
+    """The plan for `/agent approve` to read back; a plan that is too long is only shown."""
+    if not can_be_edited(plan):
+        steps = bullets(plan_steps(plan, logged), caps, numbered=True)
+        return "\n\n".join(part for part in (inline(clip(plan_summary(plan, logged), caps.text)), steps) if part)
+    begin, end = _MARKS
+    return f"{begin}\n{fenced(_text(plan), 'yaml')}\n{end}"
+
+
+def read_plan(comment: str) -> str | None:
+    """The plan in a status comment, as people edited it; None if there is none."""
+    text = comment.replace("\r\n", "\n")
+    begin, end = _MARKS
+    _, mark, below = text.partition(begin)
+    if not mark:
+        return None
+    block = re.match(r"\s*(?P<fence>`{3,}|~{3,})[^\n]*\n(?P<plan>.*?)\n(?P=fence)[ \t]*(?:\n|$)", below, re.DOTALL)
+    plan = block["plan"] if block else below.partition(end)[0]
+    return plan.strip("\n") or None
+
+
+def _text(plan: Plan | None) -> str:
+    return _EMPTY_FIELD.sub("", render_plan_file(plan)) if plan else ""
+
 
 # read_status() reads these back from comments: when you change one, add the former headline to _FORMER.
 HEADLINES: Final[dict[JobState, str]] = {
@@ -443,3 +489,59 @@ def read_status(comment: str) -> StatusCommentState | None:
     runs = _RUN.findall(rest.rpartition("\n<sub>")[2])  # the footer; above it may be what others wrote
     plan = read_plan(rest) if headline in _WITH_PLAN else None
     return StatusCommentState(mark["key"], state, plan or "", int(runs[-1]) if runs else 0)
+
+
+MAX_SUMMARY: Final = 500_000
+"""Characters; GitHub allows a megabyte for each step."""
+_SUMMARY_LEVELS: Final = (Caps(8_000, 100, 4_000), Caps(1_000, 20, 500), Caps(100, 3, 120))
+
+
+def step_summary(
+    job: Job,
+    state: JobState,
+    reason: str,
+    result: JobResult | None,
+    *,
+    repository: str = "",
+    kept: str = KEPT_IN_RECORD,
+) -> str:
+    """Markdown, with all text of people and models escaped. `repository` is the address for issue links, because a
+    workflow's page does not link numbers. `kept`: where an unpublished change is."""
+    head = f"## {HEADLINES[state]}"
+    issue = linked(job.task.issue.number, repository) if job.task.issue.number else ""
+    subject = f"{issue} {inline(clip(job.task.issue.title, 200))}".strip()
+    left = "\n\n".join(unpublished_work(job.id, state, result, kept)) if result else ""
+    for caps in _SUMMARY_LEVELS:
+        text = "\n\n".join((head, subject, *_summary_parts(job, reason, result, caps, left))) + "\n"
+        if len(text) <= MAX_SUMMARY:
+            return text
+    return f"{head}\n"
+
+
+def linked(number: int, repository: str) -> str:
+    """A link to an issue or pull request; either address redirects to the other."""
+    return f"[#{number}]({repository}/issues/{number})" if repository else f"#{number}"
+
+
+def _summary_parts(job: Job, reason: str, result: JobResult | None, caps: Caps, left: str) -> Iterator[str]:
+    if reason:
+        yield inline(clip(reason, caps.text))
+    if result is None:
+        return
+    if result.hint:
+        yield inline(clip(result.hint, caps.text))
+    if left:
+        yield left
+    if result.url:
+        yield f"<{result.url}>"
+    if result.plan is not None and result.plan.steps:
+        yield f"### Plan\n\n{inline(clip(result.plan.summary, caps.text))}"
+        yield bullets(result.plan.steps, caps, numbered=True)
+    if result.verification is not None:
+        verdict = result.verification.verdict
+        yield f"### Verification\n\n**{verdict.capitalize()}.** {meaning(result.verification)}"
+        yield verification_section(result.verification, job.task.base, result.commit, caps)
+    elif result.summary and not left:
+        yield inline(clip(result.summary, caps.text))
+    model = code_span(clip(shown_model(job.main_model), 60))
+    yield f"<sub>{model} · {count(result.turns, 'turn')} · {price(result.usage)}</sub>"

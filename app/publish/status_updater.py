@@ -32,7 +32,6 @@ from app.publish.effects import (
     UpdateStatusComment,
     WriteCheckRun,
 )
-from app.publish.evidence import Caps
 from app.publish.outbox import Outbox, StaleEpoch, TooManyEffects
 from app.publish.publisher import IsolatedLoop
 from app.publish.status_text import (
@@ -45,7 +44,7 @@ from app.publish.status_text import (
     error_id,
     render_status,
 )
-from app.publish.verification_text import meaning, verification_section
+from app.publish.verification_text import Caps, meaning, verification_section
 
 EVERY = timedelta(seconds=10)
 _SLOWER: tuple[tuple[timedelta, timedelta], ...] = (

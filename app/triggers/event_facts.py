@@ -9,7 +9,7 @@ from app.github.base import ReactionTarget
 from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest, Repository
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import Trigger
-from app.publish.follow_up import FORK_MARK
+from app.publish.body_edits import FORK_MARK
 from app.triggers.commands import STARTING, AgentCommand
 from app.triggers.decisions import IssueState, PullRequestState
 from app.triggers.events import (

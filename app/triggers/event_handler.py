@@ -13,7 +13,7 @@ from app.config.repository import SOURCE
 from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount
-from app.pipeline.lessons.admission import LessonRefusedError, check_remembered
+from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
 from app.triggers.commands import AgentCommand

@@ -18,7 +18,7 @@ from app.jobs.job_queries import JobWithContext
 from app.jobs.messages import MessageKind
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment, key_of
-from app.publish.plan_comment import read_plan
+from app.publish.status_text import read_plan
 from app.triggers.decisions import JobRequest
 from app.triggers.event_facts import RepositoryContext, TriggerContext
 from app.triggers.job_creator import JobCreator, ReplyPoster, RetryLater, StateChanged

@@ -14,7 +14,7 @@ from app.core.task_kind import KindDecision, TaskSignals, WorkType, explicitly_r
 from app.core.text import one_line, visible
 from app.github.models import PullRequest
 from app.jobs.context import JobAim, JobContext, PublishTarget
-from app.publish.follow_up import holds_commits_of_a_fork
+from app.publish.body_edits import holds_commits_of_a_fork
 from app.repo.inspection import slug
 from app.triggers.decisions import JobRequest, RequestAim
 from app.triggers.event_facts import RepositoryContext, issue_ref

@@ -25,10 +25,10 @@ from app.jobs.schema import prepare_tables
 from app.jobs.tables import lessons as rows
 from app.jobs.tables import sqlite_engine
 from app.pipeline.lessons.learning import JobExperience, lessons_of
-from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,
     MAX_TOKENS,
+    FullTextRanking,
     learned_lessons_note,
     lessons_for_model,
     recall,

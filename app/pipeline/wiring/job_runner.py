@@ -12,9 +12,10 @@ from app.agent.base import Runner, Submission
 from app.agent.loop import RunnerContext
 from app.agent.prompts import render_base_suite
 from app.agent.registry import find_runner
+from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.core.job import Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
+from app.core.job import Job, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
 from app.core.money import Totals
 from app.core.patch import Patch
 from app.core.plan import Plan
@@ -31,7 +32,12 @@ from app.core.verification import (
     VerifiedPatch,
 )
 from app.jobs.store import JobBlobs
+from app.llm.base import Model
 from app.llm.budgeted_model import JobModels
+from app.llm.circuit_breaker import CircuitBreakers, process_breakers
+from app.llm.ledger import Ledger
+from app.llm.prices import read_prices
+from app.llm.registry import make_model, record_to, takes_reasoning
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons.learning import JobExperience, commands_in
@@ -54,6 +60,33 @@ from app.verify.proof import NO_RUNNER, Prover
 from app.verify.tests_for_fix import test_layout
 from app.verify.trials import TrialLimits
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
+
+
+def make_budgeted_models(
+    job: Job,
+    settings: Settings,
+    ledger: Ledger,
+    progress: Progress,
+    *,
+    fallbacks: Sequence[str] = (),
+    record: Path | None = None,
+    breakers: CircuitBreakers | None = None,
+) -> JobModels:
+    """Raises AgentFixError if the operator's prices cannot be read. All answers go to `record`, if there is one."""
+    environment, prices = settings.model_environment, read_prices(settings.prices)
+    main = job.main_model
+
+    def plain(name: str) -> Model:
+        """Only the main model must accept a reasoning setting; others get it if they are known to accept one."""
+        wanted = job.reasoning if name == main or takes_reasoning(name, environment) else ""
+        return make_model(name, environment=environment, prices=prices, reasoning=wanted)
+
+    def make(name: str) -> Model:
+        model = plain(name)
+        return model if record is None else record_to(record, model, of=plain(main).info)
+
+    return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=breakers or process_breakers())
+
 
 if TYPE_CHECKING:
     from app.core.model_names import WorkKind

@@ -35,8 +35,16 @@ from app.llm.litellm import Embedding
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.lessons.learning import JobExperience, lessons_of
-from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking, check_installed
-from app.pipeline.lessons.recall import learned_lessons_note, lessons_for_model, recall, used_lessons_note
+from app.pipeline.lessons.recall import (
+    ChromaRanking,
+    EmbeddingRanking,
+    FullTextRanking,
+    check_installed,
+    learned_lessons_note,
+    lessons_for_model,
+    recall,
+    used_lessons_note,
+)
 from app.pipeline.planner import PlanConversation
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey

@@ -22,8 +22,7 @@ from app.llm.circuit_breaker import SharedBreakers, process_breakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
-from app.pipeline.wiring.job_runner import JobRunner
-from app.pipeline.wiring.models import make_budgeted_models
+from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import StaleEpoch

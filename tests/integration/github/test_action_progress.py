@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.action.progress import RUNNER, follow, is_over, post_once, replaced, runner_ended, show_progress
+from app.action.publish import RUNNER, follow, is_over, post_once, replaced, runner_ended, show_progress
 from app.config.workflow import workflow_from
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.publisher_harness import PublisherHarness, publisher_harness

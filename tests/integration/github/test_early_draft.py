@@ -11,9 +11,9 @@ from app.core.job import Job
 from app.core.plan import Plan
 from app.core.plan_text import render_plan
 from app.llm.sql_ledger import SqlLedger
+from app.publish.body_edits import with_state
 from app.publish.early_draft import early_key, status_key
 from app.publish.effects import OpenDraftPullRequest, OpenEarlyDraft, UpdateDraftStatus
-from app.publish.follow_up import with_state
 from app.publish.status_updater import StatusUpdater
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault

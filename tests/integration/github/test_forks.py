@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.config.repository import RepoConfig
-from app.publish.follow_up import FORK_MARK
+from app.publish.body_edits import FORK_MARK
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Issue, Pull

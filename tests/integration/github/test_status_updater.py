@@ -15,7 +15,7 @@ from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.outbox import MAX_EFFECTS
-from app.publish.plan_comment import read_plan
+from app.publish.status_text import read_plan
 from app.publish.status_updater import end_reaction, labels
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.world import Pull

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from app.action.outputs import fail, write_outputs
+from app.action.files import fail, write_outputs
 from app.config.workflow import workflow_from
 from app.core.errors import AgentFixError
-from app.publish.summary import step_summary
+from app.publish.status_text import step_summary
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import STATES, result
 

@@ -17,7 +17,7 @@ from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.prices import parse_prices, read_prices
-from app.pipeline.wiring.models import make_budgeted_models
+from app.pipeline.wiring.job_runner import make_budgeted_models
 from app.repo.git_store import GitStore
 from app.repo.inspection import inspect
 from tests.support.event_harness import EventHarness, event_harness

@@ -10,7 +10,7 @@ from app.core.verification import (
     SpecifiedTest,
     Verification,
 )
-from app.publish.evidence import Caps, control_table, effort, independent_tests
+from app.publish.verification_text import Caps, control_table, effort, independent_tests
 
 CAPS = Caps(output=2_000, items=20, text=600)
 RAN = Execution(command="python -m pytest a", exit_code=1, seconds=0.4)

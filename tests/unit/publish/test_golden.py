@@ -28,8 +28,8 @@ from app.core.verification import (
 )
 from app.jobs.context import ThreadRef
 from app.publish import replies
+from app.publish.body_edits import marked_part, with_parts
 from app.publish.effects import MAX_BODY
-from app.publish.follow_up import marked_part, with_parts
 from app.publish.job_finalizer import sibling_answer, thread_answer
 from app.publish.pull_request_text import (
     commit_message,
@@ -38,8 +38,7 @@ from app.publish.pull_request_text import (
     pull_request_title,
     update_verdict,
 )
-from app.publish.status_text import render_status
-from app.publish.summary import step_summary
+from app.publish.status_text import render_status, step_summary
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import HEAD, TRACE, pull_request, suite, task, verification
 from tests.support.server_jobs import job

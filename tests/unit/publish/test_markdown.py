@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from app.publish import markdown
-from app.publish.plaintext import harmless_text
+from app.publish.markdown import harmless_text
 
 PARSER = MarkdownIt("gfm-like", {"html": True, "linkify": True})
 

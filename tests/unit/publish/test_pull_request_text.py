@@ -17,7 +17,7 @@ from app.core.task import Issue, Person, Task, TaskKind
 from app.core.text import count
 from app.core.verification import Execution, ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict
 from app.publish.effects import MAX_BODY, MAX_TITLE
-from app.publish.plaintext import duration, harmless_line
+from app.publish.markdown import duration, harmless_line
 from app.publish.pull_request_text import (
     PullRequestContent,
     commit_message,

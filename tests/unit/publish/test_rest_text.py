@@ -3,10 +3,9 @@
 import pytest
 
 from app.core.verification import RestOfSuite, TestCount
-from app.publish.evidence import Caps
 from app.publish.pull_request_text import banner
 from app.publish.status_updater import notification
-from app.publish.verification_text import about_rest, verification_section
+from app.publish.verification_text import Caps, about_rest, verification_section
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import pull_request, verification
 from tests.unit.publish.test_status_text import result, view

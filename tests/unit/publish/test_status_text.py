@@ -19,7 +19,6 @@ from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow
 from app.publish.effects import MAX_BODY, MAX_COMMENT
-from app.publish.plan_comment import read_plan
 from app.publish.status_text import (
     ATTEMPT_SHOWN,
     HEADLINES,
@@ -29,6 +28,7 @@ from app.publish.status_text import (
     StatusView,
     attempt_diff,
     error_id,
+    read_plan,
     render_status,
 )
 from tests.support.pull_requests import pull_request, verification

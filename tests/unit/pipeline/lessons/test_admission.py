@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.lessons import MAX_TEXT
-from app.pipeline.lessons.admission import LessonRefusedError, check_learned, check_remembered
+from app.pipeline.lessons.learning import LessonRefusedError, check_learned, check_remembered
 from app.pipeline.lessons.recall import find_citation, holds, topics
 from tests.support.memory_tree import MemoryTree
 

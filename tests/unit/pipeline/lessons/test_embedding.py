@@ -16,7 +16,7 @@ from app.jobs.tables import sqlite_engine
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import CALL, Embedding
-from app.pipeline.lessons.ranking import ChromaRanking, EmbeddingRanking, FullTextRanking
+from app.pipeline.lessons.recall import ChromaRanking, EmbeddingRanking, FullTextRanking
 from app.pipeline.wiring.prompts import make_ranking
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
 

@@ -12,10 +12,10 @@ from app.core.task import Issue, Task, TaskOrigin
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
-from app.pipeline.lessons.ranking import FullTextRanking
 from app.pipeline.lessons.recall import (
     MAX_LESSONS,
     MAX_TOKENS,
+    FullTextRanking,
     choose,
     find_citation,
     in_order,

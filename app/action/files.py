@@ -1,12 +1,16 @@
-"""Reads the workflow's event and decides whether it requests anything. Imports nothing slow."""
+"""Reads the workflow's event file, and writes a step's outputs and its summary on the workflow's page."""
 
 import json
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
+from app.core.redaction import Redactor
 from app.github.base import GIVEN
+from app.publish.markdown import prose
 from app.triggers.events import Event, TriggerEvent
 from app.triggers.rules import command_of
 from app.triggers.webhook_parser import IgnoredReason, decode, read
@@ -48,3 +52,29 @@ def _nothing(reading: Event | IgnoredReason) -> str:
         return f"this event does not start anything ({reading.replace('_', ' ')})"
     requested = not isinstance(reading, TriggerEvent) or command_of(reading) is not None
     return "" if requested else "it has no command for agent-fix"
+
+
+CANCELLED: Final = "The workflow run was cancelled."
+
+
+def write_outputs(workflow: Workflow, values: Mapping[str, str]) -> None:
+    """The delimiter is random, so that no value can end itself and start another output."""
+    if workflow.output is None:
+        return
+    with workflow.output.open("a", encoding="utf-8", errors="replace") as file:
+        for name, value in values.items():
+            mark = f"end-{secrets.token_hex(16)}"
+            file.write(f"{name}<<{mark}\n{value}\n{mark}\n")
+
+
+def write_summary(workflow: Workflow, text: str) -> None:
+    if workflow.summary is not None:
+        with workflow.summary.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(f"{text}\n")
+
+
+def fail(workflow: Workflow, error: AgentFixError) -> None:
+    """Show the error on the workflow's page, where people look first."""
+    redactor = Redactor(workflow.settings.secrets)
+    parts = (prose(redactor.redact(part)) for part in (error.message, error.hint) if part)
+    write_summary(workflow, "## 💥 agent-fix failed\n\n" + "\n\n".join(parts))
