@@ -11,6 +11,7 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.github.base import GIVEN
 from app.github.connection import RepositoryId
+from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobWithContext
 from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
@@ -18,7 +19,7 @@ from app.server.wiring.context import ServerContext
 from app.server.wiring.github_access import connect
 from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of
 from app.triggers.events import LabelAdded
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import EventsFromApi
 from app.triggers.rules import LABEL
 from app.triggers.status_comment_recovery import StatusCommentRecovery
@@ -105,15 +106,15 @@ class ActionContext:
 
     publisher_context: PublisherContext
     job_queries: RecoveredJobQueries
-    readers: RepositoryClients
+    reader: RepositoryReader
     status_recovery: StatusCommentRecovery
     recovered_jobs: RecoveredJobs
 
     async def labelled(self, number: int, label: str = LABEL) -> LabelAdded | None:
         """The newest time the label was added to an issue, as its webhook would tell; None if never."""
-        repository = await self.readers.facts.repository()
-        issue = await self.readers.facts.issue(number)
-        events = await self.readers.comments.events(number) if issue else ()
+        repository = await self.reader.repository()
+        issue = await self.reader.issue(number)
+        events = await self.reader.issue_events(number) if issue else ()
         put_on = [each for each in events if each.event == "labeled" and each.label.casefold() == label]
         return EventsFromApi(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
 

@@ -194,7 +194,7 @@ async def publish(workflow: Workflow) -> int:
 async def _refused(action_context: ActionContext) -> NoAccess | None:
     """Why GitHub lets us in no more, as with a token that has ended meanwhile: waiting would change nothing."""
     try:
-        await action_context.readers.facts.repository()
+        await action_context.reader.repository()
     except NoAccess as error:
         print(f"{error.message} {error.hint}")
         return error

@@ -67,7 +67,7 @@ async def _short_lived(workflow: Workflow, action_context: ActionContext, found:
     minutes = found.job.budget.minutes
     if workflow.settings.app_id or not workflow.token.startswith(INSTALLATION_TOKEN) or minutes <= SAFE_MINUTES:
         return ""
-    login = (await find_bot_account(action_context.readers.api)).login
+    login = (await find_bot_account(action_context.reader.api)).login
     if login == ACTIONS_BOT:
         return ""
     return SHORT_LIVED.format(login=login, minutes=minutes)
@@ -97,13 +97,13 @@ async def _count_rounds(action_context: ActionContext, event: Event | None) -> N
     """Count earlier follow-ups on the pull request, so that follow-ups nobody watches stay limited."""
     numbers: tuple[int, ...] = ()
     if isinstance(event, ChecksFailed):
-        pull = None if event.pull_requests else await action_context.readers.facts.pull_request_of(event.head_ref)
+        pull = None if event.pull_requests else await action_context.reader.pull_request_of(event.head_ref)
         numbers = event.pull_requests[:1] or ((pull.number,) if pull else ())
     elif isinstance(event, ReviewSubmitted):
         numbers = (event.subject.number,)
     for number in numbers:
         action_context.job_queries.follow_ups[number] = await action_context.status_recovery.repair(
-            action_context.readers, number
+            action_context.reader, number
         )
 
 
@@ -122,7 +122,7 @@ async def _apply_to_other_run(action_context: ActionContext, workflow: Workflow,
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
     row = await asyncio.to_thread(server_context.job_store().get, job)
     stopped = row is not None and row.stop_requested
-    if stopped and await action_context.status_recovery.cancel(action_context.readers, before.posted.run):
+    if stopped and await action_context.status_recovery.cancel(action_context.reader, before.posted.run):
         words = ""
     elif stopped:
         words = replies.forge_refusal(f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND)

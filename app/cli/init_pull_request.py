@@ -13,7 +13,7 @@ from app.github.base import GIVEN, NewPullRequest
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
 from app.github.http_client import NotFoundOnGitHub
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 
@@ -70,7 +70,7 @@ async def open_init_pull_request(
 async def _need_on_github(api: RepositoryApi, branch: str, commit: str) -> None:
     tip = await RepositoryReader(api).head(branch)
     with suppress(NotFoundOnGitHub):  # no such commit
-        if tip and (tip == commit or await PullRequestsApi(api).merge_base(tip, commit) == commit):
+        if tip and (tip == commit or await RepositoryReader(api).merge_base(tip, commit) == commit):
             return
     hint = f"Push `{branch}` first, or check out a commit that GitHub has."
     raise AgentFixError(f"The branch `{branch}` on GitHub does not have the commit {commit[:12]}.", hint=hint)

@@ -4,6 +4,7 @@ Every method is idempotent, also after a crash: it looks first, and returns the 
 merge, or take a pull request out of draft.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -12,6 +13,28 @@ from app.core.record import Record
 
 GIVEN: Final = 1
 """Used as the installation's number if we were given a token, because no App is known then."""
+
+_MARK = re.compile(r"<!-- agent-fix:job:[A-Za-z0-9._/-]+ -->")
+MARKED = re.compile(r"<!-- agent-fix:job:(?P<key>[A-Za-z0-9._/-]+) -->\s*\Z")
+"""The hidden marker at the end of a text, by which the bot finds its own again."""
+_KEY = re.compile(r"[A-Za-z0-9._/-]{1,120}")
+
+
+def marker(key: str) -> str:
+    if not _KEY.fullmatch(key) or "--" in key:
+        raise ValueError(f"{key!r} cannot be the key of a marker")
+    return f"<!-- agent-fix:job:{key} -->"
+
+
+def with_marker(body: str, key: str) -> str:
+    """The body with this marker at the end and without any other marker."""
+    return f"{_MARK.sub('', body).rstrip()}\n\n{marker(key)}"
+
+
+def has_text(body: str, key: str) -> bool:
+    """True if the text ends with the key's marker."""
+    return body.rstrip().endswith(marker(key))
+
 
 Reaction = Literal["eyes", "rocket", "confused", "+1", "-1"]
 

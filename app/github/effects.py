@@ -1,41 +1,49 @@
 """Implements `app.github.base.ForgeEffects` for GitHub: each effect looks for its result before it creates one."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from app.github.base import NewCheckRun, NewPullRequest, Reaction, ReactionTarget
+from app.github.base import NewCheckRun, NewPullRequest, Reaction, ReactionTarget, has_text, with_marker
 from app.github.branches import BranchesApi
 from app.github.calls import (
     ADD_LABELS,
+    CREATE_CHECK_RUN,
     CREATE_COMMENT,
     CREATE_PULL,
+    LIST_CHECK_RUNS,
     LIST_ISSUE_COMMENTS,
     LIST_ISSUE_LABELS,
+    LIST_PULL_COMMENTS,
     LIST_REVIEWERS,
     LIST_REVIEWS,
     REACT_TO_COMMENT,
     REACT_TO_ISSUE,
     REACT_TO_PULL_COMMENT,
     REMOVE_LABEL,
+    REPLY_TO_PULL_COMMENT,
     REQUEST_REVIEWERS,
+    RESOLVE_THREAD,
+    THREAD_STATE,
+    UPDATE_CHECK_RUN,
     UPDATE_COMMENT,
     UPDATE_PULL,
+    Call,
 )
-from app.github.checks import ChecksApi
-from app.github.comments import ReviewThreadsApi, has_text, with_marker
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
+from app.github.graphql import ThreadStateAnswer
 from app.github.models import (
     BotAccount,
+    CheckRunResponse,
     IssueComment,
     LabelResponse,
     PullRequest,
     PullRequestReview,
     RequestedReviewersResponse,
 )
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
 
@@ -46,137 +54,14 @@ _BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
 > [!NOTE]
 > **This is a draft by title only.** This repository's plan has no draft pull requests. Remove “{BY_TITLE.strip()}”
 > from the title when you have reviewed the change."""
-
-
-class PullRequestEditor:
-    """Changes only pull requests whose author is the bot."""
-
-    def __init__(self, api: RepositoryApi, reads: RepositoryReader, login: str) -> None:
-        self._api = api
-        self._reads = reads
-        self._login = login
-
-    async def ensure(self, wanted: NewPullRequest) -> str:
-        """Open a draft, or update title and body of the open one. Raises NeedsHumanAction if it was closed."""
-        there = await self._reads.pull_request_of(wanted.branch)
-        if there is None:
-            return await self._make(wanted)
-        if not there.open:
-            what = "merged" if there.merged else "closed"
-            raise NeedsHumanAction(f"Pull request #{there.number} was {what}; agent-fix does not reopen it.")
-        if _BY_TITLE_MARK in there.body:
-            titled = draft_by_title(wanted)
-            wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
-        if (there.title, there.body) != (wanted.title, wanted.body):
-            body = {"title": wanted.title, "body": wanted.body}
-            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=body)
-        return there.url
-
-    async def label_and_request_review(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
-        """Add missing labels and review requests, and remove nothing. Returns the address."""
-        there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
-        labelled = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, there.number)
-        found = {label.name.casefold() for label in labelled}
-        if missing := [label for label in labels if label.casefold() not in found]:
-            await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
-        if reviewers:
-            await self._request_reviews(there.number, reviewers)
-        return there.url
-
-    async def amend(self, number: int, amend: Callable[[str], str]) -> str:
-        """Change the body of our pull request if it differs. Returns the address."""
-        there = await self._open(await self._reads.pull_request(number))
-        body = amend(there.body)
-        if body != there.body:
-            await self._api.change(PullRequest, UPDATE_PULL, number, body={"body": body})
-        return there.url
-
-    async def update_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
-        """Change the body of our branch's open draft; with `close`, close it if its head is `commit`."""
-        there = await self._reads.pull_request_of(branch)
-        if there is None or not there.open or there.author_name != self._login:
-            return ""
-        wanted: dict[str, str] = {}
-        if (body := amend(there.body)) != there.body:
-            wanted["body"] = body
-        if close and there.head == commit:
-            wanted["state"] = "closed"
-        if wanted:
-            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=wanted)
-        return there.url
-
-    async def _make(self, wanted: NewPullRequest) -> str:
-        try:
-            return await self._open_or_find(wanted, draft=True)
-        except NoDrafts:
-            if not wanted.verified:
-                raise
-            return await self._open_or_find(draft_by_title(wanted), draft=False)
-
-    async def _open_or_find(self, wanted: NewPullRequest, *, draft: bool) -> str:
-        """If the answer is lost or says that one exists, return the existing one."""
-        body = {
-            "title": wanted.title,
-            "body": wanted.body,
-            "head": wanted.branch,
-            "base": wanted.base,
-            "draft": draft,
-            "maintainer_can_modify": True,
-        }
-        try:
-            return (await self._api.change(PullRequest, CREATE_PULL, body=body)).url
-        except AlreadyThere:
-            return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
-        except TemporaryFailure:
-            there = await self._reads.pull_request_of(wanted.branch)
-            if there is None or not there.open:
-                raise
-            return there.url
-
-    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
-        """The pull request of a branch that must have one. Raises NotSeenYet if GitHub does not list it."""
-        there = await self._reads.pull_request_of(branch)
-        if there is None or there.open not in is_open:
-            raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
-        return there
-
-    async def _open(self, there: PullRequest | None) -> PullRequest:
-        if there is None:
-            raise NeedsHumanAction("The pull request no longer exists.")
-        if there.author_name != self._login:
-            raise NeedsHumanAction(f"Pull request #{there.number} is not agent-fix's own; its text is not changed.")
-        if not there.open:
-            raise NeedsHumanAction(f"Pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
-        return there
-
-    async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
-        """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
-        requested = await self._api.read(RequestedReviewersResponse, LIST_REVIEWERS, number)
-        reviews = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
-        there = {account.login.casefold() for account in requested.users}
-        there |= {team.casefold() for team in requested.teams}
-        there |= {review.author_name.casefold() for review in reviews if review.author}
-        refused = []
-        for reviewer in reviewers:
-            _, _, team = reviewer.partition("/")
-            if (team or reviewer).casefold() in there:
-                continue
-            body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
-            try:
-                await self._api.change(dict, REQUEST_REVIEWERS, number, body=body)
-            except NeedsHumanAction:
-                refused.append(reviewer)
-        if refused:
-            raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
+MAX_SUMMARY = 65_000
+_REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment": REACT_TO_PULL_COMMENT}
 
 
 def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
     """The same pull request, for a repository without drafts."""
     title = wanted.title if wanted.title.startswith(BY_TITLE) else BY_TITLE + wanted.title
     return replace(wanted, title=title, body=f"{_BY_TITLE_NOTE}\n\n{wanted.body}")
-
-
-_REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment": REACT_TO_PULL_COMMENT}
 
 
 class GitHubForge:
@@ -186,11 +71,7 @@ class GitHubForge:
         self.number = number
         self.bot = bot
         self.reads = RepositoryReader(api)
-        self.pulls = PullRequestsApi(api)
-        self.checks = ChecksApi(api)
-        self.threads = ReviewThreadsApi(api, bot.login)
         self.branches = BranchesApi(api, store, bot.person.email)
-        self._proposals = PullRequestEditor(api, self.reads, bot.login)
         self._api = api
 
     @property
@@ -218,32 +99,130 @@ class GitHubForge:
     async def replace_branch(self, name: str, commit: str, ours: Collection[str]) -> str:
         return await self.branches.ensure(name, commit, replacing=ours)
 
+    async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
+        """Open a draft, or update title and body of the open one. Raises NeedsHumanAction if it was closed."""
+        there = await self.reads.pull_request_of(wanted.branch)
+        if there is None:
+            return await self._make(wanted)
+        if not there.open:
+            what = "merged" if there.merged else "closed"
+            raise NeedsHumanAction(f"Pull request #{there.number} was {what}; agent-fix does not reopen it.")
+        if _BY_TITLE_MARK in there.body:
+            titled = draft_by_title(wanted)
+            wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
+        if (there.title, there.body) != (wanted.title, wanted.body):
+            body = {"title": wanted.title, "body": wanted.body}
+            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=body)
+        return there.url
+
+    async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
+        """Add missing labels and review requests, and remove nothing. Returns the address."""
+        there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
+        labelled = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, there.number)
+        found = {label.name.casefold() for label in labelled}
+        if missing := [label for label in labels if label.casefold() not in found]:
+            await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
+        if reviewers:
+            await self._request_reviews(there.number, reviewers)
+        return there.url
+
+    async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
+        """Change the body of our pull request if it differs. Returns the address."""
+        there = await self._open(await self.reads.pull_request(self.number))
+        body = amend(there.body)
+        if body != there.body:
+            await self._api.change(PullRequest, UPDATE_PULL, self.number, body={"body": body})
+        return there.url
+
     async def update_draft_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
-        url = await self._proposals.update_status(branch, commit, amend, close=close)
+        url, there = "", await self.reads.pull_request_of(branch)
+        if there is not None and there.open and there.author_name == self.bot.login:
+            url, wanted = there.url, dict[str, str]()
+            if (body := amend(there.body)) != there.body:
+                wanted["body"] = body
+            if close and there.head == commit:
+                wanted["state"] = "closed"
+            if wanted:
+                await self._api.change(PullRequest, UPDATE_PULL, there.number, body=wanted)
         if close:
             await self.branches.remove(branch, commit)
         return url
 
-    async def ensure_pull_request(self, wanted: NewPullRequest) -> str:
-        return await self._proposals.ensure(wanted)
+    async def _make(self, wanted: NewPullRequest) -> str:
+        try:
+            return await self._open_or_find(wanted, draft=True)
+        except NoDrafts:
+            if not wanted.verified:
+                raise
+            return await self._open_or_find(draft_by_title(wanted), draft=False)
 
-    async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
-        return await self._proposals.label_and_request_review(branch, labels, reviewers)
+    async def _open_or_find(self, wanted: NewPullRequest, *, draft: bool) -> str:
+        """If the answer is lost or says that one exists, return the existing one."""
+        body = {
+            "title": wanted.title,
+            "body": wanted.body,
+            "head": wanted.branch,
+            "base": wanted.base,
+            "draft": draft,
+            "maintainer_can_modify": True,
+        }
+        try:
+            return (await self._api.change(PullRequest, CREATE_PULL, body=body)).url
+        except AlreadyThere:
+            return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
+        except TemporaryFailure:
+            there = await self.reads.pull_request_of(wanted.branch)
+            if there is None or not there.open:
+                raise
+            return there.url
 
-    async def amend_pull_request(self, amend: Callable[[str], str]) -> str:
-        return await self._proposals.amend(self.number, amend)
+    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
+        """The pull request of a branch that must have one. Raises NotSeenYet if GitHub does not list it."""
+        there = await self.reads.pull_request_of(branch)
+        if there is None or there.open not in is_open:
+            raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
+        return there
+
+    async def _open(self, there: PullRequest | None) -> PullRequest:
+        if there is None:
+            raise NeedsHumanAction("The pull request no longer exists.")
+        if there.author_name != self.bot.login:
+            raise NeedsHumanAction(f"Pull request #{there.number} is not agent-fix's own; its text is not changed.")
+        if not there.open:
+            raise NeedsHumanAction(f"Pull request #{there.number} was {'merged' if there.merged else 'closed'}.")
+        return there
+
+    async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
+        """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
+        requested = await self._api.read(RequestedReviewersResponse, LIST_REVIEWERS, number)
+        reviews = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
+        there = {account.login.casefold() for account in requested.users}
+        there |= {team.casefold() for team in requested.teams}
+        there |= {review.author_name.casefold() for review in reviews if review.author}
+        refused = []
+        for reviewer in reviewers:
+            _, _, team = reviewer.partition("/")
+            if (team or reviewer).casefold() in there:
+                continue
+            body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
+            try:
+                await self._api.change(dict, REQUEST_REVIEWERS, number, body=body)
+            except NeedsHumanAction:
+                refused.append(reviewer)
+        if refused:
+            raise NeedsHumanAction(f"GitHub refused to request a review from {', '.join(refused)}.")
 
     async def ensure_comment(self, key: str, body: str) -> str:
         text = with_marker(body, key)
-        there = await self._comment(key)
+        there = await self._own(LIST_ISSUE_COMMENTS, key)
         if there is None:
-
-            async def write() -> str:
-                made = await self._api.change(IssueComment, CREATE_COMMENT, self.number, body={"body": text})
-                return made.url
-
-            return await _once(write, lambda: self._address(key))
-        if there.body != text:
+            try:
+                there = await self._api.change(IssueComment, CREATE_COMMENT, self.number, body={"body": text})
+            except (TemporaryFailure, NeedsHumanAction):
+                there = await self._own(LIST_ISSUE_COMMENTS, key)
+                if there is None:
+                    raise
+        elif there.body != text:
             await self._api.change(IssueComment, UPDATE_COMMENT, there.id, body={"body": text})
         return there.url
 
@@ -263,21 +242,57 @@ class GitHubForge:
                 await self._api.remove(REMOVE_LABEL, self.number, there[label.casefold()])
 
     async def ensure_check_run(self, wanted: NewCheckRun) -> str:
-        return await self.checks.ensure(wanted)
+        title, summary = wanted.title[:255], wanted.summary[:MAX_SUMMARY]
+        body = {
+            "name": wanted.name,
+            "external_id": wanted.key,
+            "status": "completed" if wanted.conclusion else "in_progress",
+            "output": {"title": title, "summary": summary},
+        }
+        if wanted.conclusion:
+            body["conclusion"] = wanted.conclusion
+        there = await self._check_run(wanted)
+        if there is None:
+            body["head_sha"] = wanted.commit
+            try:
+                there = await self._api.change(CheckRunResponse, CREATE_CHECK_RUN, body=body)
+            except TemporaryFailure:
+                there = await self._check_run(wanted)
+                if there is None:
+                    raise
+        elif (there.title, there.summary, there.conclusion) != (title, summary, wanted.conclusion):
+            there = await self._api.change(CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
+        return there.html_url or ""
+
+    async def _check_run(self, wanted: NewCheckRun) -> CheckRunResponse | None:
+        params = {"check_name": wanted.name, "filter": "all"}
+        if app := self._api.app.app_id:
+            params["app_id"] = str(app)
+        found = await self._api.pages(CheckRunResponse, LIST_CHECK_RUNS, wanted.commit, params=params)
+        return next((item for item in found if item.external_id == wanted.key), None)
 
     async def ensure_reply(self, comment: int, key: str, body: str) -> str:
-        return await self.threads.ensure_reply(self.number, comment, key, body)
+        """`comment` is the id of any comment of the thread."""
+        there = await self._own(LIST_PULL_COMMENTS, key)
+        if there is None:
+            text = {"body": with_marker(body, key)}
+            try:
+                there = await self._api.change(IssueComment, REPLY_TO_PULL_COMMENT, self.number, comment, body=text)
+            except TemporaryFailure:
+                there = await self._own(LIST_PULL_COMMENTS, key)
+                if there is None:
+                    raise
+        return there.url
 
     async def ensure_resolved(self, thread: str) -> None:
-        await self.threads.ensure_resolved(thread)
+        """Resolve a thread; does nothing if it is gone."""
+        answer = await self._api.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
+        if answer.is_resolved is False:
+            await self._api.graphql(dict, RESOLVE_THREAD, {"id": thread})
 
-    async def _address(self, key: str) -> str:
-        there = await self._comment(key)
-        return there.url if there else ""
-
-    async def _comment(self, key: str) -> IssueComment | None:
+    async def _own(self, listing: Call, key: str) -> IssueComment | None:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
-        found = await self._api.pages(IssueComment, LIST_ISSUE_COMMENTS, self.number)
+        found = await self._api.pages(IssueComment, listing, self.number)
         return next((item for item in found if item.author_name == self.bot.login and has_text(item.body, key)), None)
 
 
@@ -287,13 +302,3 @@ async def open_forge(
     """The forge for one issue or pull request."""
     api = RepositoryApi(app, installation, repository)
     return GitHubForge(api, store, await find_bot_account(api), number)
-
-
-async def _once(make: Callable[[], Awaitable[str]], find: Callable[[], Awaitable[str]]) -> str:
-    """Create it. If the answer was lost or says that it exists, return the existing one's address."""
-    try:
-        return await make()
-    except (TemporaryFailure, NeedsHumanAction):
-        if there := await find():
-            return there
-        raise

@@ -1,61 +1,100 @@
-"""Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files, pull requests."""
+"""Reads what a job needs to know from GitHub: permissions, issues, comments, reviews, files, pull requests, checks."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import httpx
+
+from app.core.job import JOB_ID
 from app.core.task import Person
+from app.github.base import CHECK, has_text, with_marker
 from app.github.calls import (
+    COMMENT_EDIT,
     COMPARE_COMMITS,
     CREATE_ISSUE,
+    GET_COMBINED_STATUS,
+    GET_COMMENT,
     GET_COMMIT,
     GET_CONTENT,
     GET_ISSUE,
+    GET_JOB_LOG,
     GET_OTHER_APP,
     GET_PERMISSION,
     GET_PULL,
+    GET_PULL_COMMENT,
     GET_REF,
     GET_REPOSITORY,
     GET_REPOSITORY_BY_ID,
+    GET_REVIEW,
     GET_USER_BY_ID,
     LINKED_PULL_REQUESTS,
+    LIST_ALL_COMMENTS,
+    LIST_ALL_PULL_COMMENTS,
+    LIST_ANNOTATIONS,
+    LIST_CHECK_RUNS,
     LIST_ISSUE_COMMENTS,
+    LIST_ISSUE_EVENTS,
     LIST_ISSUES,
     LIST_MATCHING_REFS,
     LIST_PULL_COMMITS,
     LIST_PULL_FILES,
     LIST_PULLS,
     LIST_REVIEWS,
+    REVIEW_THREADS,
     SEARCH_ISSUES,
 )
-from app.github.comments import has_text, with_marker
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.github.graphql import LinkedAnswer, LinkedPullRequest
+from app.github.graphql import (
+    CommentEditAnswer,
+    LinkedAnswer,
+    LinkedPullRequest,
+    ReviewThread,
+    ReviewThreadComment,
+    ThreadsAnswer,
+)
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import (
     NOT_SUBMITTED,
     Account,
     ActorPermission,
+    AnnotationResponse,
     AppResponse,
     ChangedFile,
+    CheckResult,
+    CheckRunResponse,
+    CommentEdit,
     ComparisonResponse,
     DirectoryEntryResponse,
     GitHubIssue,
+    InlineComment,
     IssueComment,
+    IssueEvent,
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
     ReferenceResponse,
     Repository,
+    StatusResponse,
 )
 from app.github.repository_api import RepositoryApi
 
 CLOCKS_DIFFER = timedelta(hours=1)
+OPEN_PULL_REQUEST_PAGES = 5
+"""Pages of a hundred open pull requests."""
+THREAD_PAGES = 20
+FAILED = frozenset({"failure", "timed_out", "action_required", "startup_failure", "error", "cancelled"})
+"""GitHub's words for a check that failed."""
+LOG_END = 20_000
+"""Bytes to keep from the end of a log, where the failure is."""
+MAX_LOG = 64 * 1024 * 1024
+
+_ASCENDING = {"sort": "updated", "direction": "asc"}
 
 
 async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, login: str, since: datetime) -> int:
     """The number of our issue with this key: one that was opened since then, or else a new one."""
-    earliest = since.astimezone(UTC) - CLOCKS_DIFFER
-    params = {"state": "all", "since": f"{earliest:%Y-%m-%dT%H:%M:%SZ}"}
+    params = {"state": "all", "since": _when(since - CLOCKS_DIFFER)}
     found = await api.pages(GitHubIssue, LIST_ISSUES, params=params)
     there = next((item for item in found if item.author_name == login and has_text(item.body, key)), None)
     if there is None:
@@ -64,46 +103,43 @@ async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, l
     return there.number
 
 
-_PERMISSIONS: dict[str, str] = {"admin": "admin", "write": "write", "read": "read"}
-
-
 class RepositoryReader:
     """Reads one repository."""
 
     def __init__(self, api: RepositoryApi) -> None:
-        self._api = api
+        self.api = api
 
     async def repository(self) -> Repository:
-        return await self._api.read(Repository, GET_REPOSITORY)
+        return await self.api.read(Repository, GET_REPOSITORY)
 
     async def repository_by_id(self) -> Repository:
         """The repository by its id, whatever its current name."""
-        return await self._api.read(Repository, GET_REPOSITORY_BY_ID, self._api.repository.id)
+        return await self.api.read(Repository, GET_REPOSITORY_BY_ID, self.api.repository.id)
 
     async def installation(self) -> int | None:
         """The repository's installation according to GitHub; None if there is none or it is suspended."""
-        repository = self._api.repository
-        return await self._api.auth.serves(repository.owner, repository.name)
+        repository = self.api.repository
+        return await self.api.auth.serves(repository.owner, repository.name)
 
     async def actor(self, user: int) -> ActorPermission:
         """What an account may do here, by id: a login can change hands between two requests."""
-        account = await self._api.read(Account, GET_USER_BY_ID, user)
-        found = await self._api.find(ActorPermission, GET_PERMISSION, account.login)
+        account = await self.api.read(Account, GET_USER_BY_ID, user)
+        found = await self.api.find(ActorPermission, GET_PERMISSION, account.login)
         same = found is not None and found.id == user == account.id
-        permission = _PERMISSIONS.get(found.permission, "none") if found and same else "none"
-        address = f"{user}+{account.login}@{self._api.app.host.noreply}"
+        permission = found.permission if found and same and found.permission in {"admin", "write", "read"} else "none"
+        address = f"{user}+{account.login}@{self.api.app.host.noreply}"
         person = Person(name=account.name or account.login, email=address)
         return ActorPermission(id=user, login=account.login, kind=account.kind, permission=permission, person=person)
 
     async def application(self, slug: str) -> int | None:
         """The id of another App; None if it is private or gone."""
         try:
-            return (await self._api.read(AppResponse, GET_OTHER_APP, slug)).id
+            return (await self.api.read(AppResponse, GET_OTHER_APP, slug)).id
         except NotFoundOnGitHub:
             return None
 
     async def issue(self, number: int) -> GitHubIssue | None:
-        return await self._api.find(GitHubIssue, GET_ISSUE, number)
+        return await self.api.find(GitHubIssue, GET_ISSUE, number)
 
     async def labelled(self, label: str) -> tuple[GitHubIssue, ...]:
         """Open issues and pull requests with this label, least recently changed first."""
@@ -111,11 +147,11 @@ class RepositoryReader:
 
     async def changed_since(self, since: datetime) -> tuple[GitHubIssue, ...]:
         """Open issues and pull requests that changed at this time or later, least recently changed first."""
-        return await self._open_issues({"since": since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")})
+        return await self._open_issues({"since": _when(since)})
 
     async def _open_issues(self, chosen: Mapping[str, str]) -> tuple[GitHubIssue, ...]:
-        params = {**chosen, "state": "open", "sort": "updated", "direction": "asc"}
-        return tuple(await self._api.pages(GitHubIssue, LIST_ISSUES, params=params))
+        params = {**chosen, "state": "open", **_ASCENDING}
+        return tuple(await self.api.pages(GitHubIssue, LIST_ISSUES, params=params))
 
     async def searched(self, query: str) -> tuple[GitHubIssue, ...]:
         """Up to a hundred open issues that match GitHub's search, in its order.
@@ -126,84 +162,138 @@ class RepositoryReader:
         sort = next((word for word in words if word.startswith("sort:")), "").removeprefix("sort:")
         order = "asc" if sort.endswith("-asc") else "desc"
         order_params = {"sort": sort.removesuffix(f"-{order}"), "order": order} if sort else {}
-        repository = self._api.repository
+        repository = self.api.repository
         terms = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
         text = " ".join([*terms, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
         query_params: dict[str, str | int] = {"q": text, "per_page": 100, **order_params}
-        return tuple(await self._api.read(list[GitHubIssue], SEARCH_ISSUES, params=query_params))
+        return tuple(await self.api.read(list[GitHubIssue], SEARCH_ISSUES, params=query_params))
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
         """Branches whose names start with a prefix."""
-        found = await self._api.read(list[ReferenceResponse], LIST_MATCHING_REFS, f"heads/{prefix}")
+        found = await self.api.read(list[ReferenceResponse], LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
     async def comments(self, number: int, before: datetime) -> tuple[IssueComment, ...]:
         """Comments that existed unchanged before that moment."""
-        found = await self._api.pages(IssueComment, LIST_ISSUE_COMMENTS, number)
+        found = await self.api.pages(IssueComment, LIST_ISSUE_COMMENTS, number)
         return tuple(item for item in found if max(item.created_at, item.updated_at or item.created_at) < before)
 
     async def pull_request(self, number: int) -> PullRequest | None:
-        return await self._api.find(PullRequest, GET_PULL, number)
+        return await self.api.find(PullRequest, GET_PULL, number)
 
     async def pull_request_of(self, branch: str) -> PullRequest | None:
         """The open pull request of a branch of this repository, else the newest closed one."""
-        params = {"head": f"{self._api.repository.owner}:{branch}", "state": "all"}
-        found = await self._api.pages(PullRequest, LIST_PULLS, params=params)
-        ours = self._api.repository.id
+        params = {"head": f"{self.api.repository.owner}:{branch}", "state": "all"}
+        found = await self.api.pages(PullRequest, LIST_PULLS, params=params)
+        ours = self.api.repository.id
         same = [item for item in found if (item.head_branch, item.head_repository) == (branch, ours)]
         return max(same, key=lambda item: (item.open, item.number), default=None)
 
     async def reviews(self, number: int, before: datetime | None = None) -> tuple[PullRequestReview, ...]:
         """Reviews submitted before that moment, or all."""
-        found = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
+        found = await self.api.pages(PullRequestReview, LIST_REVIEWS, number)
         return tuple(item for item in found if item.submitted_at < (before or NOT_SUBMITTED))
 
     async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
-        return tuple(await self._api.pages(ChangedFile, LIST_PULL_FILES, number))
+        return tuple(await self.api.pages(ChangedFile, LIST_PULL_FILES, number))
 
     async def file(self, path: str, ref: str = "") -> bytes | None:
         """A file's bytes on the default branch or at `ref`; None if there is no such file."""
-        return await self._api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
+        return await self.api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
 
     async def files_in(self, directory: str) -> tuple[str, ...]:
         """The paths of a directory's files on the default branch; none if there is no such directory."""
-        found = await self._api.find(list[DirectoryEntryResponse], GET_CONTENT, directory)
+        found = await self.api.find(list[DirectoryEntryResponse], GET_CONTENT, directory)
         return tuple(item.path for item in found or () if item.type == "file")
 
     async def head(self, branch: str) -> str | None:
         """The id of a branch's newest commit; None if there is no such branch."""
-        found = await self._api.find(ReferenceResponse, GET_REF, f"heads/{branch}")
+        found = await self.api.find(ReferenceResponse, GET_REF, f"heads/{branch}")
         return found.commit if found else None
 
     async def author_address(self, commit: str) -> str:
         """The author's email address in a commit."""
-        return (await self._api.read(PullRequestCommit, GET_COMMIT, commit)).email
+        return (await self.api.read(PullRequestCommit, GET_COMMIT, commit)).email
 
+    async def comment(self, number: int) -> IssueComment | None:
+        """A comment on an issue or pull request; None if it was deleted."""
+        return await self.api.find(IssueComment, GET_COMMENT, number)
 
-MAX_PAGES = 5
-"""Pages of a hundred open pull requests."""
+    async def inline_comment(self, number: int) -> InlineComment | None:
+        """A comment on lines of a pull request."""
+        return await self.api.find(InlineComment, GET_PULL_COMMENT, number)
 
+    async def review(self, pull: int, number: int) -> PullRequestReview | None:
+        """A submitted review."""
+        found = await self.api.find(PullRequestReview, GET_REVIEW, pull, number)
+        return found if found and found.submitted_at < NOT_SUBMITTED else None
 
-class PullRequestsApi:
-    """The pull requests of one repository."""
+    async def comments_since(self, moment: datetime) -> tuple[IssueComment, ...]:
+        """Comments of the whole repository that were written or edited since, oldest change first."""
+        params = {"since": _when(moment), **_ASCENDING}
+        return tuple(await self.api.pages(IssueComment, LIST_ALL_COMMENTS, params=params))
 
-    def __init__(self, api: RepositoryApi) -> None:
-        self._api = api
+    async def inline_comments_since(self, moment: datetime) -> tuple[InlineComment, ...]:
+        params = {"since": _when(moment), **_ASCENDING}
+        return tuple(await self.api.pages(InlineComment, LIST_ALL_PULL_COMMENTS, params=params))
 
-    async def open(self, *, base: str = "") -> tuple[PullRequest, ...]:
+    async def issue_events(self, number: int) -> tuple[IssueEvent, ...]:
+        """The events of one issue or pull request, in order."""
+        return tuple(await self.api.pages(IssueEvent, LIST_ISSUE_EVENTS, number))
+
+    async def comment_edit(self, comment: int) -> CommentEdit | None:
+        """A comment's current text and last editor; None if it was deleted."""
+        found = await self.api.find(IssueComment, GET_COMMENT, comment)
+        if found is None:
+            return None
+        answer = await self.api.graphql(CommentEditAnswer, COMMENT_EDIT, {"id": found.node})
+        if answer.node is None:
+            return None
+        node, editor = answer.node, answer.node.editor
+        who = Account(id=editor.database_id or 0, login=editor.login, kind=editor.typename) if editor else None
+        return CommentEdit(body=node.body, editor=who, edited_at=node.last_edited_at)
+
+    async def review_threads(
+        self, number: int, before: datetime, *, including: Collection[int] = (), review: int = 0
+    ) -> tuple[ReviewThread, ...]:
+        """Threads from before that moment, each with the comments that existed unchanged then.
+
+        A thread with one of the comments in `including` is kept even if it has no other. The comments of `review`
+        count as written at that moment.
+        """
+        nodes: list[ReviewThread] = []
+        after: str | None = None
+        for _ in range(THREAD_PAGES):
+            answer = await self.api.graphql(ThreadsAnswer, REVIEW_THREADS, {**self._names(number), "after": after})
+            nodes += answer.threads
+            after = answer.end_cursor
+            if not answer.has_next_page:
+                break
+        found = []
+        for thread in nodes:
+            comments = tuple(each for each in thread.comments if _existed(each, before, review))
+            if comments or any(each.id in including for each in thread.comments):
+                first = thread.comments[0]
+                known = {"root": first.id, "diff": first.diff_hunk, "comments": comments}
+                found.append(thread.model_copy(update=known))
+        return tuple(found)
+
+    def _names(self, number: int) -> dict[str, str | int]:
+        """The variables of a GraphQL query about an issue or pull request."""
+        return {"owner": self.api.repository.owner, "name": self.api.repository.name, "number": number}
+
+    async def open_pull_requests(self, *, base: str = "") -> tuple[PullRequest, ...]:
         """The open ones, or those against one base; newest change first, and only the newest if there are very many."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
-        return tuple(await self._api.pages(PullRequest, LIST_PULLS, params=params, most=MAX_PAGES))
+        return tuple(await self.api.pages(PullRequest, LIST_PULLS, params=params, most=OPEN_PULL_REQUEST_PAGES))
 
-    async def linked(self, issue: int) -> tuple[LinkedPullRequest, ...]:
+    async def linked_pull_requests(self, issue: int) -> tuple[LinkedPullRequest, ...]:
         """Open pull requests of this repository that will close this issue when merged.
 
         Leaves out those that GitHub does not show us; an older Enterprise Server shows none.
         """
-        repository = self._api.repository
-        variables = {"owner": repository.owner, "name": repository.name, "number": issue}
         try:
-            answer = await self._api.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, variables, partial=True)
+            answer = await self.api.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, self._names(issue), partial=True)
         except (NeedsHumanAction, NoAccess):
             return ()
         return tuple(
@@ -214,9 +304,105 @@ class PullRequestsApi:
 
     async def commits(self, number: int) -> tuple[PullRequestCommit, ...]:
         """The commits of a pull request, oldest first; GitHub lists at most 250."""
-        return tuple(await self._api.pages(PullRequestCommit, LIST_PULL_COMMITS, number))
+        return tuple(await self.api.pages(PullRequestCommit, LIST_PULL_COMMITS, number))
 
     async def merge_base(self, base: str, head: str) -> str:
         """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
-        found = await self._api.read(ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
+        found = await self.api.read(ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
         return found.merge_base
+
+    async def checks(self, commit: str) -> tuple[CheckResult, ...]:
+        """Every check run and commit status of a commit except our own, only the newest with each name."""
+        found: dict[tuple[str, str], CheckRunResponse] = {}
+        for item in await self._other_check_runs(commit):
+            found.setdefault((item.app_slug, item.name), item)
+        checks = [await self._check(item, source) for (source, _), item in found.items()]
+        return (*checks, *await self._statuses(commit))
+
+    async def failed_checks(self, commit: str) -> tuple[CheckResult, ...]:
+        """Failed checks and statuses except ours, without logs; empty while any check run is still running.
+
+        Statuses are not awaited, because one may stay pending for good.
+        """
+        found = await self._other_check_runs(commit)
+        if any(item.conclusion is None for item in found):
+            return ()
+        bad = [await self._check(item, "", log=False) for item in found if item.conclusion in FAILED]
+        return (*bad, *(status for status in await self._statuses(commit) if status.conclusion in FAILED))
+
+    async def _other_check_runs(self, commit: str) -> list[CheckRunResponse]:
+        params = {"filter": "latest"}
+        found = await self.api.pages(CheckRunResponse, LIST_CHECK_RUNS, commit, params=params)
+        return [item for item in found if not self._is_own_check(item)]
+
+    def _is_own_check(self, item: CheckRunResponse) -> bool:
+        """By our App's number. A workflow's token has none that we know: then by its name and its job's id."""
+        if app := self.api.app.app_id:
+            return item.app == app
+        return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
+
+    async def _statuses(self, commit: str) -> list[CheckResult]:
+        return [
+            CheckResult(
+                name=status.context,
+                source="status",
+                conclusion=status.state,
+                summary=status.description or "",
+                url=status.target_url or "",
+            )
+            for status in await self.api.pages(StatusResponse, GET_COMBINED_STATUS, commit)
+        ]
+
+    async def _check(self, item: CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
+        failed = log and item.conclusion in FAILED
+        summary = "\n".join(part for part in (item.title, item.summary, item.text) if part)
+        return CheckResult(
+            id=item.id,
+            app=item.app,
+            name=item.name,
+            source=source,
+            conclusion=item.conclusion or item.status,
+            summary=summary,
+            url=item.html_url or "",
+            log=await self._log(item) if failed else "",
+        )
+
+    async def _log(self, item: CheckRunResponse) -> str:
+        """The end of a workflow job's log, which has the same id as the check; for other checks, their annotations."""
+        if item.app_slug == "github-actions":
+            with suppress(NoAccess):  # a log that has expired; the check itself still counts
+                if address := await self.api.location(GET_JOB_LOG, item.id):
+                    return await self._download(address)
+        try:
+            notes = await self.api.pages(AnnotationResponse, LIST_ANNOTATIONS, item.id)
+        except NoAccess:
+            return ""
+        return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
+
+    async def _download(self, address: str) -> str:
+        """The end of a log, read without our token, because logs are on another host."""
+        tail, received = b"", 0
+        try:
+            async with (
+                httpx.AsyncClient(transport=self.api.app.shared_transport, timeout=30.0) as client,
+                client.stream("GET", address) as response,
+            ):
+                if not response.is_success:
+                    return ""
+                async for chunk in response.aiter_bytes():
+                    tail, received = (tail + chunk)[-LOG_END:], received + len(chunk)
+                    if received > MAX_LOG:
+                        break
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return ""
+        return tail.decode("utf-8", "replace")
+
+
+def _existed(item: ReviewThreadComment, before: datetime, review: int) -> bool:
+    """True if it was written before that moment, or is part of this review, and was not edited since."""
+    written = item.created_at < before or (bool(review) and item.review == review)
+    return written and (item.last_edited_at is None or item.last_edited_at < before)
+
+
+def _when(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

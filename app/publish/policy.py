@@ -24,7 +24,7 @@ from app.github.base import ForgeEffects
 from app.github.branches import BranchesApi
 from app.github.errors import NoAccess, RateLimited
 from app.github.models import ActorPermission
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.publish.body_edits import insert_note, with_template
 from app.publish.early_draft import AT_WORK, NOT_YET, EarlyDrafts, is_early_effect
@@ -107,10 +107,7 @@ def _workflows(store: GitStore, commit: str) -> dict[str, TreeEntry]:
 
 
 class PolicyTarget(ForgeEffects, Protocol):
-    """A forge, with the readers for everything that is checked before publishing there."""
-
-    @property
-    def pulls(self) -> PullRequestsApi: ...
+    """A forge, with the reader for everything that is checked before publishing there."""
 
     @property
     def reads(self) -> RepositoryReader: ...
@@ -183,10 +180,10 @@ class PublishPolicy:
         effect, branches, base_ref = request.effect, forge.branches, request.where.job_context.base_ref
         tip = await forge.tip(base_ref)
         # A worker could name any commit here; only commits that are on the base branch may be merged.
-        if effect.onto != tip and (not tip or await forge.pulls.merge_base(tip, effect.onto) != effect.onto):
+        if effect.onto != tip and (not tip or await forge.reads.merge_base(tip, effect.onto) != effect.onto):
             raise PublishRefused(f"{effect.onto} is not on {base_ref}, so it is not merged into the change.")
         built_on = effect.recipe.parents[-1] if effect.recipe.parents else request.patch.base
-        common = await forge.pulls.merge_base(effect.onto, built_on)
+        common = await forge.reads.merge_base(effect.onto, built_on)
         await _fetch_missing(branches, effect.onto, common)
         merged = await asyncio.to_thread(merge_base_branch, branches.store, request, common)
         if isinstance(effect, PushCommits):

@@ -18,7 +18,7 @@ from app.core.plan_text import render_plan_file
 from app.core.redaction import find_secrets
 from app.core.result import JobResult
 from app.core.text import clip, count
-from app.github.comments import MARKED
+from app.github.base import MARKED
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd

@@ -15,9 +15,9 @@ from app.core.patch import Patch
 from app.core.result import JobResult
 from app.github.attachments import AttachmentFetcher
 from app.github.branches import BranchesApi
-from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.http_client import NotFoundOnGitHub
+from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import JobClaim
@@ -27,7 +27,7 @@ from app.repo.fix_commits import mentioned_fix
 from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
 from app.repo.merge import SideNames, merge
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Mirror, Stores
 
 UNVERIFIED = "No test or check was run."
@@ -39,7 +39,7 @@ class BaseMerge:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    async def prepare(self, each: JobWithContext, branches: BranchesApi, readers: RepositoryClients) -> None:
+    async def prepare(self, each: JobWithContext, branches: BranchesApi, reader: RepositoryReader) -> None:
         """Make the merge or the commit. Idempotent: the same job makes the same commit."""
         job, job_context, store = each.job, each.job_context, branches.store
         if job_context.aim == "ci":
@@ -50,7 +50,7 @@ class BaseMerge:
             return
         ours, base_head = job_context.parents
         try:
-            base = await readers.pulls.merge_base(base_head, ours)
+            base = await reader.merge_base(base_head, ours)
         except NotFoundOnGitHub:
             raise RepositoryError("The two branches have no common commit, so they cannot be merged.") from None
         await branches.fetch(base)
@@ -110,15 +110,13 @@ class ImageFetcher:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    async def fetch(self, each: JobWithContext, readers: RepositoryClients) -> None:
+    async def fetch(self, each: JobWithContext, reader: RepositoryReader) -> None:
         task = each.job.task
         if not each.job_context.config.images or task.images or task.images_left_out:
             return
         addresses = await asyncio.to_thread(image_addresses, task.issue.body)
         if addresses:
-            image_collection = await AttachmentFetcher(readers.api).collect(
-                each.job_context.issue_ref.number, addresses
-            )
+            image_collection = await AttachmentFetcher(reader.api).collect(each.job_context.issue_ref.number, addresses)
             await asyncio.to_thread(self._keep, each.job.id, image_collection)
 
     def _keep(self, job_id: str, image_collection: ImageCollection) -> None:
@@ -209,33 +207,21 @@ class BaseCommitFetcher:
 
     async def _make_ready(self, each: JobWithContext) -> None:
         job, job_context, issue_ref = each.job, each.job_context, each.job_context.issue_ref
-        readers = await self._open(
-            RepositoryId(issue_ref.repository, issue_ref.owner, issue_ref.name), issue_ref.installation
-        )
-        branches = BranchesApi(readers.api, self._mirror(issue_ref.repository), job_context.author.email)
+        # The repository may have been renamed while the job waited.
+        reader, _ = await self._github_clients.by_current_name(self._github_clients.for_issue(issue_ref))
+        branches = BranchesApi(reader.api, self._mirror(issue_ref.repository), job_context.author.email)
         on_pull = job.task.origin is not None and job.task.origin.is_pull_request
         shown_at = f"refs/pull/{issue_ref.number}/head" if on_pull else ""
         for commit in dict.fromkeys((job.task.base, *job_context.parents)):
             await branches.fetch(commit, ref=shown_at if commit == job.task.base else "")
         if job_context.aim in {"conflicts", "ci"}:
-            await self._merging.prepare(each, branches, readers)
+            await self._merging.prepare(each, branches, reader)
             return
         failpoint("base.fetched")
         await branches.fetch_history(job.task.base)
         await self._fixes.fetch(each, branches)
-        await self._images.fetch(each, readers)
+        await self._images.fetch(each, reader)
         await asyncio.to_thread(self._stores.job_queries.mark_ready, job.id)
-
-    async def _open(self, repository: RepositoryId, installation: int) -> RepositoryClients:
-        """Open the repository by its current name: the job may have waited for a long time."""
-        readers = self._github_clients.for_repository(installation, repository)
-        try:
-            found = await readers.facts.repository()
-        except NoAccess:
-            found = await readers.facts.repository_by_id()
-        if (found.owner, found.name) == (repository.owner, repository.name):
-            return readers
-        return self._github_clients.for_repository(installation, RepositoryId(found.id, found.owner, found.name))
 
     def _failed(self, each: JobWithContext, failure: Exception) -> None:
         job, now = each.job.id, self._stores.clock()

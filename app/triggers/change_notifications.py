@@ -11,9 +11,10 @@ from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import Trigger
 from app.triggers.decisions import IssueState, JobRequest, Notification
-from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, pull_request_state
+from app.triggers.event_facts import EventFacts, TriggerContext, pull_request_state
 from app.triggers.events import Event, EventSubject, conflict_key
 from app.triggers.fact_loader import read_config
+from app.triggers.github_clients import RepositoryContext
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged
 from app.triggers.stores import Stores
 
@@ -101,7 +102,7 @@ class ChangeNotifications:
         noted = await asyncio.to_thread(self._note, notification, PUSHED) if notification.job else "noted 0"
         if repo_context is None or notification.number is None:
             return noted
-        pull = await repo_context.readers.facts.pull_request(notification.number)
+        pull = await repo_context.reader.pull_request(notification.number)
         return f"{noted}; {await self._resolve([pull] if pull else [], event, repo_context)}"
 
     async def _base_moved(
@@ -115,7 +116,7 @@ class ChangeNotifications:
             self._stores.job_queries.has_jobs_in, repo_context.repository.id
         ):
             return "no job"
-        pulls = await repo_context.readers.pulls.open(base=notification.branch)
+        pulls = await repo_context.reader.open_pull_requests(base=notification.branch)
         return await self._resolve(pulls, event, repo_context)
 
     async def _resolve(self, pulls: Iterable[PullRequest], event: Event, repo_context: RepositoryContext) -> str:
@@ -123,14 +124,14 @@ class ChangeNotifications:
         ours = [each for each in pulls if each.author == repo_context.ours.user and each.open]
         if not ours:
             return "not a pull request of the bot"
-        config = await read_config(repo_context.readers, self._operator)
+        config = await read_config(repo_context.reader, self._operator)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
             return "people resolve conflicts here"
         started = [await self._resolve_one(each.number, config, event, repo_context) for each in ours]
         return f"conflicts: {', '.join(started)}"
 
     async def _resolve_one(self, number: int, config: RepoConfig, event: Event, repo_context: RepositoryContext) -> str:
-        pull = await repo_context.readers.facts.pull_request(
+        pull = await repo_context.reader.pull_request(
             number
         )  # GitHub reports mergeability only for a single pull request
         repository = repo_context.repository.id
@@ -147,7 +148,7 @@ class ChangeNotifications:
             or await asyncio.to_thread(job_queries.follow_up_count, repository, number) >= config.iterate.max
         ):
             return "not now"
-        tip = await repo_context.readers.facts.head(pull.base_branch)
+        tip = await repo_context.reader.head(pull.base_branch)
         key = conflict_key(repository, number, pull.head, tip or pull.base)
         if await asyncio.to_thread(self._stores.triggers.decided, key):
             return "known"

@@ -6,7 +6,7 @@ from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.task import IssueRef
 from app.github.base import ReactionTarget
-from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest, Repository
+from app.github.models import ActorPermission, BotAccount, GitHubIssue, PullRequest
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import Trigger
 from app.publish.body_edits import FORK_MARK
@@ -22,17 +22,7 @@ from app.triggers.events import (
     ProgramCommand,
     ReviewCommented,
 )
-from app.triggers.github_clients import RepositoryClients
-
-
-@dataclass(frozen=True, slots=True)
-class RepositoryContext:
-    """A repository that we have access to. `repository` has its current name."""
-
-    readers: RepositoryClients
-    repository: Repository
-    installation: int
-    ours: BotAccount
+from app.triggers.github_clients import RepositoryContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +65,7 @@ class TriggerContext:
 
     @property
     def issue_ref(self) -> IssueRef:
-        return issue_ref(self.repo_context, self.trigger.number)
+        return self.repo_context.issue_ref(self.trigger.number)
 
     @property
     def requested(self) -> str:
@@ -106,22 +96,11 @@ def make_trigger_context(repo_context: RepositoryContext, trigger: Trigger, foun
     return TriggerContext(repo_context, trigger, found)
 
 
-def issue_ref(repo_context: RepositoryContext, number: int) -> IssueRef:
-    repository = repo_context.repository
-    return IssueRef(
-        installation=repo_context.installation,
-        repository=repository.id,
-        owner=repository.owner,
-        name=repository.name,
-        number=number,
-    )
-
-
-def pull_request_state(facts: PullRequest) -> PullRequestState:
-    head = BranchHead(repository=facts.head_repository, ref=facts.head_branch, sha=facts.head)
-    fork = FORK_MARK in facts.body
+def pull_request_state(pull: PullRequest) -> PullRequestState:
+    head = BranchHead(repository=pull.head_repository, ref=pull.head_branch, sha=pull.head)
+    fork = FORK_MARK in pull.body
     return PullRequestState(
-        number=facts.number, author=facts.author or None, head=head, base_ref=facts.base_branch, fork=fork
+        number=pull.number, author=pull.author or None, head=head, base_ref=pull.base_branch, fork=fork
     )
 
 

@@ -18,7 +18,7 @@ from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
 from app.triggers.commands import AgentCommand
 from app.triggers.decisions import Decision, Ignored, IssueState, JobRequest, Notification, Reply
-from app.triggers.event_facts import EventFacts, RepositoryContext, TriggerContext, make_trigger_context
+from app.triggers.event_facts import EventFacts, TriggerContext, make_trigger_context
 from app.triggers.events import (
     ChecksFailed,
     CommentEvent,
@@ -32,7 +32,7 @@ from app.triggers.events import (
     TriggerEvent,
 )
 from app.triggers.fact_loader import FactLoader, issue_behind
-from app.triggers.github_clients import GitHubClients
+from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.job_commands import JobCommands
 from app.triggers.job_creator import JobCreator, ReplyPoster, StateChanged
 from app.triggers.notifications import WORK_LABELS
@@ -231,7 +231,7 @@ class EventHandler:
             case JobRequest():
                 return await self._carry_out_or_reply(decision, trigger_context)
             case Reply(rule="unclear_command"):
-                paths = await trigger_context.repo_context.readers.facts.files_in(DIRECTORY)
+                paths = await trigger_context.repo_context.reader.files_in(DIRECTORY)
                 words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
                 outcome = f"reply {decision.rule}"
                 return await asyncio.to_thread(self._reply_poster.answer, trigger_context, outcome, words)
@@ -272,8 +272,8 @@ class EventHandler:
     async def _fix_checks(self, event: ChecksFailed, decision: Decision, trigger_context: TriggerContext) -> str:
         """Start a job for failing checks. Checks fail one by one, so a reason to wait is not a final decision."""
         if isinstance(decision, JobRequest):
-            readers = trigger_context.repo_context.readers
-            if event.source == "check_run" and not await readers.checks.failed(event.head_sha):
+            reader = trigger_context.repo_context.reader
+            if event.source == "check_run" and not await reader.failed_checks(event.head_sha):
                 return "skip checks: some are still running"
             return await self._job_creator.start(decision, trigger_context)
         if isinstance(decision, Ignored) and decision.visible:

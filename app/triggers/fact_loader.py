@@ -13,10 +13,10 @@ from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.task import Person
-from app.github.connection import RepositoryId
 from app.github.errors import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
-from app.github.models import Account, ActorPermission, IssueEvent, PullRequest, Repository
+from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
+from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.triggers import Trigger
@@ -25,7 +25,6 @@ from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
 from app.triggers.decisions import IssueState
 from app.triggers.event_facts import (
     EventFacts,
-    RepositoryContext,
     TriggerContext,
     pull_request_state,
     with_issue,
@@ -47,7 +46,7 @@ from app.triggers.events import (
     TriggerEvent,
     key_of,
 )
-from app.triggers.github_clients import GitHubClients, RepositoryClients, if_accessible
+from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
 from app.triggers.permission import refusal
 from app.triggers.rules import LABEL
 from app.triggers.stores import Stores
@@ -134,29 +133,13 @@ class FactLoader:
         self._stores = stores
 
     async def open(self, event: RepositoryEvent) -> RepositoryContext | None:
-        """The event's repository by its current name; None if we have no access.
-
-        The token is created for this id and installation, which proves that the two belong together.
-        """
-        named = event.repository
-        readers = self._github_clients.for_repository(
-            event.installation, RepositoryId(named.id, named.owner, named.name)
-        )
+        """The event's repository by its current name; None if we have no access."""
+        clients = self._github_clients
         try:
-            found = await self._found(readers)
-            if (found.owner, found.name) != (named.owner, named.name):
-                readers = self._github_clients.for_repository(
-                    event.installation, RepositoryId(found.id, found.owner, found.name)
-                )
-            return RepositoryContext(readers, found, event.installation, await self._github_clients.ourselves(readers))
+            reader, found = await clients.by_current_name(clients.for_repository(event.installation, event.repository))
+            return await clients.context_of(reader, found)
         except NoAccess:
             return None
-
-    async def _found(self, readers: RepositoryClients) -> Repository:
-        try:
-            return await readers.facts.repository()
-        except NoAccess:  # renamed or transferred, or another repository has the name by now
-            return await readers.facts.repository_by_id()
 
     async def identify(
         self,
@@ -192,7 +175,7 @@ class FactLoader:
             return event.at, False
         if isinstance(event, ProgramCommand):
             return event.request.at, False
-        issue_events = await repo_context.readers.comments.events(event.subject.number)
+        issue_events = await repo_context.reader.issue_events(event.subject.number)
         such = [each for each in issue_events if _is_such(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
         if not by_actor:
@@ -233,13 +216,13 @@ class FactLoader:
             via = event.app if isinstance(event, CommentEvent) else None
             if refusal(event.actor, found.requester, via=via, allowed_apps=repo_context.ours.allowed_apps):
                 return found
-        readers, number = repo_context.readers, event.subject.number
-        pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
+        reader, number = repo_context.reader, event.subject.number
+        pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, text = await asyncio.gather(
-            if_accessible(readers.facts.issue(number)),
+            if_accessible(reader.issue(number)),
             if_accessible(pull),
-            read_config(readers, self._operator),
-            _current_text(event, readers),
+            read_config(reader, self._operator),
+            _current_text(event, reader),
         )
         job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
@@ -282,16 +265,15 @@ class FactLoader:
 
     async def _requester(self, actor: Account, repo_context: RepositoryContext) -> ActorPermission | None:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
-        facts = repo_context.readers.facts
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
             allowed_apps = actor.kind == "Bot" and repo_context.ours.allowed_apps
-            app = await facts.application(slug) if allowed_apps else None
-            noreply = repo_context.readers.api.app.host.noreply
+            app = await repo_context.reader.application(slug) if allowed_apps else None
+            noreply = repo_context.reader.api.app.host.noreply
             person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")
             return ActorPermission(id=actor.id, login=actor.login, permission="none", person=person, app=app)
         try:
-            return await facts.actor(actor.id)
+            return await repo_context.reader.actor(actor.id)
         except NotFoundOnGitHub:
             return None
 
@@ -305,14 +287,14 @@ class FactLoader:
         more: dict[str, object] = {}
         if not event.subject.is_pull_request:
             linked = sorted(
-                await repo_context.readers.pulls.linked(event.subject.number),
+                await repo_context.reader.linked_pull_requests(event.subject.number),
                 key=lambda each: each.author != bot_id,
             )
             if linked:
                 more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_id}
         if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
-            pulls = await repo_context.readers.pulls.open()
+            pulls = await repo_context.reader.open_pull_requests()
             in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_id, except_issue=number)
             more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
@@ -326,9 +308,9 @@ class FactLoader:
         ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.user
         if job is None and trigger is None and not ours:
             return found
-        readers = repo_context.readers
-        pull = readers.facts.pull_request(number) if event.subject.is_pull_request else _nothing()
-        issue, pulled = await asyncio.gather(if_accessible(readers.facts.issue(number)), if_accessible(pull))
+        reader = repo_context.reader
+        pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
+        issue, pulled = await asyncio.gather(if_accessible(reader.issue(number)), if_accessible(pull))
         job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if trigger is not None:
@@ -340,8 +322,8 @@ class FactLoader:
         """Ask for the checks' owner only in repositories where we have had jobs."""
         if not await asyncio.to_thread(self._stores.job_queries.has_jobs_in, event.repository.id):
             return found
-        readers = repo_context.readers
-        pull = await self._checked(event, readers)
+        reader = repo_context.reader
+        pull = await self._checked(event, reader)
         if pull is None:
             return found
         here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
@@ -352,38 +334,38 @@ class FactLoader:
         )
         if pull.author == repo_context.ours.user:
             issue, config = await asyncio.gather(
-                if_accessible(readers.facts.issue(pull.number)), read_config(readers, self._operator)
+                if_accessible(reader.issue(pull.number)), read_config(reader, self._operator)
             )
             state = with_issue(state, issue, pull)
             found = replace(found, config=config)
         return replace(found, pull=pull, job=job, state=state)
 
-    async def _checked(self, event: ChecksFailed, readers: RepositoryClients) -> PullRequest | None:
+    async def _checked(self, event: ChecksFailed, reader: RepositoryReader) -> PullRequest | None:
         if event.pull_requests:
-            return await if_accessible(readers.facts.pull_request(event.pull_requests[0]))
-        return await readers.facts.pull_request_of(event.head_ref) if event.head_ref else None
+            return await if_accessible(reader.pull_request(event.pull_requests[0]))
+        return await reader.pull_request_of(event.head_ref) if event.head_ref else None
 
 
-async def read_config(readers: RepositoryClients, operator: OperatorDefaults) -> RepoConfig | ConfigError:
+async def read_config(reader: RepositoryReader, operator: OperatorDefaults) -> RepoConfig | ConfigError:
     """The default branch's configuration over the operator's defaults, whatever a pull request contains."""
-    text = await readers.facts.file(SOURCE)
+    text = await reader.file(SOURCE)
     try:
         return operator.apply_to(parse_config(text) if text is not None else RepoConfig())
     except ConfigError as error:
         return error
 
 
-async def _current_text(event: TriggerEvent, readers: RepositoryClients) -> str | None:
+async def _current_text(event: TriggerEvent, reader: RepositoryReader) -> str | None:
     """The comment's or review's current text; None if it was deleted or dismissed."""
     match event:
         case IssueCommented():
-            comment = await readers.comments.comment(event.id)
+            comment = await reader.comment(event.id)
         case ReviewCommented():
-            comment = await readers.comments.inline(event.id)
+            comment = await reader.inline_comment(event.id)
         case LabelAdded() | Assigned() | ProgramCommand():
             return None
         case _:
-            reviewed = await readers.comments.review(event.subject.number, event.id)
+            reviewed = await reader.review(event.subject.number, event.id)
             return reviewed.body if reviewed and reviewed.state != "dismissed" else None
     return comment.body if comment else None
 

@@ -1,29 +1,37 @@
-"""The GitHub clients and readers of repositories for one kind of access, and the bot's own identity."""
+"""Opens repositories on one GitHub with one kind of access, and knows the bot's own account there."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TypeVar
 
-from app.github.checks import ChecksApi
-from app.github.comments import CommentsApi, ReviewThreadsApi
+from app.core.task import IssueRef
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NoAccess
-from app.github.models import BotAccount
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.models import BotAccount, Repository
+from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 
 T = TypeVar("T")
 
 
-class RepositoryClients:
-    """The clients of one repository."""
+@dataclass(frozen=True, slots=True)
+class RepositoryContext:
+    """A repository that we have access to. `repository` has its current name."""
 
-    def __init__(self, api: RepositoryApi) -> None:
-        self.api = api
-        self.facts = RepositoryReader(api)
-        self.comments = CommentsApi(api)
-        self.pulls = PullRequestsApi(api)
-        self.checks = ChecksApi(api)
-        self.threads = ReviewThreadsApi(api, "")
+    reader: RepositoryReader
+    repository: Repository
+    installation: int
+    ours: BotAccount
+
+    def issue_ref(self, number: int) -> IssueRef:
+        repository = self.repository
+        return IssueRef(
+            installation=self.installation,
+            repository=repository.id,
+            owner=repository.owner,
+            name=repository.name,
+            number=number,
+        )
 
 
 class GitHubClients:
@@ -35,13 +43,36 @@ class GitHubClients:
         self.known: BotAccount | None = None
         """The bot's account, if it was already loaded."""
 
-    def for_repository(self, installation: int, repository: RepositoryId) -> RepositoryClients:
-        return RepositoryClients(RepositoryApi(self.app, installation, repository))
+    def for_repository(self, installation: int, repository: Repository | RepositoryId) -> RepositoryReader:
+        named = RepositoryId(repository.id, repository.owner, repository.name)
+        return RepositoryReader(RepositoryApi(self.app, installation, named))
 
-    async def ourselves(self, readers: RepositoryClients) -> BotAccount:
+    def for_issue(self, issue_ref: IssueRef) -> RepositoryReader:
+        """A reader of the issue's repository, by the name that it had when the issue's job was created."""
+        named = RepositoryId(issue_ref.repository, issue_ref.owner, issue_ref.name)
+        return self.for_repository(issue_ref.installation, named)
+
+    async def by_current_name(self, reader: RepositoryReader) -> tuple[RepositoryReader, Repository]:
+        """A reader that uses the repository's current name, and the repository. Raises NoAccess.
+
+        The token is created for this id and installation, which proves that the two belong together.
+        """
+        named = reader.api.repository
+        try:
+            found = await reader.repository()
+        except NoAccess:  # renamed or transferred, or another repository has the name by now
+            found = await reader.repository_by_id()
+        if (found.owner, found.name) != (named.owner, named.name):
+            reader = self.for_repository(reader.api.installation, found)
+        return reader, found
+
+    async def context_of(self, reader: RepositoryReader, repository: Repository) -> RepositoryContext:
+        return RepositoryContext(reader, repository, reader.api.installation, await self.ourselves(reader))
+
+    async def ourselves(self, reader: RepositoryReader) -> BotAccount:
         """Load the bot's account with any repository's access: GitHub does not tell an App without one."""
         if self.known is None:
-            found = await find_bot_account(readers.api)
+            found = await find_bot_account(reader.api)
             self.known = found.model_copy(update={"allowed_apps": self._allowed_apps})
         return self.known
 

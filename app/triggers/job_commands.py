@@ -20,7 +20,8 @@ from app.publish import replies
 from app.publish.effects import UpdateStatusComment, key_of
 from app.publish.status_text import read_plan
 from app.triggers.decisions import JobRequest
-from app.triggers.event_facts import RepositoryContext, TriggerContext
+from app.triggers.event_facts import TriggerContext
+from app.triggers.github_clients import RepositoryContext
 from app.triggers.job_creator import JobCreator, ReplyPoster, RetryLater, StateChanged
 from app.triggers.job_draft import as_before
 from app.triggers.prompt_context import comments_in, is_about, is_asking, refs_of, review_of
@@ -47,7 +48,7 @@ async def approved_plan(
     """The plan that people see in the status comment is the one they approve."""
     address = status_address(job.job.id, stores)
     found = _COMMENT.search(address)
-    edit = await repo_context.readers.comments.edit(int(found[1])) if found else None
+    edit = await repo_context.reader.comment_edit(int(found[1])) if found else None
     if edit is None or edit.editor is None or edit.editor.id == repo_context.ours.user:
         return ApprovedPlanText()
     text = read_plan(edit.body)
@@ -74,7 +75,7 @@ async def _problem(
 
 async def _may_write(user: int, repo_context: RepositoryContext) -> bool:
     try:
-        return (await repo_context.readers.facts.actor(user)).may_write
+        return (await repo_context.reader.actor(user)).may_write
     except NotFoundOnGitHub:
         return False
 
@@ -133,7 +134,7 @@ class JobCommands:
         if job_request.thread is None and not review_of(job_request):
             return job_request.text
         review, asked_at = review_of(job_request), trigger_context.trigger.at
-        threads = await trigger_context.repo_context.readers.threads.of(
+        threads = await trigger_context.repo_context.reader.review_threads(
             trigger_context.trigger.number, asked_at, including=is_asking(job_request), review=review
         )
         refs = refs_of(each for each in threads if not each.resolved and is_about(job_request, each))

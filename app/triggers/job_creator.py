@@ -27,8 +27,9 @@ from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusC
 from app.publish.outbox import StaleEpoch, name_without_job
 from app.repo.git_format import is_full_id
 from app.triggers.decisions import JobRequest
-from app.triggers.event_facts import RepositoryContext, TriggerContext
+from app.triggers.event_facts import TriggerContext
 from app.triggers.fact_loader import is_full, limit_reached
+from app.triggers.github_clients import RepositoryContext
 from app.triggers.job_draft import JobDraft, as_before, kind_of_request
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
@@ -176,11 +177,11 @@ class JobCreator:
             return await self._admit(
                 self._draft(job_request, trigger_context, pull.head, PromptContext()), trigger_context
             )
-        tip = await repo_context.readers.facts.head(pull.base_branch)
+        tip = await repo_context.reader.head(pull.base_branch)
         if tip is None:
             words = replies.refused(f"The branch `{pull.base_branch}` no longer exists.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
-        if await repo_context.readers.pulls.merge_base(tip, pull.head) == tip:
+        if await repo_context.reader.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
             return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
         prompt_context = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
@@ -262,7 +263,7 @@ async def _with_prompts(draft: JobDraft) -> JobDraft:
         return draft
     kind = kind_of_request(draft.job_request, draft.request, draft.prompt, on_pull=True).kind
     path = path_of(kind)
-    content = await draft.repo_context.readers.facts.file(path)
+    content = await draft.repo_context.reader.file(path)
     found = NO_OVERRIDES if content is None else parse_overrides({path: content})
     return replace(draft, overrides=found if draft.prompt is None else found.with_file(draft.prompt))
 
@@ -273,16 +274,16 @@ async def _asked_prompt(job_request: JobRequest, repo_context: RepositoryContext
     if not name or job_request.aim == "ask":
         return None
     path = path_of(name)
-    content = await repo_context.readers.facts.file(path) if is_own_name(name) else None
+    content = await repo_context.reader.file(path) if is_own_name(name) else None
     if content is None:
-        return requested_prompt(name, NO_OVERRIDES, await repo_context.readers.facts.files_in(DIRECTORY))
+        return requested_prompt(name, NO_OVERRIDES, await repo_context.reader.files_in(DIRECTORY))
     return requested_prompt(name, parse_overrides({path: content}))
 
 
 async def _tip(repo_context: RepositoryContext) -> str | None:
     """The default branch's head commit; None if there is no commit yet."""
     try:
-        return await repo_context.readers.facts.head(repo_context.repository.default_branch)
+        return await repo_context.reader.head(repo_context.repository.default_branch)
     except NeedsHumanAction:  # GitHub's answer for an empty repository
         return None
 

@@ -17,7 +17,7 @@ from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.publish.body_edits import holds_commits_of_a_fork
 from app.repo.inspection import slug
 from app.triggers.decisions import JobRequest, RequestAim
-from app.triggers.event_facts import RepositoryContext, issue_ref
+from app.triggers.github_clients import RepositoryContext
 from app.triggers.prompt_context import PromptContext
 from app.triggers.stores import ServerDefaults
 
@@ -81,7 +81,7 @@ class JobDraft:
         target = self._target()
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
-            issue_ref=issue_ref(self.repo_context, job_request.origin.number),
+            issue_ref=self.repo_context.issue_ref(job_request.origin.number),
             aim=self._aim(),
             trigger=job_request.trigger,
             login=self.login,

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar
 
 from app.core.errors import AgentFixError
 from app.github.auth import AppRegistration, missed
-from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import (
     GHOST,
@@ -31,6 +30,7 @@ from app.github.models import (
     PullRequestReview,
     Repository,
 )
+from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.commands import parse
@@ -50,7 +50,7 @@ from app.triggers.events import (
     comment_key,
     label_key,
 )
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients
 from app.triggers.notifications import WORK_LABELS
 from app.triggers.rules import CHANGES_REQUESTED, LABEL, starts_job
 from app.triggers.stores import Stores
@@ -167,19 +167,19 @@ class RepositoryPoll:
 
     def __init__(
         self,
-        readers: RepositoryClients,
+        reader: RepositoryReader,
         events_from_api: EventsFromApi,
         bot: BotAccount,
         since: datetime | None,
     ) -> None:
-        self._readers = readers
+        self._reader = reader
         self._events_from_api = events_from_api
         self._bot = bot
         self._since = since
 
     @property
     def _repository(self) -> int:
-        return self._readers.api.repository.id
+        return self._reader.api.repository.id
 
     async def found(self, running_jobs: list[JobWithContext]) -> AsyncIterator[FoundEvent]:
         """The events found; those that end work come first."""
@@ -191,7 +191,7 @@ class RepositoryPoll:
         if self._since is not None:
             async for found in self._comments_since(self._since):
                 yield found
-        pulls = await self._readers.pulls.open()
+        pulls = await self._reader.open_pull_requests()
         for pull in pulls:
             async for found in self._of_pull(pull):
                 yield found
@@ -205,18 +205,18 @@ class RepositoryPoll:
             on_pull = origin is not None and origin.is_pull_request
             yield _ready("", self._events_from_api.deleted(number, is_pull_request=on_pull))
             return
-        issue_events = await self._readers.comments.events(number)
+        issue_events = await self._reader.issue_events(number)
         for event in self._events_from_api.job_ending_events(issue, issue_events, job.job.created_at):
             yield _ready("", event)
 
     async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
-        facts = self._readers.facts
         # GitHub finds labels by their whole name, so `agent-fix:NAME` is found among the issues that changed.
-        changed = await (facts.labelled(LABEL) if self._since is None else facts.changed_since(self._since))
+        reader, since = self._reader, self._since
+        changed = await (reader.labelled(LABEL) if since is None else reader.changed_since(since))
         for issue in changed:
             if issue.number in working or not any(map(starts_job, issue.labels)):
                 continue
-            issue_events = await self._readers.comments.events(issue.number)
+            issue_events = await self._reader.issue_events(issue.number)
             put_on = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
             newest = {each.label: each for each in put_on if each.label in issue.labels}
             for each in newest.values():  # somebody without the permission may have added another one since
@@ -224,11 +224,11 @@ class RepositoryPoll:
                 yield _ready(key, self._events_from_api.labelled(issue, each))
 
     async def _comments_since(self, since: datetime) -> AsyncIterator[FoundEvent]:
-        for comment in await self._readers.comments.comments_since(since):
+        for comment in await self._reader.comments_since(since):
             if self._counts(comment):
                 key = comment_key(self._repository, "comment", comment.id)
                 yield FoundEvent(key, partial(self._made, self._events_from_api.commented, comment, comment.number))
-        for inline in await self._readers.comments.inline_since(since):
+        for inline in await self._reader.inline_comments_since(since):
             if self._counts(inline):
                 key = comment_key(self._repository, "review_comment", inline.id)
                 yield FoundEvent(
@@ -238,13 +238,13 @@ class RepositoryPoll:
     async def _of_pull(self, pull: PullRequest) -> AsyncIterator[FoundEvent]:
         since = self._since
         if since is not None and pull.updated_at is not None and pull.updated_at >= since:
-            for review in await self._readers.facts.reviews(pull.number):
+            for review in await self._reader.reviews(pull.number):
                 if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot.user):
                     key = comment_key(self._repository, "review", review.id)
                     yield FoundEvent(key, partial(self._made, self._events_from_api.reviewed, review, pull.number))
         if pull.author != self._bot.user:
             return
-        failed = [each for each in await self._readers.checks.failed(pull.head) if each.conclusion in FAILURES]
+        failed = [each for each in await self._reader.failed_checks(pull.head) if each.conclusion in FAILURES]
         if failed:
             yield _ready(checks_key(self._repository, pull.head), self._events_from_api.checks_failed(pull, failed[0]))
 
@@ -259,7 +259,7 @@ class RepositoryPoll:
     async def _issue(self, number: int) -> GitHubIssue | None:
         """None if it was deleted or moved to another repository."""
         try:
-            return await self._readers.facts.issue(number)
+            return await self._reader.issue(number)
         except NoAccess:
             return None
 
@@ -390,11 +390,10 @@ class Poller:
     ) -> None:
         self._repositories += 1
         began = self._stores.clock()
-        named = RepositoryId(repository.id, repository.owner, repository.name)
-        readers = self._github_clients.for_repository(installation, named)
-        bot = await self._github_clients.ourselves(readers)
+        reader = self._github_clients.for_repository(installation, repository)
+        bot = await self._github_clients.ourselves(reader)
         poll = RepositoryPoll(
-            readers, EventsFromApi(installation, repository), bot, polled - OVERLAP if polled else None
+            reader, EventsFromApi(installation, repository), bot, polled - OVERLAP if polled else None
         )
         async for found in poll.found(running_jobs):
             known = await asyncio.to_thread(self._stores.triggers.decided, found.key)

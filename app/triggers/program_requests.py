@@ -10,14 +10,12 @@ from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.text import one_line
 from app.github.auth import INSTALL_IT, AppRegistration
-from app.github.connection import RepositoryId
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import Account, GitHubIssue
-from app.github.reader import ensure_issue
+from app.github.reader import RepositoryReader, ensure_issue
 from app.jobs.requests import JobRequests, ProgramRequest
-from app.triggers.event_facts import RepositoryContext
 from app.triggers.events import Event, ProgramCommand
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.poller import subject_of
 from app.triggers.stores import Stores
 
@@ -92,24 +90,22 @@ class ProgramRequests:
             raise NoAccess(
                 f"{request.repository} is another repository now.", hint="Start the job from its issue on GitHub."
             )
-        readers = self._github_clients.for_repository(installation, RepositoryId(found.id, found.owner, found.name))
-        return RepositoryContext(readers, found, installation, await self._github_clients.ourselves(readers))
+        return await self._github_clients.context_of(self._github_clients.for_repository(installation, found), found)
 
     async def _issue(self, request: ProgramRequest, repo_context: RepositoryContext) -> GitHubIssue:
         """The requested issue, or a new one with the requested text."""
-        facts = repo_context.readers.facts
         if request.number is None:
-            number = await _ensure_issue(request, repo_context.readers, repo_context.ours.login)
+            number = await _ensure_issue(request, repo_context.reader, repo_context.ours.login)
             request = request.model_copy(update={"number": number})
             await asyncio.to_thread(self._requests.describe, request)
-        found = await facts.issue(request.number or 0)
+        found = await repo_context.reader.issue(request.number or 0)
         if found is None:
             raise NoAccess(f"There is no issue #{request.number} in {request.repository}.")
         return found
 
     async def _search(self, request: ProgramRequest, repo_context: RepositoryContext) -> str:
         """Make a request of each issue that is found. Their ids follow from the first one's, for repetitions."""
-        found = (await repo_context.readers.facts.searched(request.search))[: request.most or None]
+        found = (await repo_context.reader.searched(request.search))[: request.most or None]
         made = [
             request.model_copy(
                 update={
@@ -136,12 +132,12 @@ class ProgramRequests:
         return f"refused: {error.message}"
 
 
-async def _ensure_issue(request: ProgramRequest, readers: RepositoryClients, login: str) -> int:
+async def _ensure_issue(request: ProgramRequest, reader: RepositoryReader, login: str) -> int:
     """Open an issue with the text, unless an earlier attempt did. Its first line is the title."""
     first, _, rest = request.text.strip().partition("\n")
     title = one_line(first.lstrip("# ").strip())[:MAX_TITLE] or "Requested through the API"
     body = rest.strip() or title
-    return await ensure_issue(readers.api, title, body, key=request.job, login=login, since=request.at)
+    return await ensure_issue(reader.api, title, body, key=request.job, login=login, since=request.at)
 
 
 def _reason(outcome: str) -> str:

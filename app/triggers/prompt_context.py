@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple, TypeVar
 from app.core.markup import without_quotes
 from app.core.task import TaskSection
 from app.core.text import bounded, one_line, plain, visible
-from app.github.checks import FAILED
 from app.github.errors import NoAccess
 from app.github.graphql import ReviewThread
 from app.github.models import (
@@ -22,10 +21,10 @@ from app.github.models import (
     PullRequestCommit,
     PullRequestReview,
 )
+from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
 from app.triggers.decisions import JobRequest
-from app.triggers.event_facts import RepositoryContext
-from app.triggers.github_clients import if_accessible
+from app.triggers.github_clients import RepositoryContext, if_accessible
 
 Rank = Literal["asked", "maintainer", "opened", "other"]
 TITLES: dict[Rank, str] = {
@@ -254,20 +253,20 @@ async def load_prompt_context(
     job_request: JobRequest, repo_context: RepositoryContext, pull: PullRequest | None, before: datetime
 ) -> PromptContext:
     """Load what existed at that moment; the model sees nothing that was written or edited since."""
-    context, readers = PromptContext(), repo_context.readers
+    context, reader = PromptContext(), repo_context.reader
     if pull is None:
-        comments = await readers.facts.comments(job_request.origin.number, before)
+        comments = await reader.comments(job_request.origin.number, before)
         others = _others(comments, repo_context)
         context.conversation(others, ranks=await _ranks(job_request, repo_context, others))
         return context
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
-        readers.facts.comments(number, before),
-        readers.facts.reviews(number, before),
-        readers.facts.changed_files(number),
-        readers.pulls.commits(number),
-        readers.threads.of(number, before, including=is_asking(job_request), review=review_of(job_request)),
-        if_accessible(readers.checks.of(pull.head)),
+        reader.comments(number, before),
+        reader.reviews(number, before),
+        reader.changed_files(number),
+        reader.commits(number),
+        reader.review_threads(number, before, including=is_asking(job_request), review=review_of(job_request)),
+        if_accessible(reader.checks(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
     about = tuple(each for each in open_threads if is_about(job_request, each))
@@ -308,7 +307,7 @@ async def _ranks(
 async def _may_write(repo_context: RepositoryContext, author: int) -> bool:
     """False if the account is gone or GitHub refuses the answer."""
     try:
-        return (await repo_context.readers.facts.actor(author)).may_write
+        return (await repo_context.reader.actor(author)).may_write
     except NoAccess:
         return False
 

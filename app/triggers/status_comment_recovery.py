@@ -17,10 +17,10 @@ from app.core.plan_text import parse_plan_file
 from app.core.result import JobResult
 from app.core.task import IssueRef, TaskOrigin
 from app.github.calls import CANCEL_RUN, GET_RUN
-from app.github.connection import RepositoryId
 from app.github.errors import ForgeError
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import IssueComment, PullRequest, WorkflowRunResponse
+from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.job_queries import WORKED_ON
 from app.jobs.process_owner import this_process
@@ -30,10 +30,9 @@ from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
 from app.triggers.decisions import Destination, JobRequest
-from app.triggers.event_facts import RepositoryContext
 from app.triggers.events import CommentEvent, EventSubject, TriggerEvent
 from app.triggers.fact_loader import read_config
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.job_draft import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
@@ -78,18 +77,13 @@ class StatusCommentRecovery:
 
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
         """Restore the job from its comment into the database; None if there is no such comment."""
-        named = event.repository
-        readers = self._github_clients.for_repository(
-            event.installation, RepositoryId(named.id, named.owner, named.name)
-        )
-        repo_context = RepositoryContext(
-            readers, await readers.facts.repository(), event.installation, await self._github_clients.ourselves(readers)
-        )
+        reader = self._github_clients.for_repository(event.installation, event.repository)
+        repo_context = await self._github_clients.context_of(reader, await reader.repository())
         found = await self._latest_status(event.subject.number, repo_context)
         if found is None:
             return None
         status, address = found
-        elsewhere = status.state in WORKED_ON and status.run != self._run and await is_at_work(readers, status.run)
+        elsewhere = status.state in WORKED_ON and status.run != self._run and await is_at_work(reader, status.run)
         drafted = await self._drafted(event, repo_context, status)
         if drafted is None:
             return None
@@ -97,19 +91,19 @@ class StatusCommentRecovery:
         await asyncio.to_thread(self._write, status, address, job, job_context, elsewhere=elsewhere)
         return RecoveredStatus(status, job_context.issue_ref, elsewhere)
 
-    async def repair(self, readers: RepositoryClients, number: int) -> int:
+    async def repair(self, reader: RepositoryReader, number: int) -> int:
         """How often a pull request was followed up without being asked: our statuses on it, except those that follow a
         command of somebody with write access."""
-        bot_id = (await self._github_clients.ourselves(readers)).user
-        comments = await readers.facts.comments(number, self._stores.clock() + timedelta(days=1))
+        bot_id = (await self._github_clients.ourselves(reader)).user
+        comments = await reader.comments(number, self._stores.clock() + timedelta(days=1))
         asking = {each.author for each in comments if each.author != bot_id and parse(each.body) is not None}
-        authorised = {author for author in asking if await may_write(readers, author)}
+        authorised = {author for author in asking if await may_write(reader, author)}
         return rounds_in(comments, bot_id, authorised)
 
-    async def cancel(self, readers: RepositoryClients, run: int) -> bool:
+    async def cancel(self, reader: RepositoryReader, run: int) -> bool:
         """End another run; False if the token may not."""
         try:
-            await readers.api.change(dict, CANCEL_RUN, run)
+            await reader.api.change(dict, CANCEL_RUN, run)
         except ForgeError:
             return False
         return True
@@ -117,16 +111,16 @@ class StatusCommentRecovery:
     async def _latest_status(
         self, number: int, repo_context: RepositoryContext
     ) -> tuple[StatusCommentState, str] | None:
-        found = await last_status(repo_context.readers, number, repo_context.ours.user, self._stores.clock())
+        found = await last_status(repo_context.reader, number, repo_context.ours.user, self._stores.clock())
         return found if found and found[0].state in _RECALLED else None
 
     async def _drafted(
         self, event: TriggerEvent, repo_context: RepositoryContext, status: StatusCommentState
     ) -> tuple[Job, JobContext] | None:
-        facts, subject = repo_context.readers.facts, event.subject
-        pull = await facts.pull_request(subject.number) if subject.is_pull_request else None
-        base = pull.head if pull else await facts.head(repo_context.repository.default_branch)
-        config = await read_config(repo_context.readers, self._defaults.operator)
+        reader, subject = repo_context.reader, event.subject
+        pull = await reader.pull_request(subject.number) if subject.is_pull_request else None
+        base = pull.head if pull else await reader.head(repo_context.repository.default_branch)
+        config = await read_config(repo_context.reader, self._defaults.operator)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
         job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(status))
@@ -169,10 +163,10 @@ class StatusCommentRecovery:
 
 
 async def last_status(
-    readers: RepositoryClients, number: int, bot_id: int, now: datetime
+    reader: RepositoryReader, number: int, bot_id: int, now: datetime
 ) -> tuple[StatusCommentState, str] | None:
     """What the newest status comment that is our own says, with its address."""
-    comments = await readers.facts.comments(number, now + timedelta(days=1))
+    comments = await reader.comments(number, now + timedelta(days=1))
     own = [each for each in comments if each.author == bot_id]
     statuses = [(found, each.url) for each in own if (found := read_status(each.body))]
     return statuses[-1] if statuses else None
@@ -189,16 +183,16 @@ def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int
     return follow_ups
 
 
-async def may_write(readers: RepositoryClients, account: int) -> bool:
+async def may_write(reader: RepositoryReader, account: int) -> bool:
     try:
-        return (await readers.facts.actor(account)).may_write
+        return (await reader.actor(account)).may_write
     except NotFoundOnGitHub:
         return False
 
 
-async def is_at_work(readers: RepositoryClients, run: int) -> bool:
+async def is_at_work(reader: RepositoryReader, run: int) -> bool:
     """Whether a workflow's run has not ended yet."""
-    found = await readers.api.find(WorkflowRunResponse, GET_RUN, run) if run else None
+    found = await reader.api.find(WorkflowRunResponse, GET_RUN, run) if run else None
     return found is not None and found.status != "completed"
 
 

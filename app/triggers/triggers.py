@@ -11,8 +11,9 @@ from app.config.operator_defaults import OperatorDefaults
 from app.config.repository import RepoConfig
 from app.core.errors import AgentFixError
 from app.github.auth import AppRegistration
-from app.github.connection import AppConnection, Connection, RepositoryId
+from app.github.connection import AppConnection, Connection
 from app.github.errors import RateLimited, TemporaryFailure
+from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.inbox import LEASE, ClaimedDelivery, Delivery, Inbox, InboxError
 from app.jobs.process_owner import this_process
@@ -21,7 +22,7 @@ from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event, InstallationChanged
 from app.triggers.fact_loader import branches_in_use, read_config
-from app.triggers.github_clients import GitHubClients, RepositoryClients
+from app.triggers.github_clients import GitHubClients
 from app.triggers.job_creator import RetryLater
 from app.triggers.poller import Poller
 from app.triggers.program_requests import ProgramRequests
@@ -166,10 +167,8 @@ class OutcomeLookup:
         recorded = await asyncio.to_thread(self._outcomes.record_ended)
         due = await asyncio.to_thread(self._outcomes.to_look_up, PULL_REQUESTS_PER_LOOKUP)
         for place in due:
-            named = RepositoryId(place.repository, place.owner, place.name)
             try:
-                readers = self._github_clients.for_repository(place.installation, named)
-                pull = await readers.facts.pull_request(place.number)
+                pull = await self._github_clients.for_issue(place).pull_request(place.number)
             except AgentFixError as error:  # access was lost, or GitHub is down: it is due again in some hours
                 logger.info("pull request %s/%s#%s: %s", place.owner, place.name, place.number, error.message)
                 continue
@@ -213,20 +212,19 @@ class PullRequestLimit:
 
     async def _release(self, waiting: list[tuple[str, JobContext]]) -> int:
         place = waiting[0][1].issue_ref
-        named = RepositoryId(place.repository, place.owner, place.name)
-        readers = self._github_clients.for_repository(place.installation, named)
+        reader = self._github_clients.for_issue(place)
         try:
-            return await self._release_first(waiting, readers)
+            return await self._release_first(waiting, reader)
         except AgentFixError as error:  # the next look may succeed; access that was lost ends the jobs elsewhere
             logger.warning("jobs of %s/%s wait on: %s", place.owner, place.name, error.message)
             return 0
 
-    async def _release_first(self, waiting: list[tuple[str, JobContext]], readers: RepositoryClients) -> int:
-        found, free = await read_config(readers, self._operator), len(waiting)
+    async def _release_first(self, waiting: list[tuple[str, JobContext]], reader: RepositoryReader) -> int:
+        found, free = await read_config(reader, self._operator), len(waiting)
         config = found if isinstance(found, RepoConfig) else waiting[0][1].config  # that of its request was valid
         if config.max_open_pull_requests is not None:
-            bot = (await self._github_clients.ourselves(readers)).user
-            repository, pulls = waiting[0][1].issue_ref.repository, await readers.pulls.open()
+            bot = (await self._github_clients.ourselves(reader)).user
+            repository, pulls = waiting[0][1].issue_ref.repository, await reader.open_pull_requests()
             in_use = await asyncio.to_thread(
                 branches_in_use, self._stores.job_queries, repository, pulls, bot, waiting=False
             )
@@ -234,7 +232,7 @@ class PullRequestLimit:
         released = 0
         for job_id, job_context in waiting[:free]:
             # What was merged meanwhile is what the work has to start from.
-            base = await readers.facts.head(job_context.base_ref) if job_context.pull is None else None
+            base = await reader.head(job_context.base_ref) if job_context.pull is None else None
             released += await asyncio.to_thread(self._stores.queue.end_wait, job_id, base or "")
         return released
 

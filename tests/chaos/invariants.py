@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from app.core.job import FINAL, JobState
 from app.core.result import JobResult
-from app.github.comments import has_text
+from app.github.base import has_text
 from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
 from app.jobs.tables import effects, receipts

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.config.repository import RepoConfig
-from app.github.comments import has_text
+from app.github.base import has_text
 from app.github.repository_api import find_bot_account
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine

@@ -44,14 +44,13 @@ class IssueSweep:
     ) -> None:
         self._github_clients = github_clients
         self._installation = installation
-        self._readers = github_clients.for_repository(installation, repository)
+        self._reader = github_clients.for_repository(installation, repository)
         self._settings = settings
         self._server_context = server_context
 
     async def candidates(self, query: str) -> tuple[SweepCandidate, ...]:
         """Open issues with our label, or those that a search finds; and those whose job was lost."""
-        facts = self._readers.facts
-        issues = await facts.searched(query) if query else await facts.labelled(LABEL)
+        issues = await self._reader.searched(query) if query else await self._reader.labelled(LABEL)
         config = await self._config()
         return (*await self._lost_runs(), *[await self._candidate(each, config) for each in issues])
 
@@ -60,24 +59,24 @@ class IssueSweep:
         allowed = config.max_open_pull_requests
         if allowed is None:
             return SweepLimits(most, None, await self._day(config))
-        us = (await self._github_clients.ourselves(self._readers)).user
-        opened = sum(each.author == us for each in await self._readers.pulls.open())
+        us = (await self._github_clients.ourselves(self._reader)).user
+        opened = sum(each.author == us for each in await self._reader.open_pull_requests())
         return SweepLimits(most, max(allowed - opened, 0), await self._day(config))
 
     async def admit(self, number: int) -> str:
         """Handle the label as if its webhook came now; returns the outcome."""
         if self._server_context is None:
             raise AgentFixError("Only a server has a database to add jobs to.")
-        issue, put_on = await self._readers.facts.issue(number), await self._label_on(number)
+        issue, put_on = await self._reader.issue(number), await self._label_on(number)
         if issue is None or put_on is None:
             return "its label was removed"
-        repository = await self._readers.facts.repository()
+        repository = await self._reader.repository()
         event = EventsFromApi(self._installation, repository).labelled(issue, put_on)
         runner = EventHandler(self._github_clients, self._server_context, defaults_of(self._settings))
         return await runner.handle(event)
 
     async def _config(self) -> RepoConfig:
-        config = await read_config(self._readers, self._settings.defaults)
+        config = await read_config(self._reader, self._settings.defaults)
         if isinstance(config, AgentFixError):
             raise config
         return config
@@ -87,13 +86,13 @@ class IssueSweep:
         found = SweepCandidate(issue, None)
         if issue.pull_request or not issue.open or LABEL not in {label.casefold() for label in issue.labels}:
             return found
-        put_on, linked = await self._label_on(issue.number), await self._readers.pulls.linked(issue.number)
+        put_on, linked = await self._label_on(issue.number), await self._reader.linked_pull_requests(issue.number)
         ours = config.branch_for(slug="x", number=issue.number).removesuffix("x")
-        branches = await self._readers.facts.branches(ours)
+        branches = await self._reader.branches(ours)
         hands = set(issue.assignees)
         return SweepCandidate(
             issue,
-            None if put_on is None else await may_write(self._readers, put_on.actor.id),
+            None if put_on is None else await may_write(self._reader, put_on.actor.id),
             pull_request=linked[0].number if linked else None,
             branch=branches[0] if branches else "",
             taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,
@@ -103,20 +102,20 @@ class IssueSweep:
         """Jobs of workflow runs that ended without reporting. A server detects lost jobs by their leases."""
         if self._server_context is not None:
             return ()
-        us = (await self._github_clients.ourselves(self._readers)).user
-        at_work = await self._readers.facts.labelled(AT_WORK)
+        us = (await self._github_clients.ourselves(self._reader)).user
+        at_work = await self._reader.labelled(AT_WORK)
         return tuple(
             [SweepCandidate(each, None, is_lost=True) for each in at_work if await self._is_lost(each.number, us)]
         )
 
     async def _is_lost(self, number: int, us: int) -> bool:
-        found = await last_status(self._readers, number, us, self._github_clients.app.now())
+        found = await last_status(self._reader, number, us, self._github_clients.app.now())
         if found is None or found[0].state not in WORKED_ON or not found[0].run:
             return False
-        return not await is_at_work(self._readers, found[0].run)
+        return not await is_at_work(self._reader, found[0].run)
 
     async def _label_on(self, number: int) -> IssueEvent | None:
-        events = await self._readers.comments.events(number)
+        events = await self._reader.issue_events(number)
         such = [each for each in events if each.event == "labeled" and each.label.casefold() == LABEL]
         return such[-1] if such else None
 
@@ -131,11 +130,11 @@ class IssueSweep:
         """Today's spending by the ledger; without one, each job reported within a day counts in full."""
         now = (self._server_context.clock if self._server_context else self._github_clients.app.now)()
         if self._server_context is not None:
-            repository, engine = await self._readers.facts.repository(), self._server_context.engine
+            repository, engine = await self._reader.repository(), self._server_context.engine
             with engine.connect() as db:
                 return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
-        us = (await self._github_clients.ourselves(self._readers)).user
-        comments = await self._readers.comments.comments_since(now - A_DAY)
+        us = (await self._github_clients.ourselves(self._reader)).user
+        comments = await self._reader.comments_since(now - A_DAY)
         started = [each for each in comments if each.author == us and each.created_at >= now - A_DAY]
         return max_cost * sum(read_status(each.body) is not None for each in started)
 
@@ -173,7 +172,7 @@ async def open_issue_sweep(
 
 
 async def _named(connection: Connection, installation: int, repository: RepositoryId) -> RepositoryId:
-    found = await GitHubClients(connection).for_repository(installation, repository).facts.repository()
+    found = await GitHubClients(connection).for_repository(installation, repository).repository()
     return RepositoryId(found.id, found.owner, found.name)
 
 

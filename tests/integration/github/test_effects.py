@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.github.base import NewCheckRun, ReactionTarget
-from app.github.comments import has_text, marker, with_marker
+from app.github.base import NewCheckRun, ReactionTarget, has_text, marker, with_marker
 from app.github.effects import GitHubForge
 from app.github.errors import NeedsHumanAction
 from tests.support.github.fake import FakeGitHubSetup

@@ -5,10 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.github.auth import AppRegistration
-from app.github.comments import CommentsApi
-from app.github.effects import PullRequestEditor
 from app.github.errors import NeedsHumanAction
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.reader import RepositoryReader
 from tests.support.emulate.person import InlineComment
 from tests.support.emulate.repository import BRANCH, EmulatedRepository, later
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.xdist_group("emulate")
 
 
 async def test_one_comment_by_its_number(place: EmulatedRepository) -> None:
-    talk, ada = CommentsApi(place.repository_api), place.repository.as_user("ada")
+    talk, ada = RepositoryReader(place.repository_api), place.repository.as_user("ada")
     number = ada.comment(place.issue, "/agent fix")
     found = await talk.comment(number)
     assert found is not None
@@ -29,31 +27,31 @@ async def test_one_comment_by_its_number(place: EmulatedRepository) -> None:
 async def test_our_comment_carries_our_apps_id(place: EmulatedRepository) -> None:
     await place.forge.ensure_comment("j1", "working")
     (comment,) = place.repository.site.comments(place.issue)
-    found = await CommentsApi(place.repository_api).comment(comment.id)
+    found = await RepositoryReader(place.repository_api).comment(comment.id)
     assert found is not None
     assert (found.kind, found.app) == ("Bot", place.github.app_id)
 
 
 async def test_the_last_editor_of_a_comment_is_known(place: EmulatedRepository) -> None:
-    talk = CommentsApi(place.repository_api)
+    talk = RepositoryReader(place.repository_api)
     await place.forge.ensure_comment("j1", "the plan")
     (comment,) = place.repository.site.comments(place.issue)
-    found = await talk.edit(comment.id)
+    found = await talk.comment_edit(comment.id)
     assert found is not None
     assert (found.editor, found.edited_at) == (None, None)
     grace = place.repository.as_user("grace")
     grace.edit_comment(comment.id, "a better plan")
-    found = await talk.edit(comment.id)
+    found = await talk.comment_edit(comment.id)
     assert found is not None
     assert found.editor is not None
     assert (found.body, found.editor.id, found.editor.login) == ("a better plan", grace.number, "grace")
     assert found.edited_at is not None
     assert found.edited_at <= later()
-    assert await talk.edit(99_999) is None
+    assert await talk.comment_edit(99_999) is None
 
 
 async def test_everything_that_was_said_since(place: EmulatedRepository) -> None:
-    number, talk = await place.opened(), CommentsApi(place.repository_api)
+    number, talk = await place.opened(), RepositoryReader(place.repository_api)
     ada = place.repository.as_user("ada")
     begun = datetime.now(UTC).replace(microsecond=0)
     on_issue, on_pull = ada.comment(place.issue, "one"), ada.comment(number, "two")
@@ -61,29 +59,29 @@ async def test_everything_that_was_said_since(place: EmulatedRepository) -> None
     second = ada.reply(number, first, "four")
     said = {item.id: item.number for item in await talk.comments_since(begun)}
     assert said == {on_issue: place.issue, on_pull: number}
-    inline = {item.id: item for item in await talk.inline_since(begun)}
+    inline = {item.id: item for item in await talk.inline_comments_since(begun)}
     assert inline.keys() == {first, second}
     assert (inline[second].thread.comment, inline[second].number, inline[second].body) == (first, number, "four")
     thread = inline[first].thread
     assert (thread.start, thread.end, thread.path) == (1, 2, "app/money.py")
     assert thread.hunk.endswith("third = 0.3")
-    assert await talk.inline(first) == inline[first]
+    assert await talk.inline_comment(first) == inline[first]
     assert await talk.comments_since(later()) == ()
-    assert await talk.inline_since(later()) == ()
+    assert await talk.inline_comments_since(later()) == ()
 
 
 async def test_a_review_and_the_comments_that_belong_to_it(place: EmulatedRepository) -> None:
-    number, talk = await place.opened(), CommentsApi(place.repository_api)
+    number, talk = await place.opened(), RepositoryReader(place.repository_api)
     ada = place.repository.as_user("ada")
     review = ada.review(number, "/agent please", comments=[InlineComment("app/money.py", 1, "why?")])
     found = await talk.review(number, review)
     assert found is not None
     assert (found.author, found.state, found.body) == (ada.number, "commented", "/agent please")
     (comment,) = place.repository.site.inline_comments(number)
-    inline = await talk.inline(comment.id)
+    inline = await talk.inline_comment(comment.id)
     assert inline is not None
     assert inline.review == review
-    (thread,) = await place.forge.threads.of(number, later())
+    (thread,) = await place.forge.reads.review_threads(number, later())
     assert thread.root == comment.id
 
 
@@ -95,7 +93,7 @@ async def test_events_are_listed_in_order(place: EmulatedRepository, on: str) ->
     grace.unlabel(number, "agent-fix")
     grace.close(number)
     grace.reopen(number)
-    found = await CommentsApi(place.repository_api).events(number)
+    found = await RepositoryReader(place.repository_api).issue_events(number)
     told = [(item.event, item.label, item.actor.id) for item in found if item.event != "opened"]
     me = grace.number
     assert told == [
@@ -113,13 +111,13 @@ async def test_pull_requests_that_will_close_an_issue(place: EmulatedRepository)
     theirs = grace.open_pull("theirs", "Mine", f"This resolves #{place.issue}.")
     grace.push("other", {"b.txt": "b\n"})
     grace.open_pull("other", "Other", f"See #{place.issue}, closes #{place.issue}1.")
-    pulls = PullRequestsApi(place.repository_api)
+    pulls = RepositoryReader(place.repository_api)
     bot = int(place.forge.bot.person.email.partition("+")[0])
-    assert {item.author for item in await pulls.linked(place.issue)} == {grace.number, bot}
+    assert {item.author for item in await pulls.linked_pull_requests(place.issue)} == {grace.number, bot}
     grace.close(theirs)
-    assert [item.author for item in await pulls.linked(place.issue)] == [bot]
-    assert {item.head_branch for item in await pulls.open()} == {BRANCH, "other"}
-    assert await pulls.open(base="other") == ()
+    assert [item.author for item in await pulls.linked_pull_requests(place.issue)] == [bot]
+    assert {item.head_branch for item in await pulls.open_pull_requests()} == {BRANCH, "other"}
+    assert await pulls.open_pull_requests(base="other") == ()
 
 
 async def test_the_commits_of_a_pull_request_and_where_it_parted(place: EmulatedRepository) -> None:
@@ -127,25 +125,27 @@ async def test_the_commits_of_a_pull_request_and_where_it_parted(place: Emulated
     base, first = place.repository.head, place.repository.head_of(BRANCH)
     second = place.repository.as_user("grace").push(BRANCH, {"c.txt": "c\n"}, "theirs")
     place.repository.as_user("ada").push("main", {"d.txt": "d\n"})
-    pulls = PullRequestsApi(place.repository_api)
+    pulls = RepositoryReader(place.repository_api)
     assert [item.id for item in await pulls.commits(number)] == [first, second]
     assert await pulls.merge_base(place.repository.head, second) == base
 
 
 async def test_only_our_pull_requests_get_labels_and_edits(place: EmulatedRepository) -> None:
     number, site = await place.opened(), place.repository.site
-    proposals = PullRequestEditor(place.repository_api, RepositoryReader(place.repository_api), place.forge.bot.login)
+    forge = place.forge
+    forge.number = number
     for _ in range(2):
-        await proposals.label_and_request_review(BRANCH, ["bug"], ["grace"])
-        await proposals.amend(number, lambda body: f"{body.removesuffix(' (more)')} (more)")
+        await forge.ensure_labels_and_reviewers(BRANCH, ["bug"], ["grace"])
+        await forge.amend_pull_request(lambda body: f"{body.removesuffix(' (more)')} (more)")
     assert site.labels(number) == {"bug"}
     assert site.pull(number).body == "Fixes #1 (more)"
     assert site.pull(number).reviewers == ("grace",)
     grace = place.repository.as_user("grace")
     grace.push("theirs", {"a.txt": "a\n"})
     theirs = grace.open_pull("theirs", "Mine")
+    forge.number = theirs
     with pytest.raises(NeedsHumanAction, match="not agent-fix's own"):
-        await proposals.amend(theirs, lambda body: "ours now")
+        await forge.amend_pull_request(lambda body: "ours now")
 
 
 async def test_installations_list_their_repositories(place: EmulatedRepository) -> None:

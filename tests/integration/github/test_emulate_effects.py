@@ -148,7 +148,7 @@ async def test_an_older_jobs_check_run_is_found_below_a_newer_one(place: Emulate
 async def test_a_thread_is_answered_once_and_resolved(place: EmulatedRepository) -> None:
     number = await place.opened()
     asked = place.repository.as_user("ada").comment_inline(number, InlineComment("app/money.py", 1, "why?"))
-    (thread,) = await place.forge.threads.of(number, later())
+    (thread,) = await place.forge.reads.review_threads(number, later())
     for _ in range(2):
         await place.forge.ensure_reply(asked, "j1/7", "Because.")
         await place.forge.ensure_resolved(thread.id)
@@ -156,6 +156,6 @@ async def test_a_thread_is_answered_once_and_resolved(place: EmulatedRepository)
     assert (answer.author, answer.reply_to, answer.path, answer.line) == (place.github.bot, asked, "app/money.py", 1)
     assert answer.body.startswith("Because.")
     assert question.id == asked
-    (thread,) = await place.forge.threads.of(number, later())
+    (thread,) = await place.forge.reads.review_threads(number, later())
     assert thread.resolved
     assert len(thread.comments) == 2

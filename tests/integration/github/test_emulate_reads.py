@@ -147,7 +147,7 @@ async def test_a_pull_request_with_its_files_reviews_and_threads(place: Emulated
     assert "-half = 0.5" in file.diff
     (found,) = await reads.reviews(number, later())
     assert (found.id, found.author_name, found.state, found.body) == (review, "ada", "changes_requested", "please")
-    one, several = await place.forge.threads.of(number, later())
+    one, several = await place.forge.reads.review_threads(number, later())
     assert (one.path, one.line, one.start_line, one.resolved, one.outdated) == ("app/money.py", 1, None, False, False)
     assert one.diff.endswith("-half = 0.5\n+half = 0.25")
     assert (several.line, several.start_line) == (2, 1)
@@ -162,7 +162,7 @@ async def test_a_thread_is_outdated_where_its_line_was_changed_and_moves_where_i
     for line in (1, 2):
         ada.comment_inline(number, InlineComment("app/money.py", line, f"line {line}"))
     ada.push(BRANCH, {"app/money.py": "# halves\nhalf = 0.2\nthird = 0.3\n"})
-    first, second = await place.forge.threads.of(number, later())
+    first, second = await place.forge.reads.review_threads(number, later())
     assert (first.line, first.outdated) == (None, True)
     assert (second.line, second.outdated) == (3, False)
 
@@ -175,7 +175,7 @@ async def test_failed_checks_bring_the_end_of_their_log(place: EmulatedRepositor
     await place.forge.ensure_check_run(
         NewCheckRun(key="j1", name="agent-fix", commit=head, title="t", summary="s", conclusion="failure")
     )
-    facts = {check.name: check for check in await place.forge.checks.of(head)}
+    facts = {check.name: check for check in await place.forge.reads.checks(head)}
     assert (facts["tests"].conclusion, facts["tests"].source) == ("failure", "github-actions")
     assert facts["tests"].log.endswith("E   assert 1 == 2\n")
     assert len(facts["tests"].log) == 20_000
@@ -234,8 +234,8 @@ ATTEMPTS: dict[str, Callable[[GitHubForge, str], Awaitable[Any]]] = {
     "pull requests": lambda forge, _: forge.reads.pull_request_of(BRANCH),
     "file": lambda forge, _: forge.reads.file("README.md"),
     "head": lambda forge, _: forge.reads.head("main"),
-    "threads": lambda forge, _: forge.threads.of(1, later()),
-    "checks": lambda forge, head: forge.checks.of(head),
+    "threads": lambda forge, _: forge.reads.review_threads(1, later()),
+    "checks": lambda forge, head: forge.reads.checks(head),
     "commit": lambda forge, head: forge.branches.fetch(head),
     "comment": lambda forge, _: forge.ensure_comment("j1", "hello"),
     "label": lambda forge, _: forge.ensure_labels(add=["agent-in-progress"]),

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from app.core.redaction import mask_tokens
-from app.github.comments import ReviewThreadsApi
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
 from app.github.effects import GitHubForge
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
@@ -214,18 +213,18 @@ def test_no_error_tells_a_token(token: str) -> None:
 
 
 async def test_a_graphql_refusal_has_a_kind(fake_github: FakeGitHubSetup) -> None:
-    threads = ReviewThreadsApi(fake_github.api(fake_github.app()), "agent-fix-test[bot]")
+    threads = RepositoryReader(fake_github.api(fake_github.app()))
     moment = fake_github.world.now
     limit = '{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}'
     fake_github.github.faults.append(Fault("POST /graphql", 200, body=limit))
     with pytest.raises(RateLimited):
-        await threads.of(1, moment)
+        await threads.review_threads(1, moment)
     fake_github.world.tick(61)
     fake_github.github.faults.append(Fault("POST /graphql", 200, body='{"data": null}'))
-    assert await threads.of(1, moment) == (), "one broken answer is asked for again"
+    assert await threads.review_threads(1, moment) == (), "one broken answer is asked for again"
     fake_github.installation.repositories.clear()
     with pytest.raises(NoAccess):
-        await threads.of(1, moment)
+        await threads.review_threads(1, moment)
 
 
 def test_an_enterprise_server_is_spoken_to_at_its_own_addresses() -> None:
@@ -249,7 +248,7 @@ async def test_requests_of_an_enterprise_server_carry_its_version(fake_github: F
 
     host = GitHubHost("https://ghe.example.com/api/v3", "https://ghe.example.com")
     app = AppConnection(host, AppCredentials(APP_ID, app_key()[0]), transport=httpx.MockTransport(answer))
-    await ReviewThreadsApi(RepositoryApi(app, 1, fake_github.repository), "agent-fix-test[bot]").of(1, NOW)
+    await RepositoryReader(RepositoryApi(app, 1, fake_github.repository)).review_threads(1, NOW)
     assert [str(request.url) for request in seen] == [
         "https://ghe.example.com/api/v3/app/installations/1/access_tokens",
         "https://ghe.example.com/api/graphql",

@@ -9,11 +9,9 @@ from app.core.job import new_job_id
 from app.github.app_manifest import PERMISSIONS
 from app.github.auth import AppRegistration, missed
 from app.github.base import GIVEN
-from app.github.checks import ChecksApi
-from app.github.comments import ReviewThreadsApi
 from app.github.connection import TokenConnection
 from app.github.errors import NoAccess
-from app.github.reader import PullRequestsApi, RepositoryReader
+from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from tests.support.github.authentication import APP_ID
 from tests.support.github.fake import FakeGitHubSetup
@@ -142,7 +140,7 @@ async def test_a_pull_request_with_its_files_reviews_and_threads(fake_github: Fa
     assert (file.path, file.additions, "+half = 0.6" in file.diff) == ("app/money.py", 1, True)
     (review,) = await reader(fake_github).reviews(pull.number, trigger)
     assert (review.body, review.state) == ("please", "changes_requested")
-    (found,) = await ReviewThreadsApi(fake_github.api(fake_github.app()), "").of(pull.number, trigger)
+    (found,) = await RepositoryReader(fake_github.api(fake_github.app())).review_threads(pull.number, trigger)
     assert (found.id, found.path, found.line, found.comments[0].body) == (thread.id, "app/money.py", 1, "why 0.6?")
     assert found.root == found.comments[0].id == thread.comments[0] > 2**31, "where `databaseId` does not reach"
 
@@ -157,18 +155,20 @@ async def test_linked_pull_requests_are_those_of_this_repository(fake_github: Fa
         elsewhere = world.open_issue(repo, fake_github.owner, "Fix it there", pull=pull)
         fake_github.issue.closed_elsewhere.append((repo, elsewhere))
     fake_github.issue.tells_of_hidden = tells
-    pulls = PullRequestsApi(fake_github.api(fake_github.app()))
-    assert await pulls.linked(fake_github.issue.number) == ()
+    pulls = RepositoryReader(fake_github.api(fake_github.app()))
+    assert await pulls.linked_pull_requests(fake_github.issue.number) == ()
     here = world.open_issue(fake_github.repo, fake_github.owner, "Fix", pull=pull)
     here.closes = fake_github.issue.number
-    assert [found.number for found in await pulls.linked(fake_github.issue.number)] == [here.number]
+    assert [found.number for found in await pulls.linked_pull_requests(fake_github.issue.number)] == [here.number]
 
 
 @pytest.mark.parametrize("kind", ["FORBIDDEN", "NOT_FOUND", ""])
 async def test_linked_pull_requests_that_github_hides_stop_nothing(fake_github: FakeGitHubSetup, kind: str) -> None:
     refusal = {"data": None, "errors": [{"type": kind, "message": "no"}]}
     fake_github.github.faults.append(Fault("POST /graphql", 200, body=json.dumps(refusal)))
-    assert await PullRequestsApi(fake_github.api(fake_github.app())).linked(fake_github.issue.number) == ()
+    assert (
+        await RepositoryReader(fake_github.api(fake_github.app())).linked_pull_requests(fake_github.issue.number) == ()
+    )
 
 
 async def test_threads_come_in_pages(fake_github: FakeGitHubSetup) -> None:
@@ -179,7 +179,9 @@ async def test_threads_come_in_pages(fake_github: FakeGitHubSetup) -> None:
         fake_github.world.start_thread(
             fake_github.repo, pull, fake_github.owner, path="a.py", line=line, body=str(line)
         )
-    found = await ReviewThreadsApi(fake_github.api(fake_github.app()), "").of(pull.number, fake_github.world.tick())
+    found = await RepositoryReader(fake_github.api(fake_github.app())).review_threads(
+        pull.number, fake_github.world.tick()
+    )
     assert [thread.line for thread in found] == list(range(120))
 
 
@@ -191,7 +193,7 @@ async def test_failed_checks_bring_the_end_of_their_log(fake_github: FakeGitHubS
     other = fake_github.world.add_check(fake_github.repo, head, "scan", "failure", app="scanner")
     other.annotations.append({"path": "app/money.py", "start_line": 3, "message": "unsafe"})
     fake_github.repo.statuses.append((head, "coverage", "failure"))
-    facts = {check.name: check for check in await ChecksApi(fake_github.api(fake_github.app())).of(head)}
+    facts = {check.name: check for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head)}
     assert facts["tests"].log.endswith("E   assert 1 == 2\n")
     assert len(facts["tests"].log) == 20_000
     assert facts["style"].log == ""
@@ -209,9 +211,9 @@ async def test_checks_and_statuses_come_in_pages(fake_github: FakeGitHubSetup) -
         fake_github.world.add_check(fake_github.repo, head, f"part {number}", "success")
         fake_github.repo.statuses.append((head, f"status {number}", "success"))
     fake_github.repo.statuses.append((head, "coverage", "error"))
-    checks = ChecksApi(fake_github.api(fake_github.app()))
-    assert len(await checks.of(head)) == 242
-    assert [check.name for check in await checks.failed(head)] == ["the oldest", "coverage"]
+    checks = RepositoryReader(fake_github.api(fake_github.app()))
+    assert len(await checks.checks(head)) == 242
+    assert [check.name for check in await checks.failed_checks(head)] == ["the oldest", "coverage"]
 
 
 async def test_a_log_that_has_expired_leaves_the_check(fake_github: FakeGitHubSetup) -> None:
@@ -223,7 +225,7 @@ async def test_a_log_that_has_expired_leaves_the_check(fake_github: FakeGitHubSe
         words = json.dumps({"message": "Server Error"})
         fake_github.github.faults.append(Fault(f"GET /repos/ada/sample/actions/jobs/{old.id}/logs", status, body=words))
     fake_github.world.add_check(fake_github.repo, head, "tests", "failure", log="E   assert 1 == 2\n")
-    facts = {check.name: check.log for check in await ChecksApi(fake_github.api(fake_github.app())).of(head)}
+    facts = {check.name: check.log for check in await RepositoryReader(fake_github.api(fake_github.app())).checks(head)}
     note = "app/money.py:3: unsafe"
     assert facts == {"was 404": note, "was 410": note, "tests": "E   assert 1 == 2\n"}
 
@@ -236,10 +238,10 @@ async def test_our_own_check_is_none_of_the_checks(fake_github: FakeGitHubSetup)
     theirs = fake_github.world.add_check(fake_github.repo, head, "agent-fix", "failure", app="other")
     theirs.external_id = "ca395085-040a-526b-2ce8-bdc85f692774"
     by_token = RepositoryApi(await a_token(fake_github), GIVEN, fake_github.repository)
-    assert [check.source for check in await ChecksApi(by_token).of(head)] == ["other"]
+    assert [check.source for check in await RepositoryReader(by_token).checks(head)] == ["other"]
     ours.app_id = APP_ID
-    by_app = ChecksApi(fake_github.api(fake_github.app()))
-    assert [check.id for check in await by_app.failed(head)] == [theirs.id]
+    by_app = RepositoryReader(fake_github.api(fake_github.app()))
+    assert [check.id for check in await by_app.failed_checks(head)] == [theirs.id]
 
 
 @pytest.mark.parametrize(

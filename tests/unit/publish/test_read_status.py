@@ -7,7 +7,7 @@ import pytest
 from app.core.job import JobState
 from app.core.plan_text import parse_plan_file
 from app.core.result import JobResult
-from app.github.comments import with_marker
+from app.github.base import with_marker
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, StatusCommentState, read_status, render_status
 from tests.support.server_jobs import job
 from tests.unit.publish.test_status_text import PLAN, STATES, result, view

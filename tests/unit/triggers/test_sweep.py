@@ -14,8 +14,7 @@ from app.cli.sweep import swept_table
 from app.config.settings import settings_from
 from app.core.errors import ExitCode
 from app.core.job import JobState
-from app.github.base import GIVEN
-from app.github.comments import with_marker
+from app.github.base import GIVEN, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import GitHubIssue
 from app.publish.status_text import render_status

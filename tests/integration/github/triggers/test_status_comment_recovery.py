@@ -9,8 +9,7 @@ import pytest
 
 from app.config.settings import settings_from
 from app.core.job import JobState
-from app.github.base import GIVEN
-from app.github.comments import with_marker
+from app.github.base import GIVEN, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
 from app.jobs.recovered import RecoveredJobs
