@@ -119,7 +119,7 @@ class Settings:
     """A directory with the operator's recipes for other coding agents (`app.agent.external.recipe`)."""
     sandbox: str = "bubblewrap"
     container_image: str = ""
-    """The base image of container sandboxes; empty for the default (`app.sandbox.container.image_builder`)."""
+    """The base image of container sandboxes; empty for the default (`app.sandbox.container.images`)."""
     e2b_template: str = ""
     """What E2B's machines are made of; empty for E2B's own template."""
     lessons: str = "fts"

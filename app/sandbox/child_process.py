@@ -12,10 +12,11 @@ from typing import Protocol
 from app.sandbox.base import CompletedCommand
 from app.sandbox.command import SandboxCommand
 from app.sandbox.disk_quota import DiskQuota
-from app.sandbox.output_capture import OutputCapture
+from app.sandbox.machine.supervisor import OutputCapture
 
 OUTPUT_CEILING = 1024**3
 """Bytes of output after which a command is ended: nobody reads more, and draining it costs a processor."""
+FLOOD_NOTE = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
 CHUNK = 256 * 1024
 EXIT_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
@@ -169,7 +170,7 @@ class ChildProcess:
                 if self.order.command.on_output is not None:
                     self.order.command.on_output(chunk)
                 if capture.seen > OUTPUT_CEILING and not self._limit_note:
-                    self._end_with_note(_flood_note())
+                    self._end_with_note(FLOOD_NOTE)
         finally:
             transport.close()
 
@@ -187,7 +188,3 @@ async def end_all(children: Iterable[ChildProcess]) -> None:
     for child in running:
         child.kill()
     await asyncio.gather(*(child.over() for child in running))
-
-
-def _flood_note() -> bytes:
-    return f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()

@@ -1,4 +1,6 @@
-"""Calls Docker or Podman through their command lines; every call has a time limit, and one kind of error.
+"""Calls Docker or Podman through their command lines, and starts programs in their containers.
+
+Every call has a time limit, and one kind of error.
 
 The command line knows contexts, Docker Desktop, remote hosts and `podman machine`; nothing here looks for a socket.
 """
@@ -8,13 +10,16 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
 
 from app.core.errors import SandboxError
-from app.sandbox.machine.execution import AGAIN
+from app.sandbox.machine.base import AGAIN
+from app.sandbox.seccomp import ARCHITECTURES
+from app.sandbox.seccomp import program as seccomp_program
 
 logger = logging.getLogger(__name__)
 SECONDS = 60.0
@@ -36,6 +41,12 @@ REMOVE: Mapping[str, tuple[str, ...]] = {
     "docker": ("rm", "--force", "--volumes"),
     "podman": ("rm", "--force", "--volumes", "--time", "0"),
 }
+CHUNK = 128 * 1024
+MAX_STDERR = 4096
+"""Bytes of stderr that are kept for an error."""
+FEED_SECONDS = 600.0
+MAX_OUTPUT = 1024**2
+WRITE = 'mkdir -p -- "${1%/*}" && cat > "$1"'
 _MISSING = ("no such", "not found", "no container with", "image not known", "unable to find image")
 
 
@@ -200,3 +211,115 @@ async def discard(engine: ContainerEngine, name: str) -> None:
         await engine.remove(name)
     except SandboxError as error:
         logger.warning("the container %s could not be removed: %s", name, error.message)
+
+
+class ContainerProgram:
+    """An `app.sandbox.machine.base.MachineProgram`. Its stdin ends when this client is gone."""
+
+    def __init__(self, engine: ContainerEngine, client: EngineClient) -> None:
+        self._engine = engine
+        self._client = client
+        self._stderr = bytearray()
+        self._reading_stderr = asyncio.create_task(self._read_stderr())
+
+    async def read(self) -> bytes:
+        return await self._client.stdout.read(CHUNK)
+
+    async def write(self, content: bytes) -> None:
+        try:
+            self._client.stdin.write(content)
+            await self._client.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise SandboxError("The command in the sandbox has ended.") from error
+
+    async def feed(self, content: bytes | BinaryIO) -> None:
+        """All of it, and the end of stdin."""
+        if isinstance(content, bytes):
+            await self.write(content)
+        else:
+            while chunk := await asyncio.to_thread(content.read, CHUNK):
+                await self.write(chunk)
+        self._client.stdin.close()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await self._client.stdin.wait_closed()
+
+    async def ended(self) -> None:
+        code = await self._client.process.wait()
+        await self._reading_stderr
+        if code:
+            raise self._engine.failure("executing a command", self._stderr.decode(errors="replace"))
+
+    async def kill(self) -> None:
+        await stop_client(self._client.process)
+
+    async def release(self) -> None:
+        await stop_client(self._client.process)
+        self._reading_stderr.cancel()
+        await asyncio.wait({self._reading_stderr})
+
+    async def _read_stderr(self) -> None:
+        while chunk := await self._client.stderr.read(CHUNK):
+            self._stderr = (self._stderr + chunk)[-MAX_STDERR:]
+
+
+class ContainerMachine:
+    """An `app.sandbox.machine.base.Machine`; a container's root may not create namespaces."""
+
+    namespaces = False
+    limits_commands = False
+    text = False
+    filters: Mapping[str, bytes] = MappingProxyType({name: seccomp_program(name) for name in ARCHITECTURES})
+
+    def __init__(self, engine: ContainerEngine, name: str) -> None:
+        self.engine = engine
+        self.name = name
+
+    def kept_alive(self, seconds: float) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def suspend(self) -> None:
+        """A stopped container costs only disk space."""
+        with suppress(MissingContainerError):
+            await self.engine.stop(self.name)
+
+    async def remove(self) -> None:
+        await self.engine.remove(self.name)
+
+    @property
+    def call_seconds(self) -> float:
+        return self.engine.seconds
+
+    async def start(self, argv: Sequence[str]) -> ContainerProgram:
+        client = await self.engine.start_client("exec", "--interactive", "--user", "0", self.name, *argv)
+        return ContainerProgram(self.engine, client)
+
+    async def upload(self, path: str, content: bytes | BinaryIO) -> None:
+        await self.feed(["sh", "-c", WRITE, "sh", path], content)
+
+    async def feed(self, argv: Sequence[str], content: bytes | BinaryIO) -> str:
+        """The output of a program that reads `content`. Raises SandboxError if it fails or does not end in time."""
+        output = bytearray()
+        clock = asyncio.timeout(FEED_SECONDS)
+        program = await self.start(argv)
+
+        async def read_output() -> None:
+            while chunk := await program.read():
+                output.extend(chunk[: MAX_OUTPUT - len(output)])
+
+        try:
+            async with clock:
+                reading = asyncio.create_task(read_output())
+                try:
+                    with suppress(SandboxError):  # its end reports the error
+                        await program.feed(content)
+                    await reading
+                finally:
+                    reading.cancel()
+                await program.ended()
+        except TimeoutError as error:
+            if not clock.expired():
+                raise
+            raise SandboxError(f"Sending files to the sandbox took longer than {FEED_SECONDS:.0f} s.") from error
+        finally:
+            await program.release()
+        return output.decode(errors="replace")

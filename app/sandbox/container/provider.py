@@ -10,31 +10,27 @@ from pathlib import Path
 
 from app.core.errors import SandboxError
 from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxSpec
-from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine
-from app.sandbox.container.image_builder import (
+from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine, ContainerMachine
+from app.sandbox.container.images import (
     CERTIFICATES,
     DEFAULT,
+    FILL,
+    HIDE_NAMES,
     KEY,
-    OPEN_SANDBOX,
-    REOPEN,
     SCOPE,
-    UNREADY,
     ContainerImage,
     ContainerSpec,
     ImageBuilder,
-    arguments,
     ask_image,
     fill,
     find_image,
     forget_unused,
     missing_image_hint,
     missing_tools,
-    uid_of,
 )
-from app.sandbox.container.sandbox import ContainerMachine, ContainerSandbox
 from app.sandbox.host_directories import KEY as KEY_FORM
-from app.sandbox.machine.packing import packing_tree
-from app.sandbox.machine.steps import notes, step
+from app.sandbox.machine.preparation import FINISH, notes, packing_tree, reopen
+from app.sandbox.machine.sandbox import MachineSandbox
 from app.sandbox.probe import Launch, ProbeContext, essential
 from app.sandbox.probe import checks as attacks
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
@@ -181,9 +177,9 @@ class ContainerProvider:
         planned = dict(spec.setup.environment if spec.setup else ())
         usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATES}
         environment = {**builder.image.variables(), **usable_variables}
-        sandbox = ContainerSandbox(machine, spec.key, spec.limits, environment, spec.model_socket)
-        sandbox.left_out = notes(left_out)
-        return sandbox
+        return MachineSandbox(
+            machine, spec.key, spec.limits, environment, left_out=left_out, model_socket=spec.model_socket
+        )
 
     async def tools(self) -> frozenset[str]:
         """Names of the programs that set-ups may use, of those that the image has."""
@@ -212,9 +208,8 @@ class ContainerProvider:
             f"agent-fix-{digest}", self._scope, spec.key, image, spec.limits, quota=self._engine.name == "docker"
         )
 
-    async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> str | None:
-        """What failed in the set-up of this key's container, as JSON, if it was completed; an incomplete one is
-        removed."""
+    async def _reopen(self, machine: ContainerMachine, spec: SandboxSpec) -> tuple[str, ...] | None:
+        """What failed in the set-up of this key's container, if it was completed; an incomplete one is removed."""
         wanted = self._wanted(spec)
         description = await self._engine.container(wanted.name)
         if description is None:
@@ -225,26 +220,26 @@ class ContainerProvider:
             logger.warning("the container of %s has changed; it is created again", spec.key)
         else:
             await self._engine.start(wanted.name)
-            answer = (await step(machine, REOPEN)).strip()
-            if answer != UNREADY:
-                return answer
+            left_out = await reopen(machine, HIDE_NAMES)
+            if left_out is not None:
+                return left_out
             logger.warning("the sandbox %s was never finished; it is created again", spec.key)
         await self._engine.remove(wanted.name)
         return None
 
-    async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> str:
-        """What failed in its set-up, as JSON."""
+    async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> tuple[str, ...]:
+        """What failed in its set-up."""
         image = builder.image.name
         without_project = replace(spec, fill=_fill_nothing)
         image = await builder.image_with(image, without_project, spec.tools, target=TOOLS, on_output=on_output)
         image = await builder.image_with(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
+        directories = spec.setup.directories if spec.setup else ()
         async with packing_tree(spec.begin_work) as tree, builder.new_container(wanted) as machine:
-            words = arguments(uid_of(wanted), tree.files, *(spec.setup.directories if spec.setup else ()))
-            left_out = await fill(machine, OPEN_SANDBOX, words, tree)
+            left_out = await fill(machine, wanted, f"{FILL}{FINISH}", tree, *directories)
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
-        return left_out
+        return notes(left_out)
 
 
 def _fill_nothing(tree: Path) -> None:

@@ -3,10 +3,13 @@
 import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, TypeVar
+import shlex
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from e2b import AsyncSandbox
 from e2b.connection_config import ApiParams
@@ -19,8 +22,12 @@ from e2b.sandbox.sandbox_api import SandboxInfo, SandboxNetworkOpts, SandboxNetw
 
 from app.core.errors import AgentFixError, LostSandboxError, SandboxError, SetupError
 from app.sandbox.egress.allow_list import address_of, is_internal_name, parse_rule
-from app.sandbox.machine.execution import AGAIN
+from app.sandbox.machine.base import AGAIN
 
+if TYPE_CHECKING:
+    from e2b.sandbox_async.commands.command_handle import AsyncCommandHandle
+
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SECONDS = 60.0
 CANCEL_SECONDS = 5.0
@@ -132,7 +139,6 @@ def _canonical(value: object) -> object:
     return sorted(map(str, value)) if isinstance(value, list) else value
 
 
-logger = logging.getLogger(__name__)
 TAG = "agent-fix"
 KEY = "agent-fix-key"
 LIFETIME = 3600
@@ -168,6 +174,159 @@ class E2BAccount:
         )
 
 
+WAITING = 16
+"""Chunks of the library, of up to 4 MB each, that may wait to be read."""
+
+
+@dataclass(slots=True)
+class BufferedOutput:
+    """Output that was not read yet; an empty chunk marks the end."""
+
+    chunks: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    space: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WAITING))
+
+    async def add(self, text: str) -> None:
+        """Called by the library; waiting here makes the sandbox wait."""
+        await self.space.acquire()
+        self.chunks.put_nowait(text)
+
+    async def read(self) -> str:
+        word = await self.chunks.get()
+        if word:
+            self.space.release()
+        else:
+            self.chunks.put_nowait("")
+        return word
+
+
+class E2BProgram:
+    """An `app.sandbox.machine.base.MachineProgram`."""
+
+    def __init__(self, handle: "AsyncCommandHandle[None]", output: BufferedOutput, seconds: float) -> None:
+        self._handle = handle
+        self._output = output
+        self._seconds = seconds
+        self._end: asyncio.Future[Any] = asyncio.ensure_future(handle.wait())
+        self._end.add_done_callback(lambda _: output.chunks.put_nowait(""))
+
+    async def read(self) -> bytes:
+        return (await self._output.read()).encode("utf-8", "replace")
+
+    async def write(self, content: bytes) -> None:
+        await bounded(self._handle.send_stdin(content), "writing to a command", seconds=self._seconds)
+
+    async def ended(self) -> None:
+        await asyncio.wait({self._end})
+        await bounded(self._handle.wait(), "executing a command", seconds=self._seconds)
+
+    async def kill(self) -> None:
+        await bounded(self._handle.kill(), "ending a command", seconds=self._seconds)
+
+    async def release(self) -> None:
+        if not self._end.done():
+            with suppress(SandboxError):
+                await bounded(self._handle.disconnect(), "leaving a command", seconds=self._seconds)
+        self._end.cancel()
+        await asyncio.wait({self._end})
+        _ = self._end.cancelled() or self._end.exception()  # marks the exception as retrieved
+
+
+class E2BMachine:
+    """An `app.sandbox.machine.base.Machine`, whose time to live is renewed while it is used."""
+
+    namespaces = True
+    limits_commands = True
+    text = True
+    filters: Mapping[str, bytes] = MappingProxyType({})
+
+    def __init__(self, cloud: "E2BCloud", sandbox: AsyncSandbox) -> None:
+        self.sandbox = sandbox
+        self._cloud = cloud
+        self._renewed = time.monotonic()
+
+    @property
+    def id(self) -> str:
+        return self.sandbox.sandbox_id
+
+    @property
+    def call_seconds(self) -> float:
+        return min(SECONDS, self._cloud.seconds)
+
+    async def start(self, argv: Sequence[str]) -> E2BProgram:
+        output = BufferedOutput()
+        starting = self.sandbox.commands.run(
+            f"exec {shlex.join(argv)}",
+            background=True,
+            user="root",
+            stdin=True,
+            timeout=0,
+            on_stdout=output.add,
+            retain_output=False,
+        )
+        handle = await bounded(starting, "starting a command", seconds=self.call_seconds)
+        return E2BProgram(handle, output, self.call_seconds)
+
+    async def upload(self, path: str, content: bytes | BinaryIO) -> None:
+        data = io.BytesIO(content) if isinstance(content, bytes) else content
+        seconds = self._cloud.upload_seconds
+        writing = self.sandbox.files.write(path, data, user="root", request_timeout=seconds)
+        await bounded(writing, "sending files", seconds=seconds)
+
+    async def apply(self, policy: NetworkPolicy) -> None:
+        """Send the policy and check that it is in force; otherwise kill the machine."""
+        async with self._cloud.discarding(self.id):
+            update = self.sandbox.update_network(policy.as_update())
+            await bounded(update, "setting its network", seconds=self._cloud.seconds)
+        await self.prove(policy)
+
+    async def prove(self, policy: NetworkPolicy) -> None:
+        """Read the policy back. Kills the machine and raises SandboxError if it differs."""
+        async with self._cloud.discarding(self.id):
+            info = await bounded(self.sandbox.get_info(), "reading its network back", seconds=self._cloud.seconds)
+            difference = policy.difference(info.allow_internet_access, dict(info.network or {}))
+            if difference:
+                raise SandboxError(
+                    f"The network of the cloud sandbox is not as requested: {difference}.",
+                    hint="It was killed before anything entered it. Use --sandbox bubblewrap, or ask E2B.",
+                )
+
+    @asynccontextmanager
+    async def kept_alive(self, seconds: float) -> AsyncIterator[None]:
+        """Renew its time now if needed, and repeatedly: other agents work for longer than the maximum."""
+        age = time.monotonic() - self._renewed
+        if age > self._cloud.renewal or age + seconds > LIFETIME:
+            await self._renew()
+        renewing = asyncio.create_task(self._renew_repeatedly())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.wait({renewing})
+
+    async def _renew_repeatedly(self) -> None:
+        while True:
+            await asyncio.sleep(self._cloud.renewal)
+            with suppress(SandboxError):  # a command in a lost machine reports that itself
+                await self._renew()
+
+    async def _renew(self) -> None:
+        await bounded(self.sandbox.set_timeout(LIFETIME), "prolonging its time", seconds=self._cloud.seconds)
+        self._renewed = time.monotonic()
+
+    async def suspend(self) -> None:
+        """A paused machine costs nothing and keeps its files."""
+        with suppress(LostMachineError):
+            await bounded(self.sandbox.pause(), "pausing the sandbox", seconds=self._cloud.seconds)
+
+    async def remove(self) -> None:
+        await self._cloud.kill(self.id)
+
+    async def snapshot(self, name: str) -> str:
+        """The id for creating machines that start from this one."""
+        taking = self.sandbox.create_snapshot(name=name)
+        return (await bounded(taking, "keeping the set-up", seconds=self._cloud.upload_seconds)).snapshot_id
+
+
 class E2BPages(Protocol[T]):
     """What the library lists in pages."""
 
@@ -177,26 +336,19 @@ class E2BPages(Protocol[T]):
     def next_items(self) -> Coroutine[Any, Any, list[T]]: ...
 
 
+@dataclass(frozen=True, slots=True)
 class E2BCloud:
-    """`scope` separates the machines of this installation from others with the same account."""
+    """`scope` separates the machines of this installation from others with the same account.
 
-    def __init__(
-        self,
-        account: E2BAccount,
-        scope: str,
-        *,
-        seconds: float = 60.0,
-        upload_seconds: float = 600.0,
-        renewal: float = RENEWAL,
-        template: str = "",
-    ) -> None:
-        """`template` is what machines are made of; empty for E2B's own."""
-        self.account = account
-        self.template = template
-        self.renewal = renewal
-        self.scope = scope
-        self.seconds = seconds
-        self.upload_seconds = upload_seconds
+    `template` is what machines are made of; empty for E2B's own.
+    """
+
+    account: E2BAccount
+    scope: str
+    seconds: float = SECONDS
+    upload_seconds: float = 600.0
+    renewal: float = RENEWAL
+    template: str = ""
 
     async def find(self, key: str = "") -> list[SandboxInfo]:
         """Our machines with that key, or all of ours: running or paused."""
@@ -206,7 +358,7 @@ class E2BCloud:
         # Whatever a server does with a query, machines that are not ours are not touched.
         return [info for info in found if metadata.items() <= info.metadata.items()]
 
-    async def create(self, key: str, snapshot: str = "") -> AsyncSandbox:
+    async def create(self, key: str, snapshot: str = "") -> E2BMachine:
         """A new machine without network, of the template or a snapshot, checked; killed if the check fails."""
         making = AsyncSandbox.create(
             snapshot or self.template or None,
@@ -218,73 +370,39 @@ class E2BCloud:
             **self.account.parameters,
         )
         try:
-            machine = await bounded(making, "making a sandbox", seconds=self.seconds)
+            machine = E2BMachine(self, await bounded(making, "making a sandbox", seconds=self.seconds))
         except SandboxError as error:
             if snapshot or not self.template or not str(error.__cause__).startswith("404"):
                 raise
             message = f"The E2B account has no template {self.template!r}."
             raise SandboxError(message, hint=TEMPLATE_HINT) from error
-        await self.prove(machine, CLOSED)
+        await machine.prove(CLOSED)
         return machine
 
-    async def connect(self, sandbox_id: str) -> AsyncSandbox:
+    async def connect(self, sandbox_id: str) -> E2BMachine:
         """Connect to a running or paused machine, which is resumed. Its policy must still be checked."""
         connecting = AsyncSandbox.connect(sandbox_id, timeout=LIFETIME, **self.account.parameters)
-        return await bounded(connecting, "connecting to a sandbox", seconds=self.seconds)
-
-    async def apply(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
-        """Send the policy and check that it is in force; otherwise kill the machine."""
-        async with self.discarding(machine.sandbox_id):
-            await bounded(machine.update_network(policy.as_update()), "setting its network", seconds=self.seconds)
-        await self.prove(machine, policy)
-
-    async def prove(self, machine: AsyncSandbox, policy: NetworkPolicy) -> None:
-        """Read the policy back. Kills the machine and raises SandboxError if it differs."""
-        async with self.discarding(machine.sandbox_id):
-            info = await bounded(machine.get_info(), "reading its network back", seconds=self.seconds)
-            refuse(policy.difference(info.allow_internet_access, dict(info.network or {})))
-
-    async def extend_lifetime(self, machine: AsyncSandbox) -> None:
-        await bounded(machine.set_timeout(LIFETIME), "prolonging its time", seconds=self.seconds)
-
-    async def pause(self, machine: AsyncSandbox) -> None:
-        """A paused machine costs nothing and keeps its files."""
-        await bounded(machine.pause(), "pausing the sandbox", seconds=self.seconds)
+        return E2BMachine(self, await bounded(connecting, "connecting to a sandbox", seconds=self.seconds))
 
     async def kill(self, sandbox_id: str) -> None:
         """End a machine. Idempotent."""
-        try:
-            await bounded(
-                AsyncSandbox.kill(sandbox_id, **self.account.parameters), "ending the sandbox", seconds=self.seconds
-            )
-        except LostMachineError:
-            return
+        killing = AsyncSandbox.kill(sandbox_id, **self.account.parameters)
+        with suppress(LostMachineError):
+            await bounded(killing, "ending the sandbox", seconds=self.seconds)
 
     @asynccontextmanager
     async def discarding(self, sandbox_id: str) -> AsyncIterator[None]:
         """Kill that machine if the block fails."""
-        async with AsyncExitStack() as unfinished:
-            unfinished.push_async_callback(self.discard, sandbox_id)
-            yield
-            unfinished.pop_all()
-
-    async def discard(self, sandbox_id: str) -> None:
-        """Kill it after an error; if that fails too, its time to live ends it."""
+        finished = False
         try:
-            await self.kill(sandbox_id)
-        except SandboxError as error:
-            logger.warning("the sandbox %s could not be killed: %s", sandbox_id, error.message)
-
-    async def upload(self, machine: AsyncSandbox, path: str, content: bytes | BinaryIO) -> None:
-        """Write a file as root."""
-        data = io.BytesIO(content) if isinstance(content, bytes) else content
-        writing = machine.files.write(path, data, user="root", request_timeout=self.upload_seconds)
-        await bounded(writing, "sending files", seconds=self.upload_seconds)
-
-    async def snapshot(self, machine: AsyncSandbox, name: str) -> str:
-        """The id for creating machines that start from this one."""
-        taken = await bounded(machine.create_snapshot(name=name), "keeping the set-up", seconds=self.upload_seconds)
-        return taken.snapshot_id
+            yield
+            finished = True
+        finally:
+            if not finished:
+                try:
+                    await self.kill(sandbox_id)
+                except SandboxError as error:  # its time to live ends it
+                    logger.warning("the sandbox %s could not be killed: %s", sandbox_id, error.message)
 
     async def snapshots(self) -> list[SnapshotInfo]:
         """All snapshots of the account."""
@@ -303,11 +421,3 @@ class E2BCloud:
             if not pages.has_next:
                 break
         return found
-
-
-def refuse(difference: str) -> None:
-    if difference:
-        raise SandboxError(
-            f"The network of the cloud sandbox is not as requested: {difference}.",
-            hint="It was killed before anything entered it. Use --sandbox bubblewrap, or ask E2B.",
-        )

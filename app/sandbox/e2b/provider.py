@@ -4,8 +4,6 @@ A snapshot instead of a template of E2B's builder, because the builder runs its 
 repository's set-up is foreign code that may reach package hosts only.
 """
 
-import asyncio
-import base64
 import hashlib
 import logging
 import os
@@ -16,37 +14,53 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from e2b import AsyncSandbox
-
 from app.core.errors import SandboxError
-from app.sandbox.base import FORWARDER, TOOLS, DoctorCheck, OnOutput, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.base import (
+    ENV,
+    FORWARDER,
+    HOME,
+    TOOLS,
+    DoctorCheck,
+    OnOutput,
+    Sandbox,
+    SandboxLimits,
+    SandboxSpec,
+    SetupPlan,
+)
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.command import SandboxCommand
-from app.sandbox.e2b.cloud import CLOSED, KEY, RENEWAL, TAG, E2BAccount, E2BCloud, LostMachineError, during_setup
-from app.sandbox.e2b.sandbox import E2BMachine, E2BSandbox
+from app.sandbox.e2b.cloud import (
+    CLOSED,
+    KEY,
+    RENEWAL,
+    SECONDS,
+    TAG,
+    E2BAccount,
+    E2BCloud,
+    E2BMachine,
+    LostMachineError,
+    during_setup,
+)
 from app.sandbox.host_directories import KEY as KEY_FORM
-from app.sandbox.machine.execution import PLACE, PROGRAM, SUPERVISOR
-from app.sandbox.machine.packing import PackedTree, packing_tree
-from app.sandbox.machine.steps import (
-    AGAIN,
+from app.sandbox.machine.base import PLACE
+from app.sandbox.machine.preparation import (
     ARCHIVE,
-    CLEAR,
-    COLLECT,
     FINISH,
-    LEFT_OUT,
-    NOTHING_ELSE,
-    NUMBER,
     OPEN,
-    OPEN_ENV,
     PREPARE,
-    SEAL,
     UNPACK,
-    note_left_out,
+    PackedTree,
+    keep_result,
     notes,
+    packing_tree,
+    prepare_arguments,
+    reopen,
     step,
 )
+from app.sandbox.machine.sandbox import MachineSandbox
 from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out, to_repeat
 
+logger = logging.getLogger(__name__)
 DAYS = 30
 """How long a set-up is used before it is made again, to get new versions of unpinned packages and to limit storage."""
 
@@ -81,11 +95,11 @@ class SetupSnapshots:
         found = [(day, name) for name, day, made_of in listed if made_of == digest and not self._old(day)]
         return max(found)[1] if found else ""
 
-    async def keep(self, machine: AsyncSandbox, setups: Sequence[SetupPlan]) -> None:
+    async def keep(self, machine: E2BMachine, setups: Sequence[SetupPlan]) -> None:
         """Let the next job start from this machine; on failure the next one prepares again."""
         name = f"{self._prefix}{self._today():%Y%m%d}-{self._digest(setups)}"
         try:
-            snapshot = await self._cloud.snapshot(machine, name)
+            snapshot = await machine.snapshot(name)
         except SandboxError as error:
             logger.warning("the set-up is not stored for the next job: %s", error.message)
             return
@@ -143,51 +157,23 @@ class SetupSnapshots:
 # Creates a machine at E2B: starts from a stored one, prepares and fills it, and only then marks it ready.
 # base ─► another agent's programs (TOOLS), kept ─► the project's set-up (ENV), kept ─► the tree ─► ready
 
-PREPARE_MACHINE = f"""
-supervisor=$1 files=$2
-shift 2
-directories=("$@")
-mkdir -p {PLACE}
-printf %s "$supervisor" | base64 -d > {PROGRAM}
-set -- {NUMBER}
-{PREPARE}
+NUMBER = 1500
+"""The uid of the agent's account."""
+PREPARE_MACHINE = f"""{PREPARE}
 find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> /dev/null || true
 """
 """What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
 
-FILL = f"""{PREPARE_MACHINE}
-set -- "$files"
-{UNPACK}
-"""
-"""Prepared, and filled with what was sent before."""
 
-READY = f"""{FILL}
-set -- "${{directories[@]}}"
-{FINISH}
-{LEFT_OUT}
-"""
-"""Filled and ready; prints what failed in the set-up."""
-
-REOPEN = f"""
-({AGAIN}) || {{ echo unready; exit 0; }}
-{LEFT_OUT}
-"""
-"""Prints that it never became ready, or what failed in the set-up."""
-
-UNREADY = "unready"
-
-OPEN_TOOLS = f'{PREPARE_MACHINE}\nset -- "${{directories[0]}}"\n{OPEN}'
-KEEP_TOOLS = f"{SEAL}\n{CLEAR}\n{NOTHING_ELSE}"
-KEEP_ENV = f"{COLLECT}\n{CLEAR}\n{NOTHING_ELSE}"
-"""Nothing that the set-up's code may write stays in the stored machine."""
-
-
-def arguments(files: int, *directories: str) -> list[str]:
-    """Arguments of PREPARE_MACHINE and everything that starts with it: the number of files, and the directories."""
-    return [base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
-
-
-logger = logging.getLogger(__name__)
+def environment_of(setup: SetupPlan | None) -> dict[str, str]:
+    """Every variable of a command, without those of the single command."""
+    return {
+        "PATH": ":".join((f"{ENV}/bin", *SYSTEM_PATH)),
+        "HOME": HOME,
+        "TMPDIR": "/tmp",  # noqa: S108 - a path inside the sandbox
+        "LANG": "C.UTF-8",
+        **dict(setup.environment if setup else ()),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,20 +185,20 @@ class MachineCreation:
     spec: SandboxSpec
     on_output: OnOutput | None = None
 
-    async def machine(self) -> tuple[AsyncSandbox, tuple[str, ...]]:
+    async def machine(self) -> tuple[E2BMachine, tuple[str, ...]]:
         """A ready machine, with what failed in its set-up; it is killed after an error."""
         setups = [setup for setup in (self.spec.tools, self.spec.setup) if setup is not None and setup.commands]
         machine, done = await self._start_machine(setups)
-        async with self.cloud.discarding(machine.sandbox_id):
+        async with self.cloud.discarding(machine.id):
             for number, setup in enumerate(setups[done:], done + 1):
-                prepare = self._install if setup is self.spec.tools else self._set_up
-                if not await prepare(machine, setup):
+                target = TOOLS if setup is self.spec.tools else ENV
+                if not to_repeat(await self._set_up(machine, setup, target)):
                     await self.kept.keep(machine, setups[:number])
             directories = self.spec.setup.directories if self.spec.setup else ()
             async with packing_tree(self.spec.begin_work) as tree:
-                return machine, notes(await self._fill(machine, READY, tree, *directories))
+                return machine, notes(await self._fill(machine, FINISH, tree, *directories))
 
-    async def _start_machine(self, setups: Sequence[SetupPlan]) -> tuple[AsyncSandbox, int]:
+    async def _start_machine(self, setups: Sequence[SetupPlan]) -> tuple[E2BMachine, int]:
         """A machine, and how many of the set-ups it already contains."""
         gone = []
         for done in range(len(setups), 0, -1):
@@ -231,34 +217,23 @@ class MachineCreation:
             self.kept.forget(unusable)
         return machine, 0
 
-    async def _fill(self, machine: AsyncSandbox, script: str, tree: PackedTree, *directories: str) -> str:
-        await asyncio.to_thread(tree.archive.seek, 0)
-        await self.cloud.upload(machine, ARCHIVE, tree.archive)
-        return await step(self._as_machine(machine), script, *arguments(tree.files, *directories))
+    async def _fill(self, machine: E2BMachine, script: str, tree: PackedTree, *directories: str) -> str:
+        """The output of a script that is run after the machine was prepared and filled."""
+        await machine.upload(ARCHIVE, tree.archive)
+        arguments = prepare_arguments(NUMBER, tree.files, *directories)
+        return await step(machine, f"{PREPARE_MACHINE}{UNPACK}{script}", *arguments)
 
-    async def _install(self, machine: AsyncSandbox, tools: SetupPlan) -> bool:
-        """Install another agent's programs before the project; returns whether something failed."""
-        inside = self._as_machine(machine)
-        await step(inside, OPEN_TOOLS, *arguments(0, TOOLS))
-        failed = await self._carry_out(machine, tools)
-        await step(inside, KEEP_TOOLS, TOOLS)
-        return to_repeat(failed)
-
-    async def _set_up(self, machine: AsyncSandbox, setup: SetupPlan) -> bool:
-        """Run the set-up over a tree that is deleted afterwards; returns whether something failed."""
-        inside = self._as_machine(machine)
-        async with packing_tree(self.spec.fill) as tree:
-            await self._fill(machine, f"{FILL}\n{OPEN_ENV}", tree)
-        failed = await self._carry_out(machine, setup)
-        await step(inside, KEEP_ENV, *setup.directories)
-        await note_left_out(inside, failed)
-        return to_repeat(failed)
-
-    async def _carry_out(self, machine: AsyncSandbox, setup: SetupPlan) -> tuple[str, ...]:
-        """What failed while another part succeeded."""
-        sandbox = E2BSandbox(self.cloud, machine, self.spec.key, self.spec.limits, setup, network=True)
+    async def _set_up(self, machine: E2BMachine, setup: SetupPlan, target: str) -> tuple[str, ...]:
+        """Fill `target`, for the project (ENV) over a tree that is deleted afterwards; returns what failed."""
+        if target == ENV:
+            async with packing_tree(self.spec.fill) as tree:
+                await self._fill(machine, OPEN, tree, target)
+        else:
+            await step(machine, f"{PREPARE_MACHINE}{OPEN}", *prepare_arguments(NUMBER, 0, target))
+        environment = environment_of(setup)
+        sandbox = MachineSandbox(machine, self.spec.key, self.spec.limits, environment, network=True)
         async with self._open(machine, setup):
-            return await carry_out(
+            failed = await carry_out(
                 setup,
                 lambda command: sandbox.execute_online(
                     SandboxCommand(
@@ -268,19 +243,18 @@ class MachineCreation:
                     )
                 ),
             )
+        await keep_result(machine, target, setup.directories, failed)
+        return failed
 
     @asynccontextmanager
-    async def _open(self, machine: AsyncSandbox, setup: SetupPlan) -> AsyncIterator[None]:
+    async def _open(self, machine: E2BMachine, setup: SetupPlan) -> AsyncIterator[None]:
         """The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
         policy = during_setup(setup.hosts)
         if policy != CLOSED:
-            await self.cloud.apply(machine, policy)
+            await machine.apply(policy)
         yield
         if policy != CLOSED:
-            await self.cloud.apply(machine, CLOSED)
-
-    def _as_machine(self, machine: AsyncSandbox) -> E2BMachine:
-        return E2BMachine(self.cloud, machine)
+            await machine.apply(CLOSED)
 
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
@@ -329,11 +303,12 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
         repair = error.hint or "Check the limits of your E2B account."
         return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
     closed = DoctorCheck("network policy", ok=True, detail="as requested: nothing is reachable")
-    sandbox = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4))
+    variables = environment_of(None)
+    sandbox = MachineSandbox(machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4), variables, network=False)
+    open_wide = MachineSandbox(machine, DOCTOR, SandboxLimits(), variables, network=True)
     try:
-        await step(E2BMachine(cloud, machine), PREPARE_MACHINE, *arguments(0))
-        grouped = (await step(E2BMachine(cloud, machine), f"{HAS_MEMORY_GROUP} || true")).strip() == "1"
-        open_wide = E2BSandbox(cloud, machine, DOCTOR, SandboxLimits(), network=True)
+        await step(machine, PREPARE_MACHINE, *prepare_arguments(NUMBER, 0))
+        grouped = (await step(machine, f"{HAS_MEMORY_GROUP} || true")).strip() == "1"
         return (account, closed, await _network(open_wide), await _account(sandbox), await _memory(sandbox, grouped))
     except SandboxError as error:
         repair = "The default template of your account needs bash, python3, tar, find and util-linux."
@@ -342,7 +317,7 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
         await sandbox.destroy()
 
 
-async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
+async def _memory(sandbox: Sandbox, grouped: bool) -> DoctorCheck:
     """The machine itself has a limit above this one, which E2B enforces."""
     taken = await sandbox.exec(["python3", "-I", "-c", TAKE_MEMORY], timeout=60)
     how = "for its processes together, by a control group" if grouped else "for each of its processes"
@@ -354,7 +329,7 @@ async def _memory(sandbox: E2BSandbox, grouped: bool) -> DoctorCheck:
     )
 
 
-async def _network(sandbox: E2BSandbox) -> DoctorCheck:
+async def _network(sandbox: Sandbox) -> DoctorCheck:
     """The machine's own network; a job's commands have none, whatever this reaches."""
     reached = await sandbox.exec(["python3", "-I", "-c", PRINT_REACHABLE], timeout=30)
     answering = ", ".join(reached.output.decode(errors="replace").split())
@@ -366,7 +341,7 @@ async def _network(sandbox: E2BSandbox) -> DoctorCheck:
     )
 
 
-async def _account(sandbox: E2BSandbox) -> DoctorCheck:
+async def _account(sandbox: Sandbox) -> DoctorCheck:
     rights = await sandbox.exec(["/bin/sh", "-c", PRINT_RIGHTS])
     words = rights.output.decode(errors="replace").split()
     return DoctorCheck(
@@ -378,7 +353,7 @@ async def _account(sandbox: E2BSandbox) -> DoctorCheck:
     )
 
 
-Found = tuple[AsyncSandbox, tuple[str, ...]]
+Found = tuple[E2BMachine, tuple[str, ...]]
 """A machine, and what failed in its set-up."""
 
 
@@ -394,7 +369,7 @@ class E2BProvider:
         scope: str,
         caches: Path,
         template: str = "",
-        seconds: float = 60.0,
+        seconds: float = SECONDS,
         upload_seconds: float = 600.0,
         renewal: float = RENEWAL,
         now: Callable[[], float] = time.time,
@@ -417,10 +392,16 @@ class E2BProvider:
         found = await self._reopen(spec.key)
         machine, left_out = found or await MachineCreation(self._cloud, self._kept, spec, on_output).machine()
         if spec.model_socket is not None:
-            await self._cloud.upload(machine, FORWARDER, FORWARDER_PROGRAM.read_bytes())
-        sandbox = E2BSandbox(self._cloud, machine, spec.key, spec.limits, spec.setup, model_socket=spec.model_socket)
-        sandbox.left_out = left_out
-        return sandbox
+            await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
+        return MachineSandbox(
+            machine,
+            spec.key,
+            spec.limits,
+            environment_of(spec.setup),
+            left_out=left_out,
+            model_socket=spec.model_socket,
+            network=False,
+        )
 
     async def sweep(self, ended: Callable[[str], bool]) -> int:
         """Kill the machines of ended jobs, and remove old set-ups; returns how many."""
@@ -442,11 +423,11 @@ class E2BProvider:
     async def _reach(self, sandbox_id: str, key: str) -> Found | None:
         try:
             machine = await self._cloud.connect(sandbox_id)
-            answer = await step(E2BMachine(self._cloud, machine), REOPEN)
+            left_out = await reopen(machine)
         except LostMachineError:
             return None
-        if answer.strip() == UNREADY:
+        if left_out is None:
             logger.warning("the sandbox %s was never finished; it is created again", key)
             return None  # its network may still be open, because its set-up was interrupted
-        await self._cloud.prove(machine, CLOSED)
-        return machine, notes(answer)
+        await machine.prove(CLOSED)
+        return machine, left_out

@@ -6,8 +6,13 @@ Implemented with E2B's library and with a container engine's command line.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import BinaryIO, Protocol
+
+ACCOUNT = "agent"
+PLACE = "/var/lib/agent-fix"
+"""The directory of our own files inside, which only root may read."""
+AGAIN = "Run the same command again to continue from the last checkpoint in a new sandbox."
 
 
 class MachineProgram(Protocol):
@@ -70,6 +75,18 @@ class Machine(Protocol):
         """Write a file as root."""
         ...
 
+    def kept_alive(self, seconds: float) -> AbstractAsyncContextManager[None]:
+        """While this is entered, for `seconds` at most or longer, the machine's time does not run out."""
+        ...
+
+    async def suspend(self) -> None:
+        """Stop it, but keep its files for the next `open`; does nothing if it is gone."""
+        ...
+
+    async def remove(self) -> None:
+        """End it for good, with its files. Idempotent."""
+        ...
+
 
 @asynccontextmanager
 async def started(machine: Machine, argv: Sequence[str]) -> AsyncIterator[MachineProgram]:
@@ -79,3 +96,27 @@ async def started(machine: Machine, argv: Sequence[str]) -> AsyncIterator[Machin
         yield program
     finally:
         await program.release()
+
+
+class EndlessLineError(ValueError):
+    """A line is longer than any valid one."""
+
+
+class LineBuffer:
+    """Splits a program's output into lines; `longest` is the maximum length of a line, without its end."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._rest = bytearray()
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this chunk. Raises EndlessLineError for one that is too long, ended or not."""
+        first, *others = piece.split(b"\n")
+        self._rest += first
+        lines: list[bytes] = []
+        if others:
+            lines = [bytes(self._rest), *others[:-1]]
+            self._rest = bytearray(others[-1])
+        if any(len(line) > self._longest for line in (*lines, self._rest)):
+            raise EndlessLineError("a line without an end")
+        return lines

@@ -14,9 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.machine.base import Machine, MachineProgram, started
-from app.sandbox.machine.execution import PLACE
-from app.sandbox.output_capture import LineBuffer
+from app.sandbox.machine.base import PLACE, LineBuffer, Machine, MachineProgram, started
 from app.sandbox.tunnel_inside import (
     CHUNK,
     CLOSED,

@@ -3,7 +3,7 @@
 An order is JSON on the command line (base64) or in a file. Lines on stdout are `o` or `e` and base64 of output, and at
 last `x` with JSON: exit code, seconds, dropped bytes. Anything on stdin, or its end, kills the command. Nothing that a
 command starts outlives it: it is process 2 of its own process namespace, or, if the machine allows none, all its
-descendants become our children and are ended one by one.
+descendants become our children and are ended one by one. Standard library only; `OutputCapture` is imported by others.
 """
 
 import base64
@@ -29,6 +29,7 @@ from typing import Any
 
 CHUNK = 48 * 1024
 CANNOT_EXECUTE = 126
+MAX_JOINED = 4096
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 36, 38, 22, 2
 FILTER_INSTRUCTION = 8
 CLONE_NEWNET, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8914, 0x1
@@ -41,29 +42,36 @@ INIT = 'exec 3>&2 2> /dev/null; (exec 2>&3 3>&-; exec "$@"); exit $?'
 """Process 1: waits for the command without any output. Its end ends everything in the namespace."""
 
 
-class HeadTailBuffer:
-    """The first and the last `limit / 2` bytes."""
+class OutputCapture:
+    """Bytes in order; the first and the last `limit / 2` are kept in bounded memory, the middle is counted."""
 
     def __init__(self, limit: int) -> None:
-        self.head_limit, self.tail_limit = limit // 2, limit - limit // 2
-        self.head, self.tail = bytearray(), deque[bytes]()
-        self.tail_size = self.seen = 0
+        self._head_limit, self._tail_limit = limit // 2, limit - limit // 2
+        self._joined = min(MAX_JOINED, self._tail_limit // 8)
+        self._head, self._tail = bytearray(), deque[bytearray]()
+        self._tail_size = self.seen = 0
 
     def add(self, chunk: bytes) -> None:
         self.seen += len(chunk)
-        space = self.head_limit - len(self.head)
+        space = self._head_limit - len(self._head)
         if space > 0:
-            self.head += chunk[:space]
+            self._head += chunk[:space]
             chunk = chunk[space:]
-        if chunk:
-            self.tail.append(chunk)
-            self.tail_size += len(chunk)
-        while self.tail and self.tail_size - len(self.tail[0]) >= self.tail_limit:
-            self.tail_size -= len(self.tail.popleft())
+        if chunk and self._tail and len(self._tail[-1]) < self._joined:
+            self._tail[-1] += chunk  # a program that writes byte by byte would otherwise cost an object for each
+        elif chunk:
+            self._tail.append(bytearray(chunk))
+        self._tail_size += len(chunk)
+        while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_limit:
+            self._tail_size -= len(self._tail.popleft())
 
     def value(self) -> bytes:
-        tail = b"".join(self.tail)
-        return bytes(self.head) + tail[max(0, len(tail) - self.tail_limit) :]
+        tail = b"".join(self._tail)
+        return bytes(self._head) + tail[max(0, len(tail) - self._tail_limit) :]
+
+    @property
+    def dropped(self) -> int:
+        return self.seen - len(self.value())
 
 
 def command(order: dict[str, Any]) -> list[str]:
@@ -222,7 +230,7 @@ class ControlChannel:
 
     def __init__(self, order: dict[str, Any], process: "subprocess.Popen[bytes]") -> None:
         self.order, self.process = order, process
-        self.kept = {kind: HeadTailBuffer(order["keep"]) for kind in ("o", "e")}
+        self.kept = {kind: OutputCapture(order["keep"]) for kind in ("o", "e")}
         self.timed_out = self.flooded = self.over = False
         self.ended = 0.0
 
@@ -324,7 +332,7 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
     if not order["stream"]:
         for kind, kept in channel.kept.items():
             send_output(kind, kept.value())
-            dropped += kept.seen - len(kept.value())
+            dropped += kept.dropped
     code = channel.code()
     group.end()
     return {

@@ -6,6 +6,7 @@ import json
 import os
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -16,10 +17,10 @@ import pytest
 from app.core.errors import SandboxError
 from app.sandbox.base import SandboxLimits
 from app.sandbox.command import SandboxCommand
-from app.sandbox.machine.execution import MAX_LINE_LENGTH, ExecutionOrder, MachineExecution
-from app.sandbox.machine.steps import LEFT_OUT, notes, step
+from app.sandbox.machine.base import EndlessLineError, LineBuffer
+from app.sandbox.machine.preparation import LEFT_OUT, notes, step
+from app.sandbox.machine.sandbox import MAX_LINE_LENGTH, MachineExecution
 from app.sandbox.machine.supervisor import ProcessGroup
-from app.sandbox.output_capture import EndlessLineError, LineBuffer
 
 END: dict[str, Any] = {"code": 0, "seconds": 0.5, "timed_out": False, "flooded": False, "dropped": 0}
 
@@ -64,11 +65,19 @@ class Machine:
     async def upload(self, path: str, content: bytes | BinaryIO) -> None:
         return
 
+    def kept_alive(self, seconds: float) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    async def suspend(self) -> None:
+        return
+
+    async def remove(self) -> None:
+        return
+
 
 def execution(*pieces: bytes, heard: list[bytes] | None = None) -> MachineExecution:
     command = SandboxCommand(["true"], 5.0, on_output=heard.append if heard is not None else None)
-    order = ExecutionOrder(command, SandboxLimits(output=4096))
-    return MachineExecution(Machine(iter(pieces)), order)
+    return MachineExecution(Machine(iter(pieces)), command, SandboxLimits(output=4096))
 
 
 def ending(**changes: Any) -> bytes:
@@ -137,15 +146,13 @@ async def test_a_line_without_end_takes_no_memory_and_no_time() -> None:
             yield b"o"
 
     with pytest.raises(SandboxError, match="without an end"):
-        await MachineExecution(
-            Machine(endless()), ExecutionOrder(SandboxCommand(["true"], 60.0), SandboxLimits())
-        ).carry_out()
+        await MachineExecution(Machine(endless()), SandboxCommand(["true"], 60.0), SandboxLimits()).carry_out()
 
 
 async def test_a_flood_of_small_words_takes_little_more_than_what_is_kept() -> None:
     pieces = (line(b"o", b"xy") * 100 for _ in range(300))
-    order = ExecutionOrder(SandboxCommand(["true"], 60.0), SandboxLimits(output=40_000))
-    flooding = MachineExecution(Machine(chain(pieces, [ending()])), order)
+    machine = Machine(chain(pieces, [ending()]))
+    flooding = MachineExecution(machine, SandboxCommand(["true"], 60.0), SandboxLimits(output=40_000))
     tracemalloc.start()
     try:
         done = await flooding.carry_out()
@@ -171,9 +178,9 @@ async def test_a_flood_ends_with_the_commands_time() -> None:
         async def start(self, argv: Sequence[str]) -> ScriptedProgram:
             return EndlessProgram(self.pieces)
 
-    order = ExecutionOrder(SandboxCommand(["true"], -29.8), SandboxLimits())
+    endless = MachineExecution(EndlessMachine(iter(())), SandboxCommand(["true"], -29.8), SandboxLimits())
     with pytest.raises(SandboxError, match="did not end a command"):
-        await MachineExecution(EndlessMachine(iter(())), order).carry_out()
+        await endless.carry_out()
 
 
 @pytest.mark.parametrize("said", [b"", b"{}", b"[1]", b'"x"', b"no json", b"[" * 100_000, b"\xff", b"[]" * 600_000])

@@ -5,7 +5,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sandbox.output_capture import OutputCapture
+from app.sandbox.machine.supervisor import OutputCapture
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40), st.integers(0, 60))

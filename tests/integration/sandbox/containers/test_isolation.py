@@ -9,7 +9,7 @@ import pytest
 
 from app.sandbox.base import Sandbox, SandboxLimits, SandboxSpec
 from app.sandbox.changes import baseline, export, restore
-from app.sandbox.container.image_builder import KEY, PERIOD, RESERVE, SCOPE, ContainerSpec
+from app.sandbox.container.images import KEY, PERIOD, RESERVE, SCOPE, ContainerSpec
 from app.sandbox.container.provider import ContainerProvider
 from tests.support.containers.engines import LocalEngine
 from tests.support.memory_tree import MemoryTree

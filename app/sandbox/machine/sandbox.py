@@ -1,8 +1,9 @@
-"""Runs one command in a machine: sends an order, and turns the lines that come back into a result."""
+"""A sandbox in a machine: sends each command to the supervisor inside, and makes a result of what comes back."""
 
 import asyncio
 import base64
 import json
+import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -12,59 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import LostSandboxError, SandboxError
-from app.sandbox.base import CompletedCommand, SandboxLimits
-from app.sandbox.child_process import OUTPUT_CEILING
-from app.sandbox.command import SandboxCommand, cannot_execute
-from app.sandbox.machine.base import Machine, MachineProgram
-from app.sandbox.output_capture import LineBuffer, OutputCapture
+from app.sandbox.base import MODEL_SOCKET, CompletedCommand, SandboxLimits
+from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
+from app.sandbox.command import Executor, SandboxCommand, cannot_execute
+from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, LineBuffer, Machine, MachineProgram
+from app.sandbox.machine.preparation import PROGRAM
+from app.sandbox.machine.socket_tunnel import SocketTunnel
+from app.sandbox.machine.supervisor import OutputCapture
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
-ACCOUNT = "agent"
-PLACE = "/var/lib/agent-fix"
-PROGRAM = f"{PLACE}/supervisor.py"
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
-"""The program that is uploaded as PROGRAM."""
-AGAIN = "Run the same command again to continue from the last checkpoint in a new sandbox."
+logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
 """Bytes of an order that fit on a command line; larger ones are sent as a file."""
 EXTRA_SECONDS = 30.0
 """Seconds beyond a command's own time limit, which is enforced inside, before the machine is given up."""
 MAX_LINE_LENGTH = 128 * 1024
 KILL = b"k"
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutionOrder:
-    """What to execute, and with which settings inside."""
-
-    command: SandboxCommand
-    limits: SandboxLimits
-    network: bool = True
-    """True for the machine's own network, whatever it reaches; False for a separate one with a loopback only."""
-
-    def as_json(self, stdin_file: str, machine: Machine) -> bytes:
-        command = self.command
-        inline = b"" if stdin_file else command.stdin
-        order: dict[str, Any] = {
-            "argv": list(command.argv),
-            "env": dict(command.env),
-            "cwd": command.cwd,
-            "account": ACCOUNT,
-            "timeout": command.timeout,
-            "keep": self.limits.output,
-            "file_size": self.limits.file_size,
-            "processes": self.limits.processes,
-            "cpus": self.limits.cpus,
-            "memory": self.limits.memory if machine.limits_commands else 0,
-            "ceiling": OUTPUT_CEILING,
-            "apart": command.separate_stderr,
-            "stream": command.on_output is not None,
-            "stdin": base64.b64encode(inline).decode(),
-            "stdin_file": stdin_file,
-            "namespace": machine.namespaces,
-            "network": self.network,
-            "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
-        }
-        return json.dumps(order).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,34 +79,46 @@ def _parse_message(line: bytes) -> ExecutionEnd | tuple[bytes, bytes]:
 
 @dataclass(slots=True, eq=False)
 class MachineExecution:
-    """A running order. `kill` may be called at any time; `carry_out` then returns soon."""
+    """A running command. `kill` may be called at any time; `carry_out` then returns soon.
+
+    `network` is the machine's own network, whatever it reaches; without it the command has only a loopback interface.
+    """
 
     machine: Machine
-    order: ExecutionOrder
+    command: SandboxCommand
+    limits: SandboxLimits
+    network: bool = True
+    over: asyncio.Event = field(default_factory=asyncio.Event)
     _end: ExecutionEnd | None = None
     _program: MachineProgram | None = None
     _killed: bool = False
-    _over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def carry_out(self) -> CompletedCommand:
         """Raises SandboxError if the machine is lost or no longer answers."""
-        order = self.order
-        out = OutputCapture(order.limits.output)
-        err = OutputCapture(order.limits.output) if order.command.separate_stderr else out
+        apart = self.command.separate_stderr
+        out = OutputCapture(self.limits.output)
+        err = OutputCapture(self.limits.output) if apart else out
         try:
             async with self._running_program() as program:
                 await self._read_with_limit(program, out, err)
         finally:
-            self._over.set()
-        return self._completed(out, err)
+            self.over.set()
+        end = self._end
+        if end is None:
+            raise LostSandboxError("The sandbox ended a command without a result.", hint=AGAIN)
+        return CompletedCommand(
+            exit_code=end.code,
+            output=out.value() + (FLOOD_NOTE if end.flooded else b""),
+            stderr=err.value() if apart else b"",
+            seconds=end.seconds,
+            timed_out=end.timed_out,
+            dropped=end.dropped + out.dropped + (err.dropped if apart else 0),
+        )
 
     async def kill(self) -> None:
         self._killed = True
-        if self._program is not None and not self._over.is_set():
+        if self._program is not None and not self.over.is_set():
             await self._request_kill(self._program)
-
-    async def over(self) -> None:
-        await self._over.wait()
 
     @asynccontextmanager
     async def _running_program(self) -> AsyncIterator[MachineProgram]:
@@ -173,18 +149,42 @@ class MachineExecution:
     async def _send(self) -> str:
         """The word on the command line that refers to the order."""
         stdin_file = ""
-        if len(self.order.command.stdin) > MAX_INLINE // 2:
+        if len(self.command.stdin) > MAX_INLINE // 2:
             stdin_file = f"{PLACE}/orders/{secrets.token_hex(8)}"
-            await self.machine.upload(stdin_file, self.order.command.stdin)
-        order = self.order.as_json(stdin_file, self.machine)
+            await self.machine.upload(stdin_file, self.command.stdin)
+        order = json.dumps(self._order(stdin_file)).encode()
         if len(order) <= MAX_INLINE:
             return f"inline:{base64.b64encode(order).decode()}"
         path = f"{PLACE}/orders/{secrets.token_hex(8)}"
         await self.machine.upload(path, order)
         return f"file:{path}"
 
+    def _order(self, stdin_file: str) -> dict[str, Any]:
+        """What to execute, and with which settings inside, as `supervisor.py` reads it."""
+        command, limits, machine = self.command, self.limits, self.machine
+        return {
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "cwd": command.cwd,
+            "account": ACCOUNT,
+            "timeout": command.timeout,
+            "keep": limits.output,
+            "file_size": limits.file_size,
+            "processes": limits.processes,
+            "cpus": limits.cpus,
+            "memory": limits.memory if machine.limits_commands else 0,
+            "ceiling": OUTPUT_CEILING,
+            "apart": command.separate_stderr,
+            "stream": command.on_output is not None,
+            "stdin": base64.b64encode(b"" if stdin_file else command.stdin).decode(),
+            "stdin_file": stdin_file,
+            "namespace": machine.namespaces,
+            "network": self.network,
+            "filters": {name: base64.b64encode(code).decode() for name, code in machine.filters.items()},
+        }
+
     async def _read_with_limit(self, program: MachineProgram, out: OutputCapture, err: OutputCapture) -> None:
-        limit = self.order.command.timeout + EXTRA_SECONDS
+        limit = self.command.timeout + EXTRA_SECONDS
         clock = asyncio.timeout(limit)
         try:
             async with clock:
@@ -208,8 +208,8 @@ class MachineExecution:
                     return
                 kind, content = message
                 (err if kind == b"e" else out).add(content)
-                if self.order.command.on_output is not None:
-                    self.order.command.on_output(content)
+                if self.command.on_output is not None:
+                    self.command.on_output(content)
 
     async def _end_and_wait(self, program: MachineProgram) -> None:
         """End the command and wait until everything that it started is gone."""
@@ -223,54 +223,83 @@ class MachineExecution:
         try:
             await program.write(KILL)
         except SandboxError:
-            if not self._over.is_set():
+            if not self.over.is_set():
                 await program.kill()
 
-    def _completed(self, out: OutputCapture, err: OutputCapture) -> CompletedCommand:
-        end = self._end
-        if end is None:
-            raise LostSandboxError("The sandbox ended a command without a result.", hint=AGAIN)
-        apart = self.order.command.separate_stderr
-        note = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3} GiB of output]\n".encode()
-        return CompletedCommand(
-            exit_code=end.code,
-            output=out.value() + (note if end.flooded else b""),
-            stderr=err.value() if apart else b"",
-            seconds=end.seconds,
-            timed_out=end.timed_out,
-            dropped=end.dropped + out.dropped + (err.dropped if apart else 0),
-        )
 
+class MachineSandbox(Executor):
+    """A job's sandbox in a machine. Its state is there; opening the same key returns it, until it is destroyed."""
 
-@dataclass(slots=True, eq=False)
-class MachineCommands:
-    """`environment` is for every command; `closed` is true after `end_all`. `network` as in an order."""
+    isolated = True
 
-    machine: Machine
-    limits: SandboxLimits
-    environment: Mapping[str, str]
-    closed: bool = False
-    network: bool = True
-    _running: set[MachineExecution] = field(default_factory=set)
+    def __init__(
+        self,
+        machine: Machine,
+        key: str,
+        limits: SandboxLimits,
+        environment: Mapping[str, str],
+        *,
+        left_out: tuple[str, ...] = (),
+        model_socket: Path | None = None,
+        network: bool = True,
+    ) -> None:
+        """`environment` is for every command, and `network` as in MachineExecution."""
+        self.key = key
+        self.left_out = left_out
+        self._machine = machine
+        self._limits = limits
+        self._environment = environment
+        self._network = network
+        self._tunnel = SocketTunnel(machine, MODEL_SOCKET, model_socket) if model_socket is not None else None
+        self._running: set[MachineExecution] = set()
+        self._closed = False
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        if self.closed:
-            raise SandboxError("The sandbox is closed.")
+        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
+
+    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
+        """As `execute`, without the variables that keep package clients offline."""
+        self._refuse_if_closed()
         if command.unusable:
             return cannot_execute(command.unusable)
-        order = ExecutionOrder(command.with_defaults(self.environment), self.limits, self.network)
-        execution = MachineExecution(self.machine, order)
-        self._running.add(execution)
-        try:
-            return await execution.carry_out()
-        finally:
-            self._running.discard(execution)
+        async with self._machine.kept_alive(command.timeout):
+            if self._tunnel is not None:
+                await self._tunnel.follow()
+            self._refuse_if_closed()
+            command = command.with_defaults(self._environment)
+            execution = MachineExecution(self._machine, command, self._limits, self._network)
+            self._running.add(execution)
+            try:
+                return await execution.carry_out()
+            finally:
+                self._running.discard(execution)
 
-    async def end_all(self) -> None:
-        """End all commands; no new ones can start."""
-        self.closed = True
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+
+    async def close(self) -> None:
+        """A suspended machine waits for the next `open` and costs only disk space."""
+        if self._closed:
+            return
+        await self._end_all()
+        try:
+            await self._machine.suspend()
+        except SandboxError as error:
+            logger.warning("the sandbox %s may still run: %s", self.key, error.message)
+
+    async def destroy(self) -> None:
+        if not self._closed:
+            await self._end_all()
+        await self._machine.remove()
+
+    async def _end_all(self) -> None:
+        """End all commands, and the tunnel; no new commands can start."""
+        self._closed = True
         running = list(self._running)
         for execution in running:
             with suppress(SandboxError):  # a lost machine executes nothing
                 await execution.kill()
-        await asyncio.gather(*(execution.over() for execution in running))
+        await asyncio.gather(*(execution.over.wait() for execution in running))
+        if self._tunnel is not None:
+            await self._tunnel.close()

@@ -1,7 +1,6 @@
 """Examines the image that containers are made from, and builds a set-up's result as an image of its own."""
 
 import asyncio
-import base64
 import hashlib
 import logging
 import secrets
@@ -17,29 +16,22 @@ from app.core.scratch import scratch
 from app.sandbox.base import ENV, HOME, CompletedCommand, OnOutput, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.profile import SYSTEM_PATH
 from app.sandbox.command import SandboxCommand
-from app.sandbox.container.engine import ContainerEngine, discard
-from app.sandbox.container.sandbox import ContainerMachine, ContainerSandbox
+from app.sandbox.container.engine import ContainerEngine, ContainerMachine, discard
 from app.sandbox.egress.proxy import EgressProxy
 from app.sandbox.egress.upstream import Upstream
 from app.sandbox.machine.base import Machine
-from app.sandbox.machine.execution import PLACE, PROGRAM, SUPERVISOR
-from app.sandbox.machine.packing import PackedTree, packing_tree
-from app.sandbox.machine.socket_tunnel import socket_tunnel
-from app.sandbox.machine.steps import (
-    AGAIN,
+from app.sandbox.machine.preparation import (
     ARCHIVE,
-    CLEAR,
-    COLLECT,
-    FINISH,
-    LEFT_OUT,
-    NOTHING_ELSE,
     OPEN,
     PREPARE,
-    SEAL,
     UNPACK,
-    note_left_out,
-    step,
+    PackedTree,
+    keep_result,
+    packing_tree,
+    prepare_arguments,
 )
+from app.sandbox.machine.sandbox import MachineSandbox
+from app.sandbox.machine.socket_tunnel import socket_tunnel
 from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, PROXY_ENVIRONMENT, carry_out, to_repeat
 from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
@@ -204,7 +196,7 @@ def missing_tools(tools: frozenset[str]) -> Sequence[str]:
     return lacks
 
 
-_QUIET = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
+HIDE_NAMES = ": > /etc/resolv.conf; echo '127.0.0.1 localhost sandbox' > /etc/hosts"
 """The engine writes this machine's names and name servers there."""
 
 _LACKING = f"""
@@ -212,46 +204,11 @@ lacking=$(for name in {" ".join(NEEDED)}; do command -v $name > /dev/null 2>&1 |
 [ -z "$lacking" ] || {{ echo "the image lacks$lacking; see agent-fix doctor" >&2; exit 3; }}
 """
 
-FILL = f"""
-{_LACKING}
-number=$1 supervisor=$2 files=$3
-shift 3
-directories=("$@")
-{_QUIET}
-mkdir -p {PLACE}
-printf %s "$supervisor" | base64 -d > {PROGRAM}
-set -- "$number"
-{PREPARE}
-cat > {ARCHIVE}
-set -- "$files"
-{UNPACK}
-"""
-"""Prepared, and filled from stdin. A set-up continues from here."""
-
-OPEN_SANDBOX = f"""{FILL}
-set -- "${{directories[@]}}"
-{FINISH}
-{LEFT_OUT}
-"""
-"""Filled and ready; prints what failed in the set-up."""
-
-REOPEN = f"""
-({AGAIN}) || {{ echo unready; exit 0; }}
-{_QUIET}
-{LEFT_OUT}
-"""
-"""Prints that it never became ready, or what failed in the set-up."""
-
-UNREADY = "unready"
-
-
-def arguments(number: int, files: int, *directories: str) -> list[str]:
-    """Arguments of FILL and OPEN_SANDBOX: the uid of commands, the number of files, the set-up's paths in the tree."""
-    return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
-
+FILL = f"{_LACKING}{HIDE_NAMES}\n{PREPARE}cat > {ARCHIVE}\n{UNPACK}"
+"""Prepared, and filled from stdin."""
 
 MAX_SIZE = 4 * 1024**2
-PLACE = "/run/agent-fix-files"
+CERTIFICATE_PLACE = "/run/agent-fix-files"
 SYSTEM_CERTIFICATES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),
     Path("/etc/pki/tls/certs/ca-bundle.crt"),
@@ -274,12 +231,12 @@ async def copy_certificates(machine: Machine, environment: Mapping[str, str]) ->
     for name in sorted(CERTIFICATES & environment.keys()):
         content = await asyncio.to_thread(_file, Path(environment[name]))
         if content is not None:
-            variables[name] = f"{PLACE}/{name}"
+            variables[name] = f"{CERTIFICATE_PLACE}/{name}"
             await machine.upload(variables[name], content)
     trusted = await asyncio.to_thread(_first, SYSTEM_CERTIFICATES)
     if trusted is not None:
-        await machine.upload(f"{PLACE}/system", trusted)
-        variables = {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{PLACE}/system"), **variables}
+        await machine.upload(f"{CERTIFICATE_PLACE}/system", trusted)
+        variables = {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{CERTIFICATE_PLACE}/system"), **variables}
     return variables
 
 
@@ -367,18 +324,11 @@ class ImageBuilder:
             quota=self.engine.name == "docker",
         )
         async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
-            await fill(machine, FILL, arguments(uid_of(wanted), tree.files), tree)
-            await step(machine, OPEN, target)
+            await fill(machine, wanted, f"{FILL}{OPEN}", tree, target)
             failed = await self._carry_out(machine, spec, setup, on_output)
-            if target == ENV:
-                await step(machine, COLLECT, *setup.directories)
-                await note_left_out(machine, failed)
-            else:
-                await step(machine, SEAL, target)
-            await step(machine, f"{CLEAR}; {NOTHING_ELSE}")
-            changes = [f"LABEL {SCOPE}={self.scope}"]
+            await keep_result(machine, target, setup.directories, failed)
             kept = names[to_repeat(failed)]
-            await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", changes)
+            await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", [f"LABEL {SCOPE}={self.scope}"])
         await discard(self.engine, wanted.name)
         return kept
 
@@ -387,11 +337,13 @@ class ImageBuilder:
     ) -> tuple[str, ...]:
         """The only time when anything is reachable: the named hosts, through our proxy."""
         variables = {**PROXY_ENVIRONMENT, **await copy_certificates(machine, dict(setup.environment))}
-        sandbox = ContainerSandbox(machine, spec.key, spec.limits, self.image.variables())
+        sandbox = MachineSandbox(machine, spec.key, spec.limits, self.image.variables())
 
         async def execute(command: str) -> CompletedCommand:
             words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
-            return await sandbox.prepare(SandboxCommand(words, COMMAND_SECONDS, env=variables, on_output=on_output))
+            return await sandbox.execute_online(
+                SandboxCommand(words, COMMAND_SECONDS, env=variables, on_output=on_output)
+            )
 
         with scratch("egress") as private:
             socket = private / "egress.sock"
@@ -432,9 +384,11 @@ def _unused(marks: Path) -> list[Path]:
     return [path for path in kept if path.stat().st_mtime < oldest]
 
 
-async def fill(machine: ContainerMachine, script: str, words: Sequence[str], tree: PackedTree) -> str:
-    """The output of a script that gets the tree on its stdin."""
-    tree.archive.seek(0)
+async def fill(
+    machine: ContainerMachine, wanted: ContainerSpec, script: str, tree: PackedTree, *directories: str
+) -> str:
+    """The output of a script that starts with FILL and gets the tree on its stdin."""
+    words = prepare_arguments(uid_of(wanted), tree.files, *directories)
     return await machine.feed(["bash", "-euo", "pipefail", "-c", script, "fill", *words], tree.archive)
 
 
