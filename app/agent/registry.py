@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from app.agent.base import Runner
-from app.agent.external.gateway.server import ModelSocket
+from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, recipes
 from app.agent.external.runner import ExternalRunner
 from app.agent.loop import NativeRunner, RunnerContext

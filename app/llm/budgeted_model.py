@@ -4,22 +4,151 @@ ask ─► model ─► its fallbacks, one after the other, while all that fails
 """
 
 import asyncio
+import hashlib
+import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+
+from sqlalchemy import Engine, insert, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from app.core.failpoints import failpoint
 from app.core.job import Progress, waiting_for
 from app.core.model_names import ModelNames, WorkKind
 from app.core.money import Totals
-from app.llm.background import run_or_undo
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
-from app.llm.circuit_breaker import MAX_REST_LENGTH, CircuitBreakers
 from app.llm.errors import ModelError
-from app.llm.ledger import NOTHING, Ledger, is_outage, usd
+from app.llm.ledger import NOTHING, Ledger, is_outage, run_or_undo, usd
 from app.llm.prices import affordable, cost_of, worst_case
+from app.llm.sql_ledger import pauses
 from app.llm.tokens import count_text
+
+logger = logging.getLogger(__name__)
+
+FAILURES = 5
+OPEN_SECONDS = 30.0
+MAX_REST_LENGTH = 300.0
+"""The longest pause in seconds, whatever the provider asks for; then one call tries it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPause:
+    """A provider's pause that all processes with one database keep. A database that cannot be used stops no call."""
+
+    engine: Engine
+    provider: str
+    now: Callable[[], float]
+    """Seconds since 1970."""
+
+    def read(self) -> tuple[float, str]:
+        """The seconds left, and why; 0 if there is no pause. Blocking."""
+        try:
+            with self.engine.connect() as db:
+                found = db.execute(select(pauses).where(pauses.c.provider == self.provider)).mappings().first()
+        except SQLAlchemyError as error:
+            logger.warning("pauses of providers cannot be read: %s", type(error).__name__)
+            return 0.0, ""
+        return (max(0.0, found["until"] - self.now()), found["why"]) if found else (0.0, "")
+
+    def extend(self, seconds: float, why: str) -> None:
+        """Pause the provider for at least that long: the longer of two pauses counts. Blocking."""
+        until = self.now() + seconds
+        values = {"until": until, "why": why[:80]}
+        here = pauses.c.provider == self.provider
+        try:
+            with self.engine.begin() as db:
+                known = db.execute(update(pauses).where(here, pauses.c.until < until).values(values)).rowcount
+                if not known and db.execute(select(pauses.c.until).where(here)).first() is None:
+                    db.execute(insert(pauses).values(provider=self.provider, **values))
+        except IntegrityError:  # another process was faster with a pause of about the same length
+            return
+        except SQLAlchemyError as error:
+            logger.warning("a pause of a provider cannot be stored: %s", type(error).__name__)
+
+
+class CircuitBreaker:
+    """Closed until `FAILURES` calls in a row failed; then open, and one call may try every `OPEN_SECONDS`.
+
+    If a provider tells one caller to come back later, all callers wait until then; with `shared`, in all processes.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, shared: SharedPause | None = None) -> None:
+        self._clock = clock
+        self._shared = shared
+        self._failures = 0
+        self._until = 0.0
+        self._resting = 0.0
+        self.why = ""
+        """The reason of the last failure (`app.llm.errors`)."""
+
+    def delay(self) -> float:
+        """Seconds until a call may be made; 0 lets this caller try. Blocking."""
+        left, why = self._shared.read() if self._shared else (0.0, "")
+        if left:
+            self.why = why
+            return left
+        if left := self._remaining():
+            return left
+        self._until = self._clock() + OPEN_SECONDS
+        return 0.0
+
+    def _remaining(self) -> float:
+        until = max(self._resting, self._until if self._failures >= FAILURES else 0.0)
+        return max(until - self._clock(), 0.0)
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def failed(self, why: str = "", retry_after: float | None = None) -> None:
+        """Count a failure. Blocking."""
+        self._failures += 1
+        self.why = why
+        if self._failures >= FAILURES:
+            self._until = self._clock() + OPEN_SECONDS
+        if retry_after is not None:
+            self._resting = self._clock() + min(retry_after, MAX_REST_LENGTH)
+        if self._shared and (left := self._remaining()):
+            self._shared.extend(left, why)
+
+
+class CircuitBreakers:
+    """One breaker for each provider and endpoint, shared by all users of this object.
+
+    With an `engine`, pauses are shared by all processes with that database; `now` is in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        engine: Engine | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._engine = engine
+        self._now = now
+        self._breakers: dict[tuple[str, str], CircuitBreaker] = {}
+
+    def of(self, info: ModelInfo) -> CircuitBreaker:
+        """The breaker of a model's provider: the part of its name before the first slash, and its endpoint."""
+        provider = info.name.partition("/")[0]
+        key = provider, info.endpoint
+        if key not in self._breakers:
+            shared = None
+            if self._engine is not None:
+                endpoint = hashlib.sha256(info.endpoint.encode()).hexdigest()[:16] if info.endpoint else ""
+                shared = SharedPause(self._engine, f"{provider[:100]} {endpoint}".strip(), self._now)
+            self._breakers[key] = CircuitBreaker(self._clock, shared)
+        return self._breakers[key]
+
+
+@cache
+def process_breakers() -> CircuitBreakers:
+    """The breakers that all models of this process share."""
+    return CircuitBreakers()
+
 
 MAX_ATTEMPTS = 5
 WAITS = 10
@@ -48,7 +177,12 @@ class RetryBackoff:
             wanted = self._backoff(self.tries - 1) if self.tries <= MAX_ATTEMPTS else None
         elif error.kind == "wait":
             self.waits += 1
-            wanted = self._until(error) if self.waits <= WAITS else None
+            if self.waits > WAITS or (error.retry_after or 0.0) > MAX_WAIT_LENGTH:
+                wanted = None
+            elif error.retry_after is None:
+                wanted = self._backoff(self.waits + 2)
+            else:
+                wanted = error.retry_after + self.jitter()
         else:
             return None
         return None if wanted is None or not self.grant(wanted) else wanted
@@ -59,11 +193,6 @@ class RetryBackoff:
             return False
         self.waited += seconds
         return True
-
-    def _until(self, error: ModelError) -> float | None:
-        if error.retry_after is None:
-            return self._backoff(self.waits + 2)
-        return error.retry_after + self.jitter() if error.retry_after <= MAX_WAIT_LENGTH else None
 
     def _backoff(self, repetition: int) -> float:
         longest = min(FIRST_DELAY * 2.0 ** (repetition - 1), MAX_DELAY_LENGTH)
@@ -114,23 +243,6 @@ class BudgetedModel:
         """Properties of the model that is asked first."""
         return self._models[0].info
 
-    def warm(self) -> None:
-        for model in self._models:
-            model.warm()
-
-    async def check(self) -> None:
-        """Refuse a model that cannot work; for a fallback that cannot, only warn."""
-        await self._models[0].check()
-        for model in self._models[1:]:
-            try:
-                await model.check()
-            except ModelError as error:
-                self._progress.report("warning", f"The fallback cannot be used: {error.message}")
-
-    def count(self, request: ModelRequest) -> int:
-        """Prompt tokens of a request, by the first model's count."""
-        return self._models[0].count(request)
-
     def totals(self) -> Totals:
         return self._ledger.totals()
 
@@ -147,7 +259,8 @@ class BudgetedModel:
             return answer
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = AnswerOrigin(kind=self._kind), None
-        models = self._able(request)
+        # for images, a model without vision would make up what it sees
+        models = [self._models[0], *(each for each in self._models[1:] if each.info.vision or not request.images)]
         for model, following in zip(models, (*models[1:], None), strict=True):
             try:
                 return await self._in_time(model, key, request, origin, until, last=following is None)
@@ -161,11 +274,6 @@ class BudgetedModel:
                 elif error is not first:
                     self._progress.report("warning", error.message)
         raise first or AssertionError("there is always a model")
-
-    def _able(self, request: ModelRequest) -> tuple[Model, ...]:
-        """The model and its usable fallbacks: for images, a model without vision would make up what it sees."""
-        first, *others = self._models
-        return (first, *(each for each in others if each.info.vision or not request.images))
 
     async def _in_time(
         self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin, until: float, *, last: bool
@@ -213,20 +321,34 @@ class BudgetedModel:
 
     async def _once(self, model: Model, key: str, request: ModelRequest, origin: AnswerOrigin) -> ModelAnswer:
         """One call, with money reserved before and booked after, however it ends."""
-        self._report_price(model.info)
+        if not model.info.priced and model.info.name not in self._unpriced:
+            self._unpriced.add(model.info.name)
+            text = (
+                f"The price of {model.info.name} is unknown, so the budget in dollars does not limit this job; turns "
+                "and minutes do. Put the price into a file and name it in AGENT_FIX_PRICES."
+            )
+            self._progress.report("warning", text)
         reserve = partial(self._set_aside, model, key, request)
         fitting, prompt = await run_or_undo(reserve, lambda _: self._ledger.book(key, NOTHING))
-        streamed = _StreamedText(self._progress)
+        streamed: list[str] = []
+
+        def stream(piece: str) -> None:
+            """Pass the text on, unless it is JSON, such as a plan: that is for the program, which shows what it reads
+            from it."""
+            streamed.append(piece)
+            if not "".join(streamed).lstrip().startswith(("{", "```")):
+                self._progress.report("text", piece)
+
         try:
             with waiting_for(self._progress, f"{model.info.name} ({key})"):
-                answer = await model.complete(fitting, key=key, on_text=streamed.add)
+                answer = await model.complete(fitting, key=key, on_text=stream)
             answer = answer.model_copy(update={"origin": origin})
         except ModelError as error:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
             raise
         except asyncio.CancelledError:
             # no await here: the cancelled task may be cancelled again before the money is booked
-            tokens = count_text(model.info.name, streamed.text)
+            tokens = count_text(model.info.name, "".join(streamed))
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
         spent, nearing = await asyncio.to_thread(self._keep, key, answer)
@@ -238,15 +360,6 @@ class BudgetedModel:
     def _warn(self, sentences: Sequence[str]) -> None:
         for sentence in sentences:
             self._progress.report("warning", sentence)
-
-    def _report_price(self, info: ModelInfo) -> None:
-        if not info.priced and info.name not in self._unpriced:
-            self._unpriced.add(info.name)
-            text = (
-                f"The price of {info.name} is unknown, so the budget in dollars does not limit this job; turns and "
-                "minutes do. Put the price into a file and name it in AGENT_FIX_PRICES."
-            )
-            self._progress.report("warning", text)
 
     def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:
         """Reserve the worst case of the request; returns the request as sent and its prompt tokens. Blocking."""
@@ -273,26 +386,6 @@ class BudgetedModel:
         if max_tokens < enough:
             raise self._ledger.refusal(key, worst_case(info, prompt, enough))
         return request if max_tokens == request.max_tokens else request.model_copy(update={"max_tokens": max_tokens})
-
-
-@dataclass(slots=True)
-class _StreamedText:
-    """Passes the streamed text on and keeps it, to estimate the cost of a cancelled call.
-
-    An answer in JSON, such as a plan, is not passed on: it is for the program, which shows what it reads from it.
-    """
-
-    progress: Progress
-    pieces: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
-
-    def add(self, piece: str) -> None:
-        self.pieces.append(piece)
-        if not self.text.lstrip().startswith(("{", "```")):
-            self.progress.report("text", piece)
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:

@@ -1,12 +1,13 @@
 """One job's spending: each model call is reserved at its worst case before it is made, and booked after."""
 
+import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +17,7 @@ from app.core.money import DOLLAR, MicroUSD, ModelUse, Totals
 from app.llm.base import AnswerOrigin, Usage
 from app.llm.errors import BudgetError, ModelError
 
+T = TypeVar("T")
 NEAR_CAP_PERCENT = 80
 NEAR_CAP = f"{NEAR_CAP_PERCENT} % of the "
 """How the warning of a cap that is nearly reached begins."""
@@ -72,6 +74,26 @@ class Ledger(Protocol):
     def nearing(self, cost: MicroUSD) -> tuple[str, ...]:
         """A sentence for each cap of which the newest booking, with this cost, made spending reach `NEAR_CAP`."""
         ...
+
+
+async def run_or_undo(work: Callable[[], T], undo: Callable[[T], None]) -> T:
+    """The result of `work`, or a cancellation after its effect was undone.
+
+    A thread cannot be cancelled: a cancelled caller waits for it, and calls `undo` before the cancellation continues.
+    `undo` must be short, because it is called in the loop.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+
+    def take_back(done: "asyncio.Task[T]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            undo(done.result())
+
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        working.add_done_callback(take_back)  # also if the wait is cancelled again
+        await asyncio.wait({working})
+        raise
 
 
 @dataclass(slots=True)

@@ -1,23 +1,41 @@
-"""Calls real models through LiteLLM, which is imported late and in the background."""
+"""Calls models through LiteLLM, for our own requests and for those of another coding agent.
+
+LiteLLM is imported late and in the background.
+"""
 
 import asyncio
 import gc
+import json
 import logging
 import os
+import sys
+import threading
 import urllib.request
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-from urllib.error import HTTPError, URLError
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from app.core.model_names import Reasoning
 from app.core.money import DOLLAR, MicroUSD
-from app.core.tracing import Value, span
-from app.llm.background import background
-from app.llm.base import ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
+from app.core.tracing import span
+from app.llm.base import (
+    EXTRAS,
+    FIELDS,
+    Body,
+    ModelAnswer,
+    ModelInfo,
+    ModelRequest,
+    OnText,
+    StreamEvent,
+    Usage,
+    WireProtocol,
+)
 from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, only_json, request_body, usage_of
 from app.llm.errors import ModelError, classify, read
 from app.llm.ledger import Ledger
@@ -25,46 +43,89 @@ from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollar
 from app.llm.providers import PROVIDERS, Route, check_environment, check_name, route, unknown_provider
 from app.llm.tokens import count_text, count_tokens
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+T = TypeVar("T")
 
 
-SECONDS = 5.0
+def background(work: Callable[[], T], name: str) -> Future[T]:
+    """Start `work` now. Unlike the threads of `asyncio.to_thread`, this one is not joined when the loop ends.
+
+    An error in `work` is printed with its traceback, and is a RuntimeError to those who wait for the result.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # a waiter that gives up must not cancel it for the others
+
+    def finish() -> None:
+        try:
+            future.set_result(work())
+        finally:
+            if not future.done():
+                failure = RuntimeError(f"{name} failed")
+                failure.__cause__ = sys.exc_info()[1]  # the process may end before this thread prints
+                future.set_exception(failure)
+
+    threading.Thread(target=finish, name=name, daemon=True).start()
+    return future
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeTarget:
-    """`url` is the endpoint's base; `key` is sent in the way that the provider expects."""
+class LiteLLMModules(NamedTuple):
+    """LiteLLM and the exception types of its HTTP clients."""
 
-    url: str
-    key: str = ""
-    style: Literal["bearer", "anthropic"] = "bearer"
-
-
-Finding = Literal["there", "bad_key", "unreachable"]
+    litellm: Any
+    openai: Any
+    httpx: Any
 
 
-async def probe(target: ProbeTarget, *, seconds: float = SECONDS) -> Finding:
-    """One GET; anything but a refused key or no answer counts as `there`, because not every endpoint has a list."""
-    return await asyncio.wrap_future(background(lambda: _get(target, seconds), "probe-endpoint"))
+@cache
+def load() -> Future[LiteLLMModules]:
+    """The import of the library, started by the first caller."""
+    return background(_import_modules, "import-litellm")
 
 
-def _get(target: ProbeTarget, seconds: float) -> Finding:
-    if urlsplit(target.url).scheme not in ("http", "https"):
-        return "unreachable"
-    headers = {"user-agent": "agent-fix"}
-    if target.key and target.style == "bearer":
-        headers["authorization"] = f"Bearer {target.key}"
-    elif target.key:
-        headers |= {"x-api-key": target.key, "anthropic-version": "2023-06-01"}
-    request = urllib.request.Request(f"{target.url.rstrip('/')}/models", headers=headers)  # noqa: S310
+def _import_modules() -> LiteLLMModules:
+    """Import LiteLLM without a price list from the network, a stray .env or log output."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    os.environ["LITELLM_MODE"] = "PRODUCTION"
+    gc.disable()  # an import creates no garbage, and looking for it takes a quarter of the time
     try:
-        with urllib.request.urlopen(request, timeout=seconds):  # noqa: S310 (the scheme was looked at)
+        import httpx  # noqa: PLC0415
+        import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
+        import openai  # noqa: PLC0415
+    finally:
+        gc.freeze()
+        gc.enable()
+
+    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own types
+        warnings.filterwarnings("ignore", noise, UserWarning)
+    litellm: Any = module
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.disable_aiohttp_transport = True
+    litellm.use_chat_completions_url_for_anthropic_messages = True
+    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
+        callbacks.clear()
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return LiteLLMModules(litellm, openai, httpx)
+
+
+PROBE_SECONDS = 5.0
+
+
+def probe(url: str, headers: Mapping[str, str]) -> Literal["there", "bad_key", "unreachable"]:
+    """One GET to an endpoint's list of models. Anything but a refused key or no answer counts as `there`, because not
+    every endpoint has a list."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        return "unreachable"
+    request = urllib.request.Request(  # noqa: S310 (the scheme was looked at)
+        f"{url.rstrip('/')}/models", headers={"user-agent": "agent-fix", **headers}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=PROBE_SECONDS):  # noqa: S310
             return "there"
     except HTTPError as error:
         error.close()
         return "bad_key" if error.code == 401 else "there"
-    except (URLError, OSError, ValueError):
+    except (OSError, ValueError):
         return "unreachable"
 
 
@@ -80,8 +141,12 @@ async def preflight(route: Route, environment: Mapping[str, str], *, any_name: b
     base = route.base or route.known.home
     if not base or route.provider.startswith("azure"):
         return
-    style: Literal["anthropic", "bearer"] = "anthropic" if route.provider == "anthropic" else "bearer"
-    finding = await probe(ProbeTarget(base, route.key, style))
+    headers: dict[str, str] = {}
+    if route.key and route.provider == "anthropic":
+        headers = {"x-api-key": route.key, "anthropic-version": "2023-06-01"}
+    elif route.key:
+        headers = {"authorization": f"Bearer {route.key}"}
+    finding = await asyncio.wrap_future(background(lambda: probe(base, headers), "probe-endpoint"))
     local = bool(route.base) or not route.known.keys
     if finding == "unreachable" and local:
         raise ModelError(
@@ -111,6 +176,12 @@ AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "a
 """Who takes parameters as OpenAI calls them, also for models that LiteLLM does not know."""
 OLLAMA = frozenset({"ollama", "ollama_chat"})
 PARAMETER_REFUSED = frozenset({400, 422, 501})
+
+
+def _classified(error: BaseException, route: Route, environment: Mapping[str, str], name: str = "") -> ModelError:
+    """What a failed call means, without the keys that its text may repeat."""
+    secrets = [environment.get(variable, "") for variable in route.known.keys + route.known.tokens]
+    return classify(read(error), name=name or route.name, where=route.where, secrets=secrets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +226,7 @@ class LiteLLMModel:
         return self._info
 
     def warm(self) -> None:
-        _importing()
+        load()
 
     async def check(self) -> None:
         if self._reasoning and self._takes_reasoning is False:
@@ -164,7 +235,7 @@ class LiteLLMModel:
             raise ModelError(message, kind="give_up", reason="no_reasoning", hint=hint)
         await preflight(self._route, self._environment, any_name=self._price is not None)
         if self._route.provider not in PROVIDERS:
-            library = await asyncio.wrap_future(_importing())
+            library = await asyncio.wrap_future(load())
             try:
                 library.litellm.get_llm_provider(self._route.name)
             except library.openai.BadRequestError:
@@ -178,7 +249,7 @@ class LiteLLMModel:
         return count_tokens(self._info.name, request, small=self._info.context_window // 2)
 
     async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
-        library = await asyncio.wrap_future(_importing())
+        library = await asyncio.wrap_future(load())
         name = self._route.model
         about = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self._route.provider}
         about["gen_ai.request.model"] = name
@@ -186,12 +257,21 @@ class LiteLLMModel:
             try:
                 with span(f"chat {name}", about, "client") as traced:
                     answer = await self._ask(library, request, StreamAssembly(on_text))
-                    traced.add(_traced(answer))
+                    traced.add(
+                        {
+                            "gen_ai.response.model": answer.model,
+                            "gen_ai.response.finish_reasons": (answer.finish_reason,),
+                            "gen_ai.usage.input_tokens": answer.usage.prompt_tokens,
+                            "gen_ai.usage.cache_read.input_tokens": answer.usage.cached_tokens,
+                            "gen_ai.usage.output_tokens": answer.usage.completion_tokens,
+                            "agent_fix.cost_usd": answer.usage.cost / DOLLAR,
+                        }
+                    )
                     return answer
             except _ParameterRefusedError as refused:
                 self._dialect = refused.dialect
 
-    async def _ask(self, library: "LiteLLMModules", request: ModelRequest, assembly: StreamAssembly) -> ModelAnswer:
+    async def _ask(self, library: LiteLLMModules, request: ModelRequest, assembly: StreamAssembly) -> ModelAnswer:
         """Make one request; every failure is raised as a ModelError."""
         try:
             async with asyncio.timeout(self._timeouts.total):
@@ -208,9 +288,17 @@ class LiteLLMModel:
             raise ModelError(message, kind="retry", reason="bad_response", hint=hint)
         if stream.received_finish_reason is None or (assembly.is_cut_off() and reported is None):
             raise self._cut(request, assembly, "stream_cut")
-        return self._answer(library, request, assembly, reported)
+        content = assembly.content
+        return ModelAnswer(
+            content=only_json(content) if request.response_schema is not None else content,
+            tool_calls=assembly.tool_calls,
+            thinking=assembly.thinking,
+            finish_reason=assembly.finish_reason,
+            usage=self._estimate(request, assembly) if reported is None else self._priced(library.litellm, reported),
+            model=self._info.name,
+        )
 
-    def _arguments(self, library: "LiteLLMModules", request: ModelRequest) -> dict[str, Any]:
+    def _arguments(self, library: LiteLLMModules, request: ModelRequest) -> dict[str, Any]:
         arguments = request_body(request, self._dialect)
         if self._route.base:
             arguments["api_base"] = self._route.base
@@ -220,7 +308,14 @@ class LiteLLMModel:
             arguments["cache_control_injection_points"] = list(CACHE_POINTS)
         if self._route.provider in OLLAMA:
             arguments["num_ctx"] = self._info.context_window
-        arguments |= self._thinking(request)
+        if (
+            self._reasoning
+            and request.max_tokens > self._info.thinking
+            and (may_think(request) or not self._dialect.thinking)
+        ):
+            arguments["reasoning_effort"] = self._reasoning
+            if self._takes_reasoning is None and self._route.provider in AS_OPENAI:  # a model that no list knows
+                arguments["allowed_openai_params"] = ["reasoning_effort"]
         limits = library.httpx.Timeout(self._timeouts.first, connect=self._timeouts.connect)
         return arguments | {
             "model": self._route.wire_name,
@@ -229,17 +324,6 @@ class LiteLLMModel:
             "num_retries": 0,
             "drop_params": True,
         }
-
-    def _thinking(self, request: ModelRequest) -> dict[str, Any]:
-        """The reasoning setting, if there are enough tokens for it; passed unchanged to models that no list knows."""
-        if not self._reasoning or request.max_tokens <= self._info.thinking:
-            return {}
-        if self._dialect.thinking and not may_think(request):
-            return {}
-        unknown = self._takes_reasoning is None and self._route.provider in AS_OPENAI
-        return {"reasoning_effort": self._reasoning} | (
-            {"allowed_openai_params": ["reasoning_effort"]} if unknown else {}
-        )
 
     async def _collect(self, stream: Any, assembly: StreamAssembly) -> Any:
         """Read the stream to its end; return usage only if the provider reported it, because LiteLLM makes it up."""
@@ -256,21 +340,6 @@ class LiteLLMModel:
             await stream.aclose()
         reported = [chunk.usage for chunk in stream.chunks if getattr(chunk, "usage", None) is not None]
         return (assembly.usage or reported[-1]) if reported else None
-
-    def _answer(
-        self, library: "LiteLLMModules", request: ModelRequest, assembly: StreamAssembly, reported: Any
-    ) -> ModelAnswer:
-        known = reported is not None
-        usage = self._priced(library.litellm, reported) if known else self._estimate(request, assembly)
-        content = assembly.content
-        return ModelAnswer(
-            content=only_json(content) if request.response_schema is not None else content,
-            tool_calls=assembly.tool_calls,
-            thinking=assembly.thinking,
-            finish_reason=assembly.finish_reason,
-            usage=usage,
-            model=self._info.name,
-        )
 
     def _priced(self, litellm: Any, reported: Any) -> Usage:
         """Usage with a price: the user's, or else the provider's, or else the one in LiteLLM's list."""
@@ -306,8 +375,7 @@ class LiteLLMModel:
             other = self._dialect.without(fault.text, request)
             if other is not None:
                 raise _ParameterRefusedError(other) from error
-        secrets = [self._environment.get(name, "") for name in self._route.known.keys + self._route.known.tokens]
-        found = classify(fault, name=self._info.name, where=self._route.where, secrets=secrets)
+        found = _classified(error, self._route, self._environment)
         started = not assembly.empty or "MidStreamFallbackError" in fault.names
         if found.kind == "retry" and started:
             return self._cut(request, assembly, "stream_cut")
@@ -322,64 +390,6 @@ class _ParameterRefusedError(Exception):
     def __init__(self, dialect: ChatDialect) -> None:
         super().__init__(dialect)
         self.dialect = dialect
-
-
-class LiteLLMModules(NamedTuple):
-    """LiteLLM and the exception types of its HTTP clients."""
-
-    litellm: Any
-    openai: Any
-    httpx: Any
-
-
-def _traced(answer: ModelAnswer) -> dict[str, Value | None]:
-    usage = answer.usage
-    return {
-        "gen_ai.response.model": answer.model,
-        "gen_ai.response.finish_reasons": (answer.finish_reason,) if answer.finish_reason else None,
-        "gen_ai.usage.input_tokens": usage.prompt_tokens,
-        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-        "gen_ai.usage.output_tokens": usage.completion_tokens,
-        "agent_fix.cost_usd": usage.cost / DOLLAR,
-    }
-
-
-def load() -> "Future[LiteLLMModules]":
-    """Start the import now, before a model is needed."""
-    return _importing()
-
-
-@cache
-def _importing() -> "Future[LiteLLMModules]":
-    """The import of the library, started by the first caller."""
-    return background(_load, "import-litellm")
-
-
-def _load() -> LiteLLMModules:
-    """Import LiteLLM without a price list from the network, a stray .env or log output."""
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    os.environ["LITELLM_MODE"] = "PRODUCTION"
-    gc.disable()  # an import creates no garbage, and looking for it takes a quarter of the time
-    try:
-        import httpx  # noqa: PLC0415
-        import litellm as module  # noqa: PLC0415 (takes seconds, and two hundred megabytes)
-        import openai  # noqa: PLC0415
-    finally:
-        gc.freeze()
-        gc.enable()
-
-    for noise in ("Pydantic serializer warnings", "Item '.*' on TypedDict class"):  # of its own types
-        warnings.filterwarnings("ignore", noise, UserWarning)
-    litellm: Any = module
-    litellm.telemetry = False
-    litellm.suppress_debug_info = True
-    litellm.disable_aiohttp_transport = True
-    litellm.use_chat_completions_url_for_anthropic_messages = True
-    for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
-        callbacks.clear()
-    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return LiteLLMModules(litellm, openai, httpx)
 
 
 _EMBEDDING_SECONDS: Final = 30.0
@@ -404,15 +414,21 @@ class Embedding:
         worst = self._price(library.litellm, tokens)
         if_lost = Usage(prompt_tokens=tokens, cost=worst, estimated=True)
         await asyncio.to_thread(self._ledger.reserve, CALL, worst, if_lost=if_lost)
+        arguments: dict[str, Any] = {"model": self._route.name, "input": list(texts)}
+        arguments |= {"timeout": _EMBEDDING_SECONDS, "max_retries": 0}
+        if self._route.base:
+            arguments["api_base"] = self._route.base
+        if self._route.key or self._route.base:
+            arguments["api_key"] = self._route.key or NO_KEY
         try:
             async with asyncio.timeout(_EMBEDDING_SECONDS):
-                answer = await library.litellm.aembedding(input=list(texts), **self._arguments())
+                answer = await library.litellm.aembedding(**arguments)
             vectors = [
                 list(map(float, each["embedding"])) for each in sorted(answer.data, key=lambda each: each["index"])
             ]
         except (TimeoutError, library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
             await asyncio.to_thread(self._ledger.book, CALL, Usage())
-            raise self._failed(error) from error
+            raise _classified(error, self._route, self._environment) from error
         used = getattr(answer.usage, "prompt_tokens", 0) or tokens
         usage = Usage(prompt_tokens=used, cost=self._price(library.litellm, used))
         await asyncio.to_thread(self._ledger.book, CALL, usage)
@@ -424,14 +440,6 @@ class Embedding:
             )
         return vectors
 
-    def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"model": self._route.name, "timeout": _EMBEDDING_SECONDS, "max_retries": 0}
-        if self._route.base:
-            arguments["api_base"] = self._route.base
-        if self._route.key or self._route.base:
-            arguments["api_key"] = self._route.key or NO_KEY
-        return arguments
-
     def _price(self, litellm: Any, tokens: int) -> MicroUSD:
         """The price from LiteLLM's list; 0 for a model that is not in it."""
         try:
@@ -440,7 +448,135 @@ class Embedding:
             return 0
         return dollars(sum(cost))
 
-    def _failed(self, error: BaseException) -> ModelError:
-        known = self._route.known
-        secrets = [self._environment.get(name, "") for name in known.keys + known.tokens]
-        return classify(read(error), name=self._route.name, where=self._route.where, secrets=secrets)
+
+LIMIT: Final[Mapping[WireProtocol, str]] = {
+    "chat": "max_tokens",
+    "responses": "max_output_tokens",
+    "messages": "max_tokens",
+}
+
+
+class LiteLLMRawCall:
+    """Forwards another coding agent's calls, in the agent's protocol, to a model of any provider."""
+
+    def __init__(
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        price: Price | None = None,
+        timeouts: ModelTimeouts | None = None,
+    ) -> None:
+        self._name = name
+        self._environment = environment
+        self._route = route(name, environment)
+        self._timeouts = timeouts or ModelTimeouts()
+        listed = price_list().find(self._route.name)
+        self._info = model_info(self._route.name, listed.info if listed else None, price)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def stream(self, protocol: WireProtocol, body: Body, limit: int) -> AsyncGenerator[StreamEvent]:
+        library = await asyncio.wrap_future(load())
+        with self._as_model_errors(library):
+            async with asyncio.timeout(self._timeouts.first):
+                answer = await self._call(library, protocol, body, limit, stream=True)
+            async with aclosing(_events(protocol, answer)) as events:
+                while True:
+                    async with asyncio.timeout(self._timeouts.between):
+                        event = await anext(events, None)
+                    if event is None:
+                        return
+                    yield event
+
+    async def complete(self, protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
+        library = await asyncio.wrap_future(load())
+        with self._as_model_errors(library):
+            async with asyncio.timeout(self._timeouts.first):
+                return _plain(await self._call(library, protocol, body, limit, stream=False))
+
+    @contextmanager
+    def _as_model_errors(self, library: LiteLLMModules) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise ModelError(f"{self._name} took too long to answer.", kind="retry", reason="timeout") from error
+        except (library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
+            raise _classified(error, self._route, self._environment, self._name) from error
+
+    async def _call(
+        self, library: LiteLLMModules, protocol: WireProtocol, body: Body, limit: int, *, stream: bool
+    ) -> Any:
+        arguments = arguments_of(protocol, body, limit) | {
+            "model": self._route.name,
+            "stream": stream,
+            "timeout": library.httpx.Timeout(self._timeouts.first, connect=self._timeouts.connect),
+            "max_retries": 0,
+            "num_retries": 0,
+            "drop_params": True,
+        }
+        if self._route.base:
+            arguments["api_base"] = self._route.base
+        if self._route.key or self._route.base:
+            arguments["api_key"] = self._route.key or NO_KEY
+        match protocol:
+            case "chat":
+                if stream:
+                    arguments["stream_options"] = {"include_usage": True}
+                return await library.litellm.acompletion(**arguments)
+            case "responses":
+                # a custom endpoint certainly supports the older protocol, but maybe not the newer one
+                older = bool(self._route.base)
+                return await library.litellm.aresponses(**arguments, store=False, use_chat_completions_api=older)
+            case "messages":
+                return await library.litellm.anthropic_messages(**arguments)
+
+
+def arguments_of(protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
+    """LiteLLM's arguments: the protocol's own fields, and a few others as plain fields of the request."""
+    given = {name: value for name, value in body.items() if value is not None}
+    arguments = {name: value for name, value in given.items() if name in FIELDS[protocol]}
+    arguments[LIMIT[protocol]] = limit
+    others = {name: value for name, value in given.items() if name in EXTRAS[protocol]}
+    if others and protocol != "messages":
+        arguments["extra_body"] = others
+    if "reasoning_effort" in arguments:
+        arguments["allowed_openai_params"] = ["reasoning_effort"]
+    return arguments
+
+
+async def _events(protocol: WireProtocol, answer: Any) -> AsyncGenerator[StreamEvent]:
+    if protocol == "messages":
+        async for event in _from_frames(answer):
+            yield event
+        return
+    async for part in answer:
+        data = _plain(part)
+        yield StreamEvent(str(data.get("type", "")) if protocol == "responses" else "", data)
+
+
+async def _from_frames(answer: Any) -> AsyncGenerator[StreamEvent]:
+    """Parse server-sent events from bytes that may be cut anywhere; anything but JSON objects is skipped."""
+    rest = b""
+    async for piece in answer:
+        if isinstance(piece, dict):
+            yield StreamEvent(str(piece.get("type", "")), piece)
+            continue
+        *frames, rest = (rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
+        for frame in frames:
+            lines = [line[5:].strip() for line in frame.split(b"\n") if line.startswith(b"data:")]
+            try:
+                data = json.loads(b"\n".join(lines))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(data, dict):
+                yield StreamEvent(str(data.get("type", "")), data)
+
+
+def _plain(part: Any) -> dict[str, Any]:
+    """Convert LiteLLM's objects and dictionaries to JSON values."""
+    if isinstance(part, dict):
+        return part
+    found: dict[str, Any] = json.loads(part.model_dump_json(exclude_none=True))
+    return found

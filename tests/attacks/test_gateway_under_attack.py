@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.agent.external.gateway.exchange import (
+from app.agent.external.exchange import (
     MAX_REFUSALS,
     MAX_STORED,
     MAX_TEXT,
@@ -20,8 +20,7 @@ from app.agent.external.gateway.exchange import (
     Exchange,
     ExchangeRecorder,
 )
-from app.agent.external.gateway.gateway import Gateway, GatewayLimits
-from app.agent.external.gateway.server import MAX_CONNECTIONS, serving
+from app.agent.external.gateway import MAX_CONNECTIONS, Gateway, GatewayLimits, serving
 from app.core.money import Totals
 from app.llm.base import Body, ModelInfo, StreamEvent, WireProtocol
 from app.llm.sql_ledger import SqlLedger, metadata

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
-from app.agent.external.gateway.exchange import Exchange
-from app.agent.external.gateway.server import ModelSocket
+from app.agent.external.exchange import Exchange
+from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, fill_placeholders
 from app.agent.loop import RunnerContext, SandboxTree
 from app.agent.prompts import render

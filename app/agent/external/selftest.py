@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
-from app.agent.external.gateway.server import ModelSocket
+from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.runner import SUBMISSION, AgentRun, ExternalRunner
 from app.agent.loop import RunnerContext

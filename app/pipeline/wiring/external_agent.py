@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from app.agent.external.gateway.server import ModelSocket
+from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.selftest import SelftestResult, SelftestScript, run_selftest, shortened
 from app.agent.registry import find_recipe
@@ -19,7 +19,7 @@ from app.core.job import Job
 from app.core.money import MicroUSD
 from app.core.scratch import scratch
 from app.llm.ledger import Ledger
-from app.llm.litellm_raw_call import LiteLLMRawCall
+from app.llm.litellm import LiteLLMRawCall
 from app.llm.prices import read_prices
 from app.llm.replay import PREFIX
 from app.pipeline.wiring.sandboxes import make_provider

@@ -18,7 +18,7 @@ from app.jobs.lessons import SqlLessonStore
 from app.jobs.plan_versions import AGENT, PlanVersions
 from app.jobs.queue import JobClaim, paid_by
 from app.jobs.store import JobStore, StoredProgress
-from app.llm.circuit_breaker import SharedBreakers, process_breakers
+from app.llm.budgeted_model import CircuitBreakers
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
@@ -68,7 +68,7 @@ class ServerJobRunner(JobRunner):
         job = inputs.job
         ledger = job_process.ledger(job, job_context)
         clock = job_process.server_context.clock
-        breakers = SharedBreakers(job_process.server_context.engine, lambda: clock().timestamp(), process_breakers())
+        breakers = CircuitBreakers(engine=job_process.server_context.engine, now=lambda: clock().timestamp())
         job_models = make_budgeted_models(
             job, inputs.settings, ledger, progress, fallbacks=inputs.config.fallbacks, breakers=breakers
         )

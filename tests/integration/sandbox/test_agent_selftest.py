@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.agent.external.gateway.exchange import CallBudget
-from app.agent.external.gateway.gateway import Gateway
+from app.agent.external.exchange import CallBudget
+from app.agent.external.gateway import Gateway
 from app.agent.external.recipe import AgentRecipe, recipes
 from app.agent.external.selftest import ScriptedModel, SelftestResult
 from app.config.settings import Settings, settings_from

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
-from app.agent.external.gateway.server import ModelSocket
+from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, parse
 from app.agent.external.runner import ROUNDS, ExternalRunner
 from app.agent.loop import RunnerContext

@@ -11,12 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.agent.external.gateway.exchange import CallBudget, Exchange, RequestRefused
-from app.agent.external.gateway.gateway import Gateway, GatewayLimits, RequestSlots
-from app.agent.external.gateway.server import serving
+from app.agent.external.exchange import CallBudget, Exchange, RequestRefused
+from app.agent.external.gateway import Gateway, GatewayLimits, RequestSlots, serving
 from app.llm.base import WireProtocol
 from app.llm.ledger import MemoryLedger
-from app.llm.litellm_raw_call import LiteLLMRawCall, arguments_of
+from app.llm.litellm import LiteLLMRawCall, arguments_of
 from app.llm.prices import Price
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error, stall
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.agent.external.gateway.exchange import CallBudget, RequestRefused
-from app.agent.external.gateway.gateway import CHARGED, Gateway
+from app.agent.external.exchange import CallBudget, RequestRefused
+from app.agent.external.gateway import CHARGED, Gateway
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.errors import ModelError, ModelErrorKind
 from app.llm.ledger import Ledger, MemoryLedger

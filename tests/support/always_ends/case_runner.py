@@ -17,8 +17,7 @@ from app.agent.step import Checkpoints, Step, WorkTreePort
 from app.agent.tools import AgentTools
 from app.core.errors import AgentFixError
 from app.core.job import Budget
-from app.llm.budgeted_model import BudgetedModel, RetryBackoff
-from app.llm.circuit_breaker import CircuitBreakers
+from app.llm.budgeted_model import BudgetedModel, CircuitBreakers, RetryBackoff
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.llm.background import background, run_or_undo
+from app.llm.ledger import run_or_undo
+from app.llm.litellm import background
 
 ROOT = str(Path(__file__).parents[3])
 
@@ -17,7 +18,7 @@ def test_exit_does_not_wait_for_background_work() -> None:
     code = """
         import asyncio, sys, threading
         sys.path.insert(0, sys.argv[1])
-        from app.llm.background import background
+        from app.llm.litellm import background
         async def main():
             work = asyncio.wrap_future(background(threading.Event().wait, "endless"))
             await asyncio.wait([work], timeout=0)
@@ -31,7 +32,7 @@ def test_background_failure_is_raised_without_hanging() -> None:
     code = """
         import asyncio, sys
         sys.path.insert(0, sys.argv[1])
-        from app.llm.background import background
+        from app.llm.litellm import background
         async def main():
             await asyncio.wrap_future(background(lambda: 1 / 0, "division"))
         asyncio.run(main())

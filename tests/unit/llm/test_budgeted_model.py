@@ -3,22 +3,30 @@
 import asyncio
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from app.core.money import Totals
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
-from app.llm.budgeted_model import MAX_ATTEMPTS, MAX_WAIT_LENGTH, TOTAL_WAIT, WAITS, BudgetedModel, RetryBackoff
-from app.llm.circuit_breaker import FAILURES, MAX_REST_LENGTH, OPEN_SECONDS, CircuitBreaker, CircuitBreakers
+from app.llm.budgeted_model import (
+    FAILURES,
+    MAX_ATTEMPTS,
+    MAX_REST_LENGTH,
+    MAX_WAIT_LENGTH,
+    OPEN_SECONDS,
+    TOTAL_WAIT,
+    WAITS,
+    BudgetedModel,
+    CircuitBreaker,
+    CircuitBreakers,
+    RetryBackoff,
+)
 from app.llm.errors import BudgetError, ModelError, ModelErrorKind
 from app.llm.ledger import NOTHING, MemoryLedger, fallback_notes
 from app.llm.prices import worst_case
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn, text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PRICED = ModelInfo("fake/priced", 10_000, 4_000, input_price=1_000_000, cached_price=100_000, output_price=10_000_000)
 OTHER = ModelInfo("other/priced", 10_000, 4_000, input_price=2_000_000, output_price=20_000_000)
@@ -372,15 +380,6 @@ async def test_unknown_price_is_reported_once() -> None:
         "warning"
     )
     assert len(services.progress.texts("warning")) == 1
-
-
-async def test_unusable_fallback_warns_and_unusable_model_fails() -> None:
-    bad: Callable[[], ScriptedModel] = lambda: ScriptedModel([], refuse=failed("give_up", "no_key"))  # noqa: E731
-    progress = ListProgress()
-    await BudgetedModel(ScriptedModel([]), MemoryLedger(1), progress, fallbacks=[bad()]).check()
-    assert len(progress.texts("warning")) == 1
-    with pytest.raises(ModelError):
-        await BudgetedModel(bad(), MemoryLedger(1), progress, fallbacks=[ScriptedModel([])]).check()
 
 
 async def test_booked_answer_is_not_paid_again_after_a_crash() -> None:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.llm.base import ModelInfo
-from app.llm.circuit_breaker import FAILURES, CircuitBreakers, SharedBreakers
+from app.llm.budgeted_model import FAILURES, CircuitBreakers
 from app.llm.sql_ledger import pauses
 
 
@@ -28,8 +28,8 @@ def database(place: Path) -> Engine:
     return engine
 
 
-def process(engine: Engine, time: Time) -> SharedBreakers:
-    return SharedBreakers(engine, time, CircuitBreakers(time))
+def process(engine: Engine, time: Time) -> CircuitBreakers:
+    return CircuitBreakers(time, engine, time)
 
 
 def test_rate_limit_seen_by_one_process_applies_to_all(tmp_path: Path) -> None:

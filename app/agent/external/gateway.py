@@ -6,28 +6,44 @@ agent ─► forwarder inside ─► unix socket ─► token? rules? money? ─
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+import os
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Generator, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, TypeVar
 
-from app.agent.external.gateway.exchange import (
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from app.agent.external.exchange import (
     DONE,
+    PATHS,
     CallBudget,
-    CallRequest,
     Exchange,
     ExchangeRecorder,
     RequestRefused,
     Reservation,
     ResponseReader,
     frame,
+    refusal_body,
     refusal_event,
     wants_usage,
 )
+from app.agent.external.recipe import AgentRecipe
 from app.core.errors import AgentFixError
+from app.core.money import MicroUSD
 from app.llm.base import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.errors import BudgetError, ModelError
+from app.llm.ledger import Ledger
+from app.llm.tokens import count_text
 
+T = TypeVar("T")
 _NAMED = frozenset({"type", "name", "description", "strict", "defer_loading", "cache_control"})
 _RESPONSES = _NAMED | {"parameters"}
 _MESSAGES = _NAMED | {"input_schema", "input_examples", "eager_input_streaming"}
@@ -59,20 +75,23 @@ def check_tools(protocol: WireProtocol, tools: Any) -> None:
     for tool in tools:
         if protocol == "responses" and tool.get("type") == "namespace":  # a namespace for the agent's own tools
             check_tools(protocol, tool.get("tools"))
-        else:
-            _check_tool(protocol, tool)
+            continue
+        own = _fields_of_tool(protocol, tool.get("type", "custom" if protocol == "messages" else None))
+        if own is None:
+            name = repr(str(tool.get("type") or ", ".join(map(str, tool)))[:60])
+            message = f"The tool {name} is carried out by the provider, with a network that this job lacks."
+            raise RequestRefused(400, "tool_not_offered", message)
+        if odd := sorted(str(name)[:60] for name in tool.keys() - own):
+            raise RequestRefused(400, "tool_not_offered", f"A tool of this kind has no {odd[0]!r} here.")
+        check_cache(tool)
 
 
-def _check_tool(protocol: WireProtocol, tool: Mapping[str, Any]) -> None:
-    kind = tool.get("type", "custom" if protocol == "messages" else None)
-    own = next((kept for name, kept in OWN_TOOLS[protocol].items() if _is_kind(kind, name)), None)
-    if own is None:
-        message = f"The tool {_tool_names(tool)} is carried out by the provider, with a network that this job lacks."
-        raise RequestRefused(400, "tool_not_offered", message)
-    odd = sorted(str(name)[:60] for name in tool.keys() - own)
-    if odd:
-        raise RequestRefused(400, "tool_not_offered", f"A tool of this kind has no {odd[0]!r} here.")
-    check_cache(tool)
+def _fields_of_tool(protocol: WireProtocol, kind: Any) -> frozenset[str] | None:
+    """The fields that a tool of this kind may have; None for kinds that are not the agent's own."""
+    for name, fields in OWN_TOOLS[protocol].items():
+        if isinstance(kind, str) and (kind == name or (name.endswith("_") and kind.startswith(name))):
+            return fields
+    return None
 
 
 def check_cache(part: Mapping[str, Any]) -> None:
@@ -80,14 +99,6 @@ def check_cache(part: Mapping[str, Any]) -> None:
     kept = part.get("cache_control")
     if isinstance(kept, dict) and kept.get("ttl", "5m") != "5m":
         raise RequestRefused(400, "not_offered", "A cache is kept for 5m here: longer has another price.")
-
-
-def _is_kind(kind: Any, name: str) -> bool:
-    return isinstance(kind, str) and (kind == name or (name.endswith("_") and kind.startswith(name)))
-
-
-def _tool_names(tool: Mapping[str, Any]) -> str:
-    return repr(str(tool.get("type") or ", ".join(map(str, tool)))[:60])
 
 
 PROVIDER_STATE_FIELDS = ("previous_response_id", "conversation", "prompt", "background", "container", "mcp_servers")
@@ -105,18 +116,14 @@ MAX_PARTS = 200_000
 
 
 def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
-    """Check a request before anything is reserved. Raises RequestRefused."""
+    """Check a request before anything is reserved. Raises RequestRefused.
+
+    Unknown fields are refused, because some providers' fields select other models, prices or their own searches.
+    """
     model = body.get("model")
     if not isinstance(model, str) or model not in models:
         known = " or ".join(sorted(models))
         raise RequestRefused(404, "model_not_found", f"This job has no model {str(model)[:100]!r}. Ask for {known}.")
-    _check_fields(protocol, body)
-    check_tools(protocol, body.get("tools"))
-    _check_parts(body)
-
-
-def _check_fields(protocol: WireProtocol, body: Body) -> None:
-    """Unknown fields are dropped, because some providers' fields select other models, prices or their own searches."""
     for name in PROVIDER_STATE_FIELDS:
         if body.get(name):
             raise RequestRefused(400, "not_offered", f"{name} is not offered here: send the whole conversation.")
@@ -125,10 +132,11 @@ def _check_fields(protocol: WireProtocol, body: Body) -> None:
             continue
         if not (name in FIELDS[protocol] or name in EXTRAS[protocol] or name in OURS):
             raise RequestRefused(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
-        if name in ALLOWED_VALUES and not any(
-            value == each and type(value) is type(each) for each in ALLOWED_VALUES[name]
-        ):
-            raise RequestRefused(400, "not_offered", f"{name} can only be {ALLOWED_VALUES[name][0]!r} here.")
+        allowed = ALLOWED_VALUES.get(name)
+        if allowed is not None and not any(value == each and type(value) is type(each) for each in allowed):
+            raise RequestRefused(400, "not_offered", f"{name} can only be {allowed[0]!r} here.")
+    check_tools(protocol, body.get("tools"))
+    _check_parts(body)
 
 
 def _check_parts(body: Body) -> None:
@@ -161,13 +169,6 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
             waiting += found.values()
 
 
-class ReachedLimit(NamedTuple):
-    """The limit that was reached: a word for programs, and a sentence."""
-
-    reason: str
-    message: str
-
-
 @dataclass(slots=True)
 class JobAllowance:
     """Admits calls in order. A call that is blocked only by other open calls waits, because they may use less than
@@ -187,22 +188,20 @@ class JobAllowance:
         async with self._in_order:
             while True:
                 self._ended.clear()
-                found = await self._ask(wanted)
-                if isinstance(found, Reservation):
-                    self._open.add(found.call)
-                    return found
+                if self._used + len(self._open) >= self.turns:
+                    reason, message = "turns_used", f"All {self.turns} turns are used."
+                else:
+                    try:
+                        reserved = await self.account.reserve(wanted, alone=not self._open)
+                    except BudgetError as error:
+                        reason, message = "budget_reached", error.message
+                    else:
+                        self._open.add(reserved.call)
+                        return reserved
                 if not self._open and not self._ended.is_set():
-                    self.cut_short = found.message
-                    raise RequestRefused(402, found.reason, f"{found.message} Stop here: the job is paused.")
+                    self.cut_short = message
+                    raise RequestRefused(402, reason, f"{message} Stop here: the job is paused.")
                 await self._ended.wait()
-
-    async def _ask(self, wanted: CallRequest) -> Reservation | ReachedLimit:
-        if self._used + len(self._open) >= self.turns:
-            return ReachedLimit("turns_used", f"All {self.turns} turns are used.")
-        try:
-            return await self.account.reserve(wanted, alone=not self._open)
-        except BudgetError as error:
-            return ReachedLimit("budget_reached", error.message)
 
     def ended(self, reserved: Reservation, *, answered: bool) -> None:
         """Mark a call as booked; `answered` is true if it counts as a turn."""
@@ -309,15 +308,85 @@ class Gateway:
                 self.on_exchange(refused_exchange)
             raise
 
-    async def _forward(self, protocol: WireProtocol, body: Mapping[str, Any]) -> dict[str, Any] | AsyncGenerator[bytes]:
-        call = _GatewayCall(self, protocol, body)
+    async def _forward(self, protocol: WireProtocol, body: Body) -> dict[str, Any] | AsyncGenerator[bytes]:
         if not body.get("stream"):
-            return await call.whole()
+            return await self._document(protocol, body)
         async with AsyncExitStack() as unless_started:
-            frames = await unless_started.enter_async_context(aclosing(call.frames()))
+            frames = await unless_started.enter_async_context(aclosing(self._frames(protocol, body)))
             first = await anext(frames)  # so that an immediate failure gets an error status instead of half a stream
             unless_started.pop_all()
         return _prepend(first, frames)
+
+    async def _document(self, protocol: WireProtocol, body: Body) -> dict[str, Any]:
+        reading: ResponseReader | None = None
+        async with self.places.taken():
+            reserved, started, new = await self._begin(protocol, body)
+            try:
+                reading = ResponseReader(protocol)
+                document = await self.raw_call.complete(protocol, body, reserved.limit)
+                reading.whole(document)
+            except ModelError as error:
+                reading = reading if error.reason in CHARGED else None
+                raise as_refusal(error) from error
+            else:
+                return document
+            finally:
+                self._end(protocol, reserved, reading, new, started)
+
+    async def _frames(self, protocol: WireProtocol, body: Body) -> AsyncGenerator[bytes]:
+        """Ends as the protocol requires; an error in the middle becomes one more event before the end."""
+        reading, answer_started = ResponseReader(protocol), False
+        # the usage chunk is our own request; a chat client that did not request it may fail on it
+        hides_usage = protocol == "chat" and not wants_usage(body)
+        async with self.places.taken():
+            reserved, started, new = await self._begin(protocol, body)
+            charged: ResponseReader | None = reading
+            try:
+                async with aclosing(self._events(protocol, body, reserved, reading)) as events:
+                    async for event in events:
+                        answer_started = True
+                        if event.data.get("choices") or not hides_usage:
+                            yield frame(event)
+                if protocol == "chat":
+                    yield DONE
+            except ModelError as error:
+                if not answer_started:
+                    charged = reading if error.reason in CHARGED else None
+                    raise as_refusal(error) from error
+                yield refusal_event(protocol, as_refusal(error))
+            finally:
+                self._end(protocol, reserved, charged, new, started)
+
+    async def _events(
+        self, protocol: WireProtocol, body: Body, reserved: Reservation, reading: ResponseReader
+    ) -> AsyncGenerator[StreamEvent]:
+        """Events in their order; a stream without its last event is an error, whatever the client makes of it."""
+        async with aclosing(self.raw_call.stream(protocol, body, reserved.limit)) as events:
+            async for event in events:
+                reading.add(event)
+                if reading.characters > MAX_PIECE_LENGTH * reserved.limit + 10_000:
+                    raise ModelError("The model wrote more than it was let.", kind="give_up", reason="over_limit")
+                yield event
+        if not reading.finished:
+            raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
+
+    async def _begin(self, protocol: WireProtocol, body: Body) -> tuple[Reservation, float, tuple[str, ...]]:
+        reserved = await self.allowance.reserve(protocol, body)
+        return reserved, self.clock(), self.recorder.new_messages(body)
+
+    def _end(
+        self,
+        protocol: WireProtocol,
+        reserved: Reservation,
+        reading: ResponseReader | None,
+        new: tuple[str, ...],
+        started: float,
+    ) -> None:
+        """Has no `await`: a task that is cancelled here may be cancelled again before the money is booked."""
+        usage = self.account.book(reserved, reading)
+        self.allowance.ended(reserved, answered=reading is not None)
+        if reading is not None:
+            self.on_exchange(self.recorder.answered(protocol, new, reading, usage, self.clock() - started))
 
 
 async def _prepend(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -327,81 +396,6 @@ async def _prepend(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[
             yield piece
 
 
-@dataclass(slots=True)
-class _GatewayCall:
-    """One call from its reservation to its booking."""
-
-    gateway: Gateway
-    protocol: WireProtocol
-    body: Mapping[str, Any]
-
-    async def whole(self) -> dict[str, Any]:
-        reading: ResponseReader | None = None
-        async with self.gateway.places.taken():
-            reserved, started, new = await self._begin()
-            try:
-                reading = ResponseReader(self.protocol)
-                document = await self.gateway.raw_call.complete(self.protocol, self.body, reserved.limit)
-                reading.whole(document)
-            except ModelError as error:
-                reading = reading if error.reason in CHARGED else None
-                raise as_refusal(error) from error
-            else:
-                return document
-            finally:
-                self._end(reserved, reading, new, started)
-
-    async def frames(self) -> AsyncGenerator[bytes]:
-        """Ends as the protocol requires; an error in the middle becomes one more event before the end."""
-        reading, answer_started = ResponseReader(self.protocol), False
-        async with self.gateway.places.taken():
-            reserved, started, new = await self._begin()
-            charged: ResponseReader | None = reading
-            try:
-                async with aclosing(self._events(reserved, reading)) as events:
-                    async for event in events:
-                        answer_started = True
-                        if not self._is_our_usage_chunk(event):
-                            yield frame(event)
-                if self.protocol == "chat":
-                    yield DONE
-            except ModelError as error:
-                if not answer_started:
-                    charged = reading if error.reason in CHARGED else None
-                    raise as_refusal(error) from error
-                yield refusal_event(self.protocol, as_refusal(error))
-            finally:
-                self._end(reserved, charged, new, started)
-
-    async def _events(self, reserved: Reservation, reading: ResponseReader) -> AsyncGenerator[StreamEvent]:
-        """Events in their order; a stream without its last event is an error, whatever the client makes of it."""
-        async with aclosing(self.gateway.raw_call.stream(self.protocol, self.body, reserved.limit)) as events:
-            async for event in events:
-                reading.add(event)
-                if reading.characters > MAX_PIECE_LENGTH * reserved.limit + 10_000:
-                    raise ModelError("The model wrote more than it was let.", kind="give_up", reason="over_limit")
-                yield event
-        if not reading.finished:
-            raise ModelError("The model's answer broke off.", kind="retry", reason="stream_cut")
-
-    def _is_our_usage_chunk(self, event: StreamEvent) -> bool:
-        """The usage chunk is our own request; a chat client that did not request it may fail on it."""
-        return self.protocol == "chat" and not event.data.get("choices") and not wants_usage(self.body)
-
-    async def _begin(self) -> tuple[Reservation, float, tuple[str, ...]]:
-        reserved = await self.gateway.allowance.reserve(self.protocol, self.body)
-        return reserved, self.gateway.clock(), self.gateway.recorder.new_messages(self.body)
-
-    def _end(self, reserved: Reservation, reading: ResponseReader | None, new: tuple[str, ...], started: float) -> None:
-        """Has no `await`: a task that is cancelled here may be cancelled again before the money is booked."""
-        gateway = self.gateway
-        usage = gateway.account.book(reserved, reading)
-        gateway.allowance.ended(reserved, answered=reading is not None)
-        if reading is not None:
-            seconds = gateway.clock() - started
-            gateway.on_exchange(gateway.recorder.answered(self.protocol, new, reading, usage, seconds))
-
-
 def as_refusal(error: AgentFixError) -> RequestRefused:
     """A provider's error, as a status that the agent's client handles correctly."""
     if not isinstance(error, ModelError):
@@ -409,3 +403,170 @@ def as_refusal(error: AgentFixError) -> RequestRefused:
     status = STATUS[error.kind]
     reason = "context_length_exceeded" if error.kind == "shrink" else error.reason
     return RequestRefused(status, reason, error.message, retry_after=error.retry_after)
+
+
+START_SECONDS = 10.0
+TOO_LARGE = 413
+CLIENT_CLOSED = 499
+COUNT_PATH = "/v1/messages/count_tokens"
+MAX_CONNECTIONS = 256
+SOCKET_MODE = 0o666
+"""The agent is another user; the directory around the socket limits who can reach it."""
+
+
+class BoundedProtocol(H11Protocol):
+    """Limits connections, which use up file descriptors of the job's process."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+
+
+class SilentServer(uvicorn.Server):
+    """A server without signal handlers: Ctrl-C and a worker's stop end the job, not this server."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(gateway: Gateway, socket: Path) -> AsyncIterator[None]:
+    """Listen while the context is open. At its end, calls in progress are cancelled and booked."""
+    config = uvicorn.Config(
+        application(gateway),
+        uds=str(socket),
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        http=BoundedProtocol,
+        ws="none",
+        timeout_graceful_shutdown=0,
+    )
+    server = SilentServer(config)
+    task = asyncio.ensure_future(server.serve())
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while not server.started:
+                if task.done():
+                    await task
+                await asyncio.sleep(0.005)
+        os.chmod(socket, SOCKET_MODE)  # noqa: PTH101 - what is there is a socket
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        await task
+        await asyncio.to_thread(socket.unlink, missing_ok=True)
+
+
+def application(gateway: Gateway) -> Starlette:
+    async def call(request: Request) -> Response:
+        gateway.admit(token_of(request))
+        body = gateway.parse(await _read(request, gateway.limits.body))
+        answer = await _while_connected(request, gateway.answer(PATHS[request.url.path], body))
+        if isinstance(answer, dict):
+            return JSONResponse(answer)
+        return StreamingResponse(answer, media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+    async def models(request: Request) -> Response:
+        gateway.admit(token_of(request))
+        return JSONResponse(gateway.models())
+
+    async def count(request: Request) -> Response:
+        """Anthropic's clients ask for the size of a conversation; counted here, at no cost."""
+        gateway.admit(token_of(request))
+        raw = await _read(request, gateway.limits.body)
+        tokens = count_text(gateway.account.info.name, raw.decode("utf-8", "replace"))
+        return JSONResponse({"input_tokens": tokens})
+
+    async def refused(request: Request, refusal: Any) -> Response:
+        protocol = PATHS.get(request.url.path, "messages" if request.url.path == COUNT_PATH else "chat")
+        headers = {"retry-after": f"{refusal.retry_after:.0f}"} if refusal.retry_after is not None else {}
+        if refusal.status == TOO_LARGE:
+            headers["connection"] = "close"  # otherwise the rest would still be read
+        return JSONResponse(refusal_body(protocol, refusal), refusal.status, headers)
+
+    async def disconnected(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=CLIENT_CLOSED)
+
+    return Starlette(
+        routes=[
+            *(Route(path, call, methods=["POST"]) for path in PATHS),
+            Route(COUNT_PATH, count, methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+        ],
+        exception_handlers={RequestRefused: refused, ClientDisconnect: disconnected},
+    )
+
+
+def token_of(request: Request) -> str:
+    """From the header of OpenAI's or Anthropic's clients."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+
+
+async def _while_connected(request: Request, handler: Coroutine[Any, Any, T]) -> T:
+    """The answer; cancelled if the client disconnects before it starts, with ClientDisconnect."""
+    answer, disconnected = asyncio.ensure_future(handler), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        raise ClientDisconnect
+    finally:
+        for task in (answer, disconnected):
+            task.cancel()
+        await asyncio.gather(answer, disconnected, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    """Returns when the client has disconnected; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(request: Request, most: int) -> bytes:
+    """The body. Raises RequestRefused if its declared or actual size is too large."""
+    refusal = RequestRefused(TOO_LARGE, "too_large", f"A request has at most {most:,} bytes.")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or int(declared) > most:
+        raise refusal
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most:
+            raise refusal
+    return bytes(body)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSocket:
+    """`socket` is the path that the sandbox specification names; it exists only while an agent works.
+
+    `until` is the job's spending at which the agent's share is used; 0 if only the job's limit counts.
+    """
+
+    socket: Path
+    raw_call: RawProxyCall
+    ledger: Ledger
+    until: MicroUSD = 0
+
+    def new_token(self) -> str:
+        """A new random token, valid for one start of one agent."""
+        return f"agent-fix-{secrets.token_urlsafe(24)}"
+
+    @asynccontextmanager
+    async def open(
+        self, name: str, token: str, recipe: AgentRecipe, turns: int, on_exchange: Callable[[Exchange], None]
+    ) -> AsyncIterator[Gateway]:
+        """`name` is the start's name, the same if it is repeated."""
+        account = CallBudget(self.ledger, self.raw_call.info, name, self.until)
+        await account.begin()
+        names = frozenset({recipe.model, recipe.model.rpartition("/")[2]})
+        gateway = Gateway(
+            self.raw_call, account, token, names, recipe.leaves_out, on_exchange=on_exchange, most_calls=turns
+        )
+        async with serving(gateway, self.socket):
+            yield gateway

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -12,10 +12,9 @@ from typing import Any
 from app.core.money import MicroUSD
 from app.core.record import Record
 from app.core.text import clip
-from app.llm.background import run_or_undo
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol
 from app.llm.errors import BudgetError
-from app.llm.ledger import NOTHING, Ledger
+from app.llm.ledger import NOTHING, Ledger, run_or_undo
 from app.llm.prices import affordable, cost_of, worst_case
 from app.llm.tokens import count_text
 
@@ -81,9 +80,12 @@ class ResponseReader:
 
     def _chat(self, data: Mapping[str, Any]) -> None:
         if isinstance(usage := data.get("usage"), dict):
-            details = usage.get("prompt_tokens_details")
-            self._count(usage, "prompt_tokens", "completion_tokens", cached=_number(details, "cached_tokens"))
-            self._usage["written"] = _number(usage, "cache_creation_input_tokens")
+            self._usage = {
+                "prompt": _number(usage, "prompt_tokens"),
+                "completion": _number(usage, "completion_tokens"),
+                "cached": _number(usage.get("prompt_tokens_details"), "cached_tokens"),
+                "written": _number(usage, "cache_creation_input_tokens"),
+            }
         for choice in _objects(data.get("choices"))[:1]:
             self.finished = self.finished or bool(choice.get("finish_reason"))
             delta = choice.get("delta")
@@ -101,17 +103,16 @@ class ResponseReader:
                 self._say(data.get("delta"))
             case "response.output_item.done" if isinstance(item := data.get("item"), dict):
                 if item.get("type") in {"function_call", "custom_tool_call"}:
-                    self._call(
-                        item.get("call_id"),
-                        item.get("call_id"),
-                        item.get("name"),
-                        item.get("arguments", item.get("input")),
-                    )
+                    call, arguments = item.get("call_id"), item.get("arguments", item.get("input"))
+                    self._call(call, call, item.get("name"), arguments)
             case "response.completed" | "response.incomplete" if isinstance(response := data.get("response"), dict):
                 self.finished = True
                 if isinstance(usage := response.get("usage"), dict):
-                    details = usage.get("input_tokens_details")
-                    self._count(usage, "input_tokens", "output_tokens", cached=_number(details, "cached_tokens"))
+                    self._usage = {
+                        "prompt": _number(usage, "input_tokens"),
+                        "completion": _number(usage, "output_tokens"),
+                        "cached": _number(usage.get("input_tokens_details"), "cached_tokens"),
+                    }
 
     def _messages(self, data: Mapping[str, Any]) -> None:
         match data.get("type"):
@@ -139,9 +140,6 @@ class ResponseReader:
             self._usage |= {"prompt": fresh + cached + written, "cached": cached, "written": written}
         if output := _number(usage, "output_tokens"):
             self._usage["completion"] = output
-
-    def _count(self, usage: Mapping[str, Any], prompt: str, completion: str, *, cached: int) -> None:
-        self._usage = {"prompt": _number(usage, prompt), "completion": _number(usage, completion), "cached": cached}
 
     def _say(self, piece: Any) -> None:
         if isinstance(piece, str) and piece:
@@ -278,58 +276,50 @@ class ExchangeRecorder:
     """Finds the new messages in each request of a conversation and, as far as possible, of its sub-agents."""
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._known: set[bytes] = set()
         self._space = MAX_STORED
         self._refusals = 0
         self.exchanges: list[Exchange] = []
 
     def new_messages(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """Messages, as JSON, that no earlier request had."""
-        parts = [part for name in ("system", "instructions", "messages", "input") for part in _list(body.get(name))]
-        texts = [json.dumps(part, ensure_ascii=False, sort_keys=True) for part in parts]
-        keys = [_digest(text) for text in texts]
-        new = [text for key, text in zip(keys, texts, strict=True) if key not in self._seen]
-        self._seen.update(keys)
-        return tuple(map(self._bounded, new))
-
-    def _bounded(self, text: str) -> str:
-        kept = clip(text, MAX_TEXT if len(text) <= self._space else SHORTENED_LENGTH)
-        self._space -= len(kept)
-        return kept
+        new: list[str] = []
+        digests: set[bytes] = set()
+        for name in ("system", "instructions", "messages", "input"):
+            value = body.get(name)
+            for part in value if isinstance(value, list) else [value] if value else []:
+                text = json.dumps(part, ensure_ascii=False, sort_keys=True)
+                digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+                digests.add(digest)
+                if digest not in self._known:
+                    new.append(clip(text, MAX_TEXT if len(text) <= self._space else SHORTENED_LENGTH))
+                    self._space -= len(new[-1])
+        self._known |= digests
+        return tuple(new)
 
     def answered(
         self, protocol: WireProtocol, new: tuple[str, ...], reading: ResponseReader, usage: Usage, seconds: float
     ) -> Exchange:
-        return self._keep(
-            Exchange(
-                number=len(self.exchanges) + 1,
-                wire=protocol,
-                new=new,
-                text=reading.text,
-                calls=reading.calls,
-                usage=usage,
-                seconds=round(seconds, 3),
-            )
+        exchange = Exchange(
+            number=len(self.exchanges) + 1,
+            wire=protocol,
+            new=new,
+            text=reading.text,
+            calls=reading.calls,
+            usage=usage,
+            seconds=round(seconds, 3),
         )
+        self.exchanges.append(exchange)
+        return exchange
 
     def refused(self, protocol: WireProtocol, refusal: RequestRefused) -> Exchange | None:
         """None once too many refused calls are stored."""
         self._refusals += 1
         if self._refusals > MAX_REFUSALS:
             return None
-        return self._keep(Exchange(number=len(self.exchanges) + 1, wire=protocol, refused=refusal.reason))
-
-    def _keep(self, exchange: Exchange) -> Exchange:
+        exchange = Exchange(number=len(self.exchanges) + 1, wire=protocol, refused=refusal.reason)
         self.exchanges.append(exchange)
         return exchange
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else [value] if value else []
 
 
 MIN_ANSWER = 256
@@ -374,11 +364,9 @@ class CallBudget:
 
     async def measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
         """Raises RequestRefused if the request exceeds the context window."""
-        return await asyncio.to_thread(self._measure, protocol, body)
-
-    def _measure(self, protocol: WireProtocol, body: Mapping[str, Any]) -> CallRequest:
         info, wanted = self.info, limit_of(protocol, body)
-        prompt = count_text(info.name, json.dumps(body, ensure_ascii=False))
+        text = await asyncio.to_thread(json.dumps, body, ensure_ascii=False)
+        prompt = await asyncio.to_thread(count_text, info.name, text)
         enough = min(MIN_ANSWER, wanted or MIN_ANSWER)
         space = min(wanted or info.max_output, info.max_output, info.context_window - prompt)
         if space < enough:
@@ -408,9 +396,10 @@ class CallBudget:
 
     def book(self, reserved: Reservation, reading: ResponseReader | None) -> Usage:
         """Book the reported usage, or an estimate; nothing if the provider was never called."""
-        usage = Usage() if reading is None else self._used(reserved, reading)
-        written = 0 if reading is None else reading.cache_written
-        usage = usage.model_copy(update={"cost": cost_of(self.info, usage, written)})
+        usage = Usage()
+        if reading is not None:
+            usage = self._used(reserved, reading)
+            usage = usage.model_copy(update={"cost": cost_of(self.info, usage, reading.cache_written)})
         self.ledger.book(reserved.call, usage)
         return usage
 

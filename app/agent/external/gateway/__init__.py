@@ -1,1 +1,0 @@
-"""The HTTP gateway through which an external agent reaches its model."""
