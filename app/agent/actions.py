@@ -1,12 +1,15 @@
-"""The six tools as described to the model, and the typed action for each call."""
+"""The tools as described to the model, and its calls of them: a typed action, or a sentence that says what is wrong."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NoReturn
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from app.llm.base import ToolSpec
+from app.llm.base import ToolCall, ToolSpec
 
 MAX_TIMEOUT = 1_800
 DEFAULT_TIMEOUT = 120
@@ -47,22 +50,25 @@ Path = Annotated[
 ]
 
 
-class Action(BaseModel, ABC):
+class Action(BaseModel):
     """The validated arguments of one call: unknown fields, oversized values, NaN and NUL are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     tool: ClassVar[str]
     about: ClassVar[str]
+    main_field: ClassVar[str]
+    """What the action is about."""
     changes_files: ClassVar[bool] = False
 
     @property
-    @abstractmethod
     def target(self) -> str:
         """What the action is about, for one line of a log."""
+        return str(getattr(self, self.main_field))
 
 
 class BashAction(Action):
     tool = "bash"
+    main_field = "command"
     about = (
         "Execute a command with bash in /workspace, in a new shell; background processes end with it. No network, "
         f"empty stdin. Limit {DEFAULT_TIMEOUT} s, up to {MAX_TIMEOUT:,} s if asked for. Long output: head and tail, "
@@ -72,13 +78,10 @@ class BashAction(Action):
     command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
     timeout: Annotated[float, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_TIMEOUT
 
-    @property
-    def target(self) -> str:
-        return self.command
-
 
 class ViewAction(Action):
     tool = "view"
+    main_field = "path"
     about = "Show lines start to end of a file with their numbers (else as much as fits), or list a directory."
     path: Path
     start: Annotated[int, Field(ge=1, le=10**9)] = 1
@@ -93,6 +96,7 @@ class ViewAction(Action):
 
 class EditAction(Action):
     tool = "edit"
+    main_field = "path"
     about = (
         "Replace old_text, which must be in the file exactly once: copied with its indentation and enough lines "
         "around, without line numbers."
@@ -102,35 +106,26 @@ class EditAction(Action):
     old_text: Annotated[Text, Field(max_length=100_000)]
     new_text: Annotated[Text, Field(max_length=200_000)]
 
-    @property
-    def target(self) -> str:
-        return self.path
-
 
 class WriteAction(Action):
     tool = "write"
+    main_field = "path"
     about = "Create a file with its directories, or replace all of it."
     changes_files = True
     path: Path
     content: Annotated[Text, Field(max_length=500_000)]
 
-    @property
-    def target(self) -> str:
-        return self.path
-
 
 class SearchAction(Action):
     tool = "search"
+    main_field = "query"
     about = "Find text (literal, else a regular expression) or files by name (`*.toml`). Definitions come first."
     query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
-
-    @property
-    def target(self) -> str:
-        return self.query
 
 
 class SubmitAction(Action):
     tool = "submit"
+    main_field = "summary"
     about = "Hand in the work, as the only call of the turn."
     summary: Annotated[
         Text,
@@ -144,10 +139,6 @@ class SubmitAction(Action):
         Field(description="Rarely: lasting facts for later jobs here, each `path: fact`."),
         BeforeValidator(_lessons),
     ] = ()
-
-    @property
-    def target(self) -> str:
-        return self.summary
 
 
 class TestFile(BaseModel):
@@ -164,6 +155,7 @@ _Ids = Annotated[tuple[Annotated[Text, Field(max_length=400)], ...], Field(max_l
 
 class Specify(Action):
     tool = "specify"
+    main_field = "tests"
     about = "Hand in the specification tests; the only call of its turn. Each is executed on the code as it is."
     files: Annotated[tuple[TestFile, ...], Field(max_length=20, description="New test files.")] = ()
     tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them, the example first.")] = ()
@@ -199,15 +191,149 @@ def _schema(kind: type[Action]) -> dict[str, Any]:
 
 def _property(prop: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
     kind = prop.get("type") or next(option["type"] for option in prop["anyOf"] if option["type"] != "null")
-    kept: dict[str, Any] = {"description": prop["description"]} if "description" in prop else {}
-    if "items" in prop:
-        kept["items"] = _items(prop["items"], defined)
-    return {"type": kind, **kept}
+    kept: dict[str, Any] = {"type": kind}
+    if "description" in prop:
+        kept["description"] = prop["description"]
+    items = prop.get("items")
+    if items is not None and "$ref" in items:
+        full = defined[items["$ref"].rsplit("/", 1)[-1]]
+        properties = {name: {"type": inner["type"]} for name, inner in full["properties"].items()}
+        kept["items"] = {"type": "object", "properties": properties, "required": full["required"]}
+    elif items is not None:
+        kept["items"] = {"type": items["type"]}
+    return kept
 
 
-def _items(items: dict[str, Any], defined: dict[str, Any]) -> dict[str, Any]:
-    if "$ref" not in items:
-        return {"type": items["type"]}
-    full = defined[items["$ref"].rsplit("/", 1)[-1]]
-    properties = {name: {"type": prop["type"]} for name, prop in full["properties"].items()}
-    return {"type": "object", "properties": properties, "required": full["required"]}
+MAX_CALLS = 16
+"""Calls of one turn that are carried out; the model is told how many were skipped."""
+MAX_ARGUMENTS = 1_000_000
+_MAX_REFUSED_ARGUMENTS = 2_000
+_REASONS = {"extra_forbidden": "there is no such argument", "missing": "is missing"}
+_FENCE = re.compile(r"\A\s*```[a-zA-Z]*\n(.*?)\n?```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCall:
+    """One call. `call` is valid for every provider's history; `action` is None if there is a `problem`."""
+
+    call: ToolCall
+    action: Action | None
+    problem: str = ""
+
+
+class MalformedError(Exception):
+    """The arguments are not a JSON object."""
+
+
+def parse_calls(
+    calls: Sequence[ToolCall], turn: int, actions: Mapping[str, type[Action]] = ACTIONS
+) -> tuple[ParsedCall, ...]:
+    """The first MAX_CALLS calls of a turn, each with its own id."""
+    taken: set[str] = set()
+    parsed = []
+    for index, call in enumerate(calls[:MAX_CALLS], start=1):
+        call_id = call.id
+        if call_id in taken or not re.fullmatch(r"[A-Za-z0-9_.:|-]{1,128}", call_id):
+            call_id = f"call-{turn}-{index}"
+            while call_id in taken:
+                call_id += "x"
+        taken.add(call_id)
+        parsed.append(_parse_call(call, call_id, actions))
+    return tuple(parsed)
+
+
+def _parse_call(call: ToolCall, call_id: str, actions: Mapping[str, type[Action]]) -> ParsedCall:
+    kind = actions.get(call.name)
+    if kind is None:
+        return _refuse(call, call_id, _unknown_tool(call.name, actions))
+    try:
+        arguments, raw = read_object(call.arguments)
+    except MalformedError as error:
+        return _refuse(call, call_id, f"The arguments of {call.name} could not be read: {error}. Send one JSON object.")
+    given = {key: value for key, value in arguments.items() if value is not None}
+    try:
+        action = kind.model_validate(given)
+    except ValidationError as error:
+        return _refuse(call, call_id, _argument_errors(kind, error))
+    return ParsedCall(ToolCall(id=call_id, name=call.name, arguments=raw), action)
+
+
+def read_object(raw: str) -> tuple[dict[str, Any], str]:
+    """The JSON object in `raw` and its text; one repair is tried (a code fence, text around it, JSON in a string).
+
+    Raises MalformedError.
+    """
+    if len(raw) > MAX_ARGUMENTS:
+        raise MalformedError(f"{len(raw):,} characters are more than the {MAX_ARGUMENTS:,} that are read")
+    text = raw.strip() or "{}"
+    try:
+        value = _parse(text, strict=True)
+    except MalformedError as error:
+        value, text = _repair(text, error), ""
+    if isinstance(value, str):
+        value, text = _parse(value, strict=False), ""
+    if not isinstance(value, dict):
+        raise MalformedError(f"a JSON {type(value).__name__} instead of an object")
+    return value, text or json.dumps(value)
+
+
+def _parse(text: str, *, strict: bool) -> Any:
+    """The value; NaN and lone surrogates are invalid. Not strict: line breaks inside strings are allowed."""
+    try:
+        text.encode()
+        return json.loads(text, parse_constant=_no_constant, strict=strict)
+    except RecursionError:
+        raise MalformedError("nested too deep") from None
+    except UnicodeEncodeError:
+        raise MalformedError("not valid Unicode") from None
+    except json.JSONDecodeError as error:
+        raise MalformedError(f"{error.msg} at character {error.pos + 1:,}") from None
+    except ValueError as error:
+        raise MalformedError(str(error)[:200]) from None
+
+
+def _repair(raw: str, first: MalformedError) -> Any:
+    """The object after a code fence or before trailing text; `first` is the error of the whole."""
+    fenced = _FENCE.match(raw)
+    text = fenced.group(1) if fenced else raw
+    begin = text.find("{")
+    try:
+        end = json.JSONDecoder(parse_constant=_no_constant, strict=False).raw_decode(text, max(begin, 0))[1]
+    except (ValueError, RecursionError):
+        raise first from None
+    return _parse(text[max(begin, 0) : end], strict=False)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
+    shown = name if len(name) <= 64 else f"{name[:64]}… ({len(name):,} characters)"
+    near = difflib.get_close_matches(name[:64].lower(), actions, n=1)
+    guess = f" Did you mean {near[0]}?" if near else ""
+    return f"There is no tool {shown!r}.{guess} The tools are: {', '.join(actions)}."
+
+
+def _argument_errors(kind: type[Action], error: ValidationError) -> str:
+    """Each invalid argument with its reason, without its value, which may be huge."""
+    reasons = [
+        f"{'.'.join(str(part)[:64] for part in item['loc'])}: "
+        + _REASONS.get(item["type"], item["msg"].removeprefix("Value error, "))
+        for item in error.errors(include_url=False, include_input=False, include_context=False)[:8]
+    ]
+    return f"{kind.tool} was not executed: {'; '.join(reasons)}. It takes: {', '.join(kind.model_fields)}."
+
+
+def _refuse(call: ToolCall, call_id: str, problem: str) -> ParsedCall:
+    """A call for the history that every provider accepts, whatever the model wrote."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "unknown"
+    arguments = call.arguments
+    try:
+        if len(arguments) > _MAX_REFUSED_ARGUMENTS:
+            arguments = json.dumps({"left_out": f"{len(arguments):,} characters"})
+        elif not isinstance(_parse(arguments, strict=True), dict) or "\\ud" in arguments.lower():
+            arguments = json.dumps({"unreadable": arguments})
+    except MalformedError:
+        arguments = json.dumps({"unreadable": arguments})
+    return ParsedCall(ToolCall(id=call_id, name=name, arguments=arguments), None, problem)

@@ -5,13 +5,22 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic
 
-from app.agent.actions import AUTHOR_ACTIONS, SearchAction, Specify, ViewAction, specs
+from app.agent.actions import (
+    AUTHOR_ACTIONS,
+    MalformedError,
+    ParsedCall,
+    SearchAction,
+    Specify,
+    ViewAction,
+    parse_calls,
+    read_object,
+    specs,
+)
 from app.agent.base import ModelPort
 from app.agent.history import ConversationHistory
 from app.agent.observation import LIMIT
 from app.agent.prompts import render
 from app.agent.step import Observation, Step, StoredAnswer, StoredTurn
-from app.agent.tool_calls import MalformedError, ParsedCall, parse_calls, read_object
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import Progress
 from app.core.money import MicroUSD

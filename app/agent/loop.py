@@ -12,9 +12,8 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from app.agent import stop_rules
-from app.agent.actions import SubmitAction, specs
+from app.agent.actions import ParsedCall, SubmitAction, parse_calls, specs
 from app.agent.base import Assignment, AssignmentAim, ModelPort, Reviewer, RunnerEnding, Submission
-from app.agent.digest import last_checkpoint
 from app.agent.history import ConversationHistory
 from app.agent.observation import LIMIT
 from app.agent.prompts import head
@@ -27,11 +26,11 @@ from app.agent.step import (
     StoredTurn,
     SubmissionFate,
     WorkTreePort,
+    last_checkpoint,
     last_seen_message,
     unread,
 )
 from app.agent.stop_rules import AgentOutcome, FailedOutcome, SubmittedOutcome
-from app.agent.tool_calls import ParsedCall, parse_calls
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessage, UserMessages
 from app.core.money import DOLLAR

@@ -143,6 +143,10 @@ def remembered_messages(steps: Sequence[Step], space: int) -> str:
     return "\n\n".join(reversed(kept))
 
 
+def last_checkpoint(steps: Sequence[Step]) -> Checkpoint | None:
+    return next((step.turn.checkpoint for step in reversed(steps) if step.turn.checkpoint is not None), None)
+
+
 class WorkTreePort(Protocol):
     """The agent's work tree, as a difference to its base."""
 

@@ -4,10 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from app.agent.actions import ACTIONS
-from app.agent.digest import last_checkpoint
-from app.agent.step import FileState, Step
-from app.agent.tool_calls import MAX_CALLS
+from app.agent.actions import ACTIONS, MAX_CALLS
+from app.agent.step import FileState, Step, last_checkpoint
 from app.core.job import Budget
 
 WARNED, STUCK = 3, 4

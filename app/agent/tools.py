@@ -8,7 +8,7 @@ from typing import Any
 
 from app.agent import files, search
 from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
-from app.agent.edit_matching.edit import EditError, numbered, replace
+from app.agent.edit_matching import EditError, numbered, replace
 from app.agent.files import FileError, display_path
 from app.agent.observation import headline, observe
 from app.agent.step import Outcome

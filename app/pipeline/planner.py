@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
+from app.agent.actions import MalformedError, read_object
 from app.agent.base import ModelPort
 from app.agent.prompts import head, render, render_answers
-from app.agent.tool_calls import MalformedError, read_object
 from app.core.errors import ExitCode
 from app.core.job import Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.plan import Plan

@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from app.agent.actions import MalformedError, read_object
 from app.agent.prompts import render
-from app.agent.tool_calls import MalformedError, read_object
 from app.core.record import Record
 from app.core.text import head_and_tail, one_line, plain
 from app.core.tree import Tree

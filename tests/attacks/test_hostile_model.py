@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agent.actions import BashAction
-from app.agent.tool_calls import MAX_CALLS, parse_calls
+from app.agent.actions import MAX_CALLS, BashAction, parse_calls
 from app.llm.base import ModelAnswer, ToolCall
 from tests.support.agent_harness import FIX, SUBMIT, AgentHarness, act
 from tests.unit.agent.test_history import check_protocol

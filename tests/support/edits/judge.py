@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from app.agent.edit_matching.edit import EditError, replace
+from app.agent.edit_matching import EditError, replace
 from tests.support.edits.corpus import Case
 
 Fate = Literal["applied", "refused", "wrong"]

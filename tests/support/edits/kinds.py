@@ -7,7 +7,7 @@ from dataclasses import replace as with_changes
 from itertools import cycle
 from typing import NamedTuple
 
-from app.agent.edit_matching.edit import straight_quotes
+from app.agent.edit_matching import straight_quotes
 from tests.support.edits.corpus import Case, IntendedEdit, Source, intended_edits
 
 CLEAN, RECOVERABLE, HOPELESS = "clean", "recoverable", "to be refused"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agent.edit_matching.edit import EditError, numbered, replace
+from app.agent.edit_matching import EditError, numbered, replace
 
 PYTHON = "def f(a):\n    if a:\n        return 1\n    return 2\n\n\ndef g():\n    return f(0)\n"
 

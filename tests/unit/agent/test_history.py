@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from app.agent.actions import specs
-from app.agent.digest import digest
-from app.agent.history import ConversationHistory, messages_of
+from app.agent.history import ConversationHistory, digest, messages_of
 from app.agent.prompts import head
 from app.agent.step import Checkpoint, FileState, Observation, Step, StoredAnswer, StoredTurn
 from app.core.job import UserMessage

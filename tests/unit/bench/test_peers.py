@@ -10,8 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from app.agent.actions import specs
-from app.agent.tool_calls import parse_calls
+from app.agent.actions import parse_calls, specs
 from app.llm.base import ToolCall
 from bench.comparison import aims, losses, render
 from bench.counting import SUMMARY, CountedScript, CountingEndpoint, Record, tokens

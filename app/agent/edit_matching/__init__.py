@@ -1,1 +1,0 @@
-"""Finds the place in a file that a model's edit refers to."""
