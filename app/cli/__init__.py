@@ -2,10 +2,12 @@
 
 import argparse  # click and typer take eight times as long to import: docs/explanation/architecture.md
 import gc
+import io
+import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +15,6 @@ from textwrap import indent
 from typing import NoReturn
 
 from app import __version__
-from app.cli.extras import make_streams_safe, missing_extra
 from app.core.errors import AgentFixError, ExitCode
 from app.core.sandbox_names import SANDBOXES, described
 
@@ -100,7 +101,7 @@ COMMANDS = {
     "report": "app.cli.outcome_report:report_command",
     "lessons": "app.cli.lessons:lessons_command",
     "runners": "app.cli.runners:runners_command",
-    "completion": "app.cli.completion:completion_command",
+    "completion": "app.cli:completion_command",
 }
 """Each command's module and function."""
 NEEDS = {"serve": "fastapi"}
@@ -127,6 +128,19 @@ Begin with:  agent-fix fix --issue ISSUE.md --model PROVIDER/MODEL
 `agent-fix COMMAND --help` explains a command; `agent-fix --help` lists the exit codes.
 """
 
+EXTRAS = {
+    "apprise": "notify",
+    "e2b": "e2b",
+    "cryptography": "server",
+    "fastapi": "server",
+    "githubkit": "github",
+    "hishel": "github",
+    "httptools": "server",
+    "jwt": "github",
+    "prometheus_client": "server",
+    "uvloop": "server",
+}
+"""The import name of each library that a fix does not need, and the extra that brings it."""
 
 KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
 """Of `app.core.task_kind`, those that need no pull request."""
@@ -164,6 +178,34 @@ def _refused(error: AgentFixError) -> int:
     return int(error.code)
 
 
+def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
+    """What to install for a library that is not there; None if no extra has it."""
+    library = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(library)
+    if extra is None:
+        return None
+    return AgentFixError(
+        f"This command needs agent-fix[{extra}], which is not installed.",
+        hint=f"In a checkout: pipx install --force '.[{extra}]', or pip install '.[{extra}]' into its environment.",
+        code=ExitCode.USAGE,
+    )
+
+
+def make_streams_safe() -> None:
+    """Open closed streams on the null device, and escape characters that the terminal's encoding lacks.
+
+    Otherwise the next opened file would take a closed stream's number, and output would go into it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _dispatch(arguments: argparse.Namespace) -> int:
     """Run the command; its module is imported only now."""
     if (library := NEEDS.get(arguments.command)) and find_spec(library) is None:
@@ -183,20 +225,11 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
     _add_fix(commands)
-    _add_init(commands)
-    _add_setup(commands)
-    _add_serve(commands)
-    _add_action(commands)
-    _add_sweep(commands)
-    _add_keys(commands)
-    _add_demo(commands)
-    _add_doctor(commands)
-    _add_jobs(commands)
-    _add_view(commands)
-    _add_report(commands)
-    _add_lessons(commands)
-    _add_runners(commands)
-    _add_completion(commands)
+    _add_repository_commands(commands)
+    _add_server_commands(commands)
+    _add_demo_and_doctor(commands)
+    _add_jobs_and_view(commands)
+    _add_other_commands(commands)
     return root
 
 
@@ -269,7 +302,7 @@ def _add_work(fix: argparse.ArgumentParser) -> None:
     plan.add_argument("--no-plan", action="store_true", help="start without a plan")
 
 
-def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     init = commands.add_parser(
         "init",
         help="write the workflow and the configuration for a repository on GitHub",
@@ -289,8 +322,6 @@ def _add_init(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_json(init, default=False)
     _add_state(init)
 
-
-def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
     setup = commands.add_parser(
         "setup",
         help="detect a repository's set-up and test commands by running candidates",
@@ -308,7 +339,7 @@ def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_state(setup)
 
 
-def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_server_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     serve = commands.add_parser(
         "serve",
         help="run the GitHub App: webhooks, jobs, pull requests, dashboard",
@@ -324,8 +355,6 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     serve.add_argument("--job", metavar="ID:EPOCH:OWNER", help=argparse.SUPPRESS)
     _add_state(serve)
 
-
-def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
     action = commands.add_parser(
         "action",
         help="run a step of the GitHub Action",
@@ -334,8 +363,6 @@ def _add_action(commands: "Commands[argparse.ArgumentParser]") -> None:
     )
     action.add_argument("step", choices=("receive", "progress", "solve", "publish"))
 
-
-def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
     sweep = commands.add_parser(
         "sweep",
         help="start jobs for labelled issues of a repository that nobody works on",
@@ -357,8 +384,6 @@ def _add_sweep(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_json(sweep, default=False)
     _add_state(sweep)
 
-
-def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
     keys = commands.add_parser(
         "keys",
         help="create, list and delete keys for the server's API",
@@ -382,7 +407,7 @@ def _add_keys(commands: "Commands[argparse.ArgumentParser]") -> None:
         _add_state(action, default=argparse.SUPPRESS)
 
 
-def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_demo_and_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     demo = commands.add_parser(
         "demo",
         help="fix the bundled sample project with recorded model answers",
@@ -393,8 +418,6 @@ def _add_demo(commands: "Commands[argparse.ArgumentParser]") -> None:
     demo.add_argument("--record", type=Path, metavar="FILE", help="with --model: record its answers")
     _add_json(demo, default=False)
 
-
-def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     doctor = commands.add_parser(
         "doctor",
         help="check this machine (git, model, sandbox, disk, clock), or a repository on GitHub",
@@ -416,7 +439,7 @@ def _add_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_state(doctor)
 
 
-def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     jobs = commands.add_parser(
         "jobs",
         help="list, show, follow and cancel jobs, here or on a server",
@@ -462,8 +485,6 @@ def _add_jobs(commands: "Commands[argparse.ArgumentParser]") -> None:
         _add_json(action)
         _add_server(action, default=argparse.SUPPRESS)
 
-
-def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     view = commands.add_parser(
         "view",
         help="look at a job's steps in a browser",
@@ -477,7 +498,7 @@ def _add_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_state(view)
 
 
-def _add_report(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report",
         help="what became of the pull requests, and what they cost",
@@ -489,19 +510,6 @@ def _add_report(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_json(report, default=False)
     _add_state(report)
 
-
-def _add_completion(commands: "Commands[argparse.ArgumentParser]") -> None:
-    completion = commands.add_parser(
-        "completion",
-        help="print a script for completion with Tab in bash, zsh or fish",
-        description="Prints a script. In ~/.bashrc or, after compinit, in ~/.zshrc: "
-        'eval "$(agent-fix completion bash)". For fish: '
-        "agent-fix completion fish > ~/.config/fish/completions/agent-fix.fish",
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-
-
-def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
     lessons = commands.add_parser(
         "lessons",
         help="list, add and delete what later jobs in a repository are shown",
@@ -521,8 +529,6 @@ def _add_lessons(commands: "Commands[argparse.ArgumentParser]") -> None:
         _add_state(action, default=argparse.SUPPRESS)
         _add_json(action)
 
-
-def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
     runners = commands.add_parser(
         "runners",
         help="list the coding agents, and test them with newer versions",
@@ -548,6 +554,15 @@ def _add_runners(commands: "Commands[argparse.ArgumentParser]") -> None:
         _add_json(action)
         _add_state(action, default=argparse.SUPPRESS)
 
+    completion = commands.add_parser(
+        "completion",
+        help="print a script for completion with Tab in bash, zsh or fish",
+        description="Prints a script. In ~/.bashrc or, after compinit, in ~/.zshrc: "
+        'eval "$(agent-fix completion bash)". For fish: '
+        "agent-fix completion fish > ~/.config/fish/completions/agent-fix.fish",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:
     to.add_argument("--repo", type=Path, default=default, metavar="PATH", help="a local git repository (default: here)")
@@ -567,3 +582,23 @@ def _add_json(to: argparse.ArgumentParser, default: object = argparse.SUPPRESS) 
     to.add_argument(
         "--json", action="store_true", default=default, help="print JSON on stdout, and everything else on stderr"
     )
+
+
+def completion_command(arguments: argparse.Namespace) -> int:
+    """Print a script for the shell's own completion of commands and options."""
+    import shtab  # noqa: PLC0415  # for this command only
+
+    commands = parser()
+    for action in _actions(commands):
+        if action.type is Path or action.dest == "issue":
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks for it
+    print(shtab.complete(commands, arguments.shell))
+    return ExitCode.OK
+
+
+def _actions(of: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in of._actions:  # argparse has no public list
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from _actions(each)

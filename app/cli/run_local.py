@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from app.cli.extras import missing_extra
+from app.cli import missing_extra
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment

@@ -62,7 +62,7 @@ HOMES = {
     "pytest": {"app.verify.launcher.python_tests"},
     "pydantic_core": {"app"},
     "rich": {"app.cli.live_view"},
-    "shtab": {"app.cli.completion"},
+    "shtab": {"app.cli"},
     "sqlalchemy": {
         "app.triggers.stores",
         "app.server.publisher",

@@ -1,12 +1,17 @@
-"""What the command line answers to wrong arguments, to none, and to a shell that completes."""
+"""What the command line answers to wrong arguments, to none, to a missing library, and to a shell that completes."""
 
 import argparse
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from app.cli import COMMANDS, OVERVIEW, main, parser
+from app.cli import COMMANDS, EXTRAS, OVERVIEW, main, missing_extra, parser
+
+ROOT = Path(__file__).parents[3]
+IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,22 @@ def test_bash_accepts_the_completion_script(tmp_path: Path, capsys: pytest.Captu
     )
     found = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=False, timeout=30)
     assert "--model" in found.stdout, found.stderr
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    found = missing_extra(ModuleNotFoundError("No module named 'githubkit.auth'", name="githubkit.auth"))
+    assert found is not None
+    assert "agent-fix[github]" in found.message
+    assert "pip install '.[github]'" in found.hint
+    assert missing_extra(ModuleNotFoundError(name="tomlkit")) is None
+
+
+def test_table_of_extras_matches_pyproject() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = {
+        (IMPORTED_AS.get(name, name), extra)
+        for extra in ("e2b", "github", "notify", "server")
+        for name in (re.split(r"[\[<>=;]", line)[0].lower() for line in extras[extra])
+        if name != "agent-fix"
+    }
+    assert listed == set(EXTRAS.items())
