@@ -28,7 +28,7 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import FINAL, WAITING, JobState
 from app.core.money import dollars
-from app.core.plan_text import render_plan_file
+from app.core.plan import render_plan_file
 from app.core.redaction import Redactor
 from app.core.result import JobResult
 from app.core.text import plain

@@ -14,8 +14,7 @@ from typing import Final, Literal
 from app.agent.base import AssignmentAim
 from app.config.prompt_overrides import NO_OVERRIDES, OverrideName, Overrides
 from app.core.job import Job, QuestionAnswers
-from app.core.plan import Plan
-from app.core.plan_text import render_plan
+from app.core.plan import Plan, render_plan
 from app.core.task import MAX_ISSUE_BODY, TaskKind
 from app.core.text import head_and_tail, one_line
 from app.llm.base import Message

@@ -143,7 +143,7 @@ EXTRAS = {
 """The import name of each library that a fix does not need, and the extra that brings it."""
 
 KINDS = ("bug", "feature", "tests", "refactoring", "dependencies", "ci")
-"""Of `app.core.task_kind`, those that need no pull request."""
+"""Of `app.core.task`, those that need no pull request."""
 COLLECT_AFTER = 20_000
 """New objects between two collections of garbage. With Python's 700 a third of the imports' time goes to looking
 through what they leave, which is not garbage."""

@@ -26,10 +26,9 @@ from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, Job, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file, render_plan_file
+from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.result import JobResult
-from app.core.task_kind import note_of
+from app.core.task import note_of
 from app.core.text import plain
 from app.core.verification import Verification
 from app.github.base import NewPullRequest

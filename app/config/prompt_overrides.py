@@ -12,10 +12,10 @@ from typing import Final, Literal, get_args
 
 from app.core.errors import ConfigError
 from app.core.record import Record
-from app.core.strict_yaml import read_yaml
 from app.core.task import TaskKind
 from app.core.text import one_line, visible
 from app.core.tree import Tree
+from app.core.yaml_and_toml import read_yaml
 
 DIRECTORY: Final = ".github/agent-fix/prompts"
 MAX_BYTES: Final = 4_000

@@ -20,9 +20,9 @@ from app.core.job import Budget
 from app.core.model_names import ModelNames
 from app.core.money import DOLLAR
 from app.core.record import Record
-from app.core.strict_yaml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, read_yaml
 from app.core.task import TaskKind
 from app.core.text import one_line
+from app.core.yaml_and_toml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, read_yaml
 
 SOURCE = ".github/agent-fix.yml"
 MAX_PROBLEMS = 20

@@ -15,9 +15,9 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 from app.core.errors import ExitCode, IssueError
-from app.core.strict_yaml import Value, read_yaml
 from app.core.task import Issue
 from app.core.text import one_line, visible
+from app.core.yaml_and_toml import Value, read_yaml
 
 MAX_BYTES = 256 * 1024
 MAX_LABELS = 100

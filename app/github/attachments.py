@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
-from app.core.markup import html_images
+from app.core.text import html_images
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost
 from app.github.errors import NeedsHumanAction, NoAccess, TemporaryFailure

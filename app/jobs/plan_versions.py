@@ -7,8 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from app.core.clock import moment
-from app.core.plan import Plan
-from app.core.plan_text import render_plan_file
+from app.core.plan import Plan, render_plan_file
 from app.jobs.tables import TableStore, job_contexts, jobs, plan_versions, writing
 
 AGENT = "agent-fix"

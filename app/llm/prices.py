@@ -23,8 +23,8 @@ from app.config.value_rules import unknown_key, wrong_value
 from app.core.errors import AgentFixError, ExitCode
 from app.core.money import MicroUSD
 from app.core.record import Record
-from app.core.strict_yaml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml
 from app.core.text import one_line
+from app.core.yaml_and_toml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml
 from app.llm.base import ModelInfo, Usage
 
 MILLION = 1_000_000

@@ -16,8 +16,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job, Journal, Progress, QuestionAnswers, WaitingForUser
 from app.core.money import Totals
 from app.core.patch import FileStat, Patch
-from app.core.plan import Plan
-from app.core.plan_text import render_plan
+from app.core.plan import Plan, render_plan
 from app.core.record import Record
 from app.core.result import JobResult
 from app.core.task import STRUCTURAL

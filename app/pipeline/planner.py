@@ -11,11 +11,11 @@ from app.agent.base import ModelPort
 from app.agent.prompts import head, render, render_answers
 from app.core.errors import ExitCode
 from app.core.job import Journal, Progress, QuestionAnswers, WaitingForUser
-from app.core.plan import Plan
-from app.core.plan_text import (
+from app.core.plan import (
     COMMANDS,
     LIST_FIELDS,
     Fields,
+    Plan,
     PlanError,
     parse_plan_file,
     plan_from_fields,

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from app.core.job import FINAL, JOB_ID, WAITING, Job, JobState
 from app.core.money import Totals
-from app.core.plan import Plan
-from app.core.plan_text import render_plan_file
+from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
 from app.core.result import JobResult
 from app.core.text import clip, count
@@ -34,7 +33,7 @@ MAX_PLAN: Final = 5_500
 
 
 def plan_summary(plan: Plan | None, logged: str) -> str:
-    """`logged` is the plan from the job's log (`app.core.plan_text.render_plan`), for jobs without a result."""
+    """`logged` is the plan from the job's log (`app.core.plan.render_plan`), for jobs without a result."""
     return plan.summary if plan else logged.partition("\n\n")[0]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node, Tree
 
-from app.core.toml_text import toml_table
+from app.core.yaml_and_toml import toml_table
 from app.repo import grammars
 from app.repo.grammars import language_of
 

@@ -10,9 +10,9 @@ from app.core.errors import AgentFixError, RepositoryError
 from app.core.failpoints import failpoint
 from app.core.images import ImageCollection
 from app.core.job import Job, JobState
-from app.core.markup import image_addresses
 from app.core.patch import Patch
 from app.core.result import JobResult
+from app.core.text import image_addresses
 from app.github.attachments import AttachmentFetcher
 from app.github.branches import BranchesApi
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited

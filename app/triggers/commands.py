@@ -14,12 +14,10 @@ from typing import Final, Literal, NamedTuple, get_args
 from app.config import value_rules
 from app.config.operator_defaults import OperatorDefaults
 from app.core.job import HIGHEST_BUDGET, MAX_ATTEMPTS
-from app.core.markup import prose_lines
 from app.core.money import DOLLAR, MicroUSD
 from app.core.record import Record
-from app.core.task import TaskKind
-from app.core.task_kind import ASKABLE
-from app.core.text import visible
+from app.core.task import ASKABLE, TaskKind
+from app.core.text import prose_lines, visible
 from app.verify.gates.protected_paths import allowed_path
 
 CommandName = Literal[

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.core.errors import AgentFixError
 from app.core.job import Budget
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file, render_plan_file
+from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.text import clip, one_line
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, CommentEdit

@@ -9,8 +9,16 @@ from app.config.repository import RepoConfig
 from app.core.issue_file import issue_of
 from app.core.job import Budget, Job, new_job_id
 from app.core.model_names import ModelNames
-from app.core.task import AllowedPath, Person, Task
-from app.core.task_kind import KindDecision, TaskSignals, WorkType, explicitly_requested_kind, kind_of
+from app.core.task import (
+    AllowedPath,
+    KindDecision,
+    Person,
+    Task,
+    TaskSignals,
+    WorkType,
+    explicitly_requested_kind,
+    kind_of,
+)
 from app.core.text import one_line, visible
 from app.github.models import PullRequest
 from app.jobs.context import JobAim, JobContext, PublishTarget

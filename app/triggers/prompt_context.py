@@ -7,9 +7,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
-from app.core.markup import without_quotes
 from app.core.task import TaskSection
-from app.core.text import bounded, one_line, plain, visible
+from app.core.text import bounded, one_line, plain, visible, without_quotes
 from app.github.errors import NoAccess
 from app.github.graphql import ReviewThread
 from app.github.models import (

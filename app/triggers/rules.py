@@ -7,9 +7,8 @@ from typing import Final
 from app.config.prompt_overrides import is_own_name
 from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
-from app.core.markup import without_quotes
 from app.core.task import TaskOrigin
-from app.core.text import visible
+from app.core.text import visible, without_quotes
 from app.github.models import BotAccount
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.requests import ProgramRequest

@@ -12,8 +12,7 @@ from typing import Final
 
 from app.core.errors import AgentFixError
 from app.core.job import Job
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file
+from app.core.plan import Plan, parse_plan_file
 from app.core.result import JobResult
 from app.core.task import IssueRef, TaskOrigin
 from app.github.calls import CANCEL_RUN, GET_RUN

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.toml_text import toml_table
 from app.core.tree import Tree
+from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.ecosystems.base import table, texts
 from app.verify.configured_command import node_suite, recognise
 from app.verify.frameworks import SuiteCommand

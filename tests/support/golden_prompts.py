@@ -13,9 +13,8 @@ from app.config.prompt_overrides import DIRECTORY, parse_overrides
 from app.core.issue_file import parse_issue
 from app.core.job import Budget, Job
 from app.core.plan import Plan
-from app.core.strict_yaml import read_yaml
-from app.core.task import Issue, Task, TaskOrigin, TaskSection
-from app.core.task_kind import KindDecision, TaskSignals, WorkType, kind_of
+from app.core.task import Issue, KindDecision, Task, TaskOrigin, TaskSection, TaskSignals, WorkType, kind_of
+from app.core.yaml_and_toml import read_yaml
 
 FOLDER = Path(__file__).parent / "prompts"
 RENDERED = ".brief.md"

@@ -11,8 +11,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError
 from app.core.job import Budget, JobState
-from app.core.plan import Plan
-from app.core.plan_text import render_plan
+from app.core.plan import Plan, render_plan
 from app.core.result import JobResult
 from app.core.task import Issue, IssueRef
 from app.github.base import ReactionTarget

@@ -16,12 +16,10 @@ from app.config.repository import RepoConfig
 from app.config.settings import Settings
 from app.core.job import Job, Journal, Progress, QuestionAnswers
 from app.core.lessons import Lesson, LessonRanking
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file
+from app.core.plan import Plan, parse_plan_file
 from app.core.record import Record
 from app.core.redaction import Redactor
-from app.core.task import TaskImage, TaskSection
-from app.core.task_kind import note_of
+from app.core.task import TaskImage, TaskSection, note_of
 from app.core.text import bounded, count, plain
 from app.core.tree import Tree
 from app.core.verification import Specification

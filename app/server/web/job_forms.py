@@ -9,11 +9,11 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from app.core.plan import Plan
-from app.core.plan_text import (
+from app.core.plan import (
     COMMANDS,
     FIELDS,
     LIST_FIELDS,
+    Plan,
     PlanError,
     parse_plan_file,
     plan_from_fields,

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from app.config.settings import Settings
 from app.core.job import JobState, new_job_id
-from app.core.plan_text import render_plan_file
+from app.core.plan import render_plan_file
 from app.core.text import plain
 from app.core.verification import Verdict
 from app.jobs.audit import AuditLog

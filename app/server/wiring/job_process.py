@@ -9,8 +9,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import Job, Journal, Progress, QuestionAnswers, UserMessage, WaitingForUser
 from app.core.patch import Patch
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file
+from app.core.plan import Plan, parse_plan_file
 from app.core.result import JobResult
 from app.core.verification import Verification
 from app.jobs.context import JobContext

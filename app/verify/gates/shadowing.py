@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.toml_text import toml_table
 from app.core.tree import Tree
 from app.core.verification import GateResult
+from app.core.yaml_and_toml import toml_table
 from app.sandbox.base import Sandbox
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.test_paths import is_test_file

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.toml_text import toml_table
 from app.core.verification import GateResult
+from app.core.yaml_and_toml import toml_table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 
 _FILES = re.compile(

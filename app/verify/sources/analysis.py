@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from app.core.patch import FileChange, Patch
-from app.core.toml_text import toml_table
 from app.core.tree import Tree
 from app.core.verification import SourceText
+from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.core.job import JobState
-from app.core.plan import Plan
-from app.core.plan_text import render_plan
+from app.core.plan import Plan, render_plan
 from app.core.result import JobResult
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage

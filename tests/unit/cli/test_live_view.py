@@ -10,8 +10,7 @@ import pytest
 from app.cli.live_view import JobView, LiveView
 from app.core.job import BASE_SUITE, Budget, Job
 from app.core.money import Totals
-from app.core.plan import Plan
-from app.core.plan_text import render_plan
+from app.core.plan import Plan, render_plan
 from tests.support.pull_requests import task
 
 PLAN = Plan(summary="Round half up.", steps=("Read money.py", "Add a test", "Change the rounding"))

@@ -16,7 +16,7 @@ from app.config.repository import (
 )
 from app.core.errors import ConfigError, ExitCode
 from app.core.job import Budget
-from app.core.strict_yaml import MAX_BYTES
+from app.core.yaml_and_toml import MAX_BYTES
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

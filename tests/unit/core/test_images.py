@@ -3,8 +3,7 @@
 import pytest
 
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGE_SIDE, ImageCollection, ImageRejected, ImageSize, image_size
-from app.core.markup import html_images, image_addresses
-from app.core.text import visible
+from app.core.text import html_images, image_addresses, visible
 from tests.support.image_bytes import gif, jpeg, png, webp
 
 KINDS = {"image/png": png, "image/gif": gif, "image/jpeg": jpeg}

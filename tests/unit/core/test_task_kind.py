@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.core.task import STRUCTURAL, Issue, Task, TaskKind
-from app.core.task_kind import TaskSignals, WorkType, kind_of, note_of
+from app.core.task import STRUCTURAL, Issue, Task, TaskKind, TaskSignals, WorkType, kind_of, note_of
 from tests.support.golden_prompts import examples
 
 TITLES: list[tuple[str, TaskKind]] = [

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from app.core.toml_text import toml_table
+from app.core.yaml_and_toml import toml_table
 
 LONG_KEY = f"a{'.b' * 200_000} = 1\n"
 HOSTILE = {

@@ -12,8 +12,7 @@ from app.agent.actions import specs
 from app.agent.prompts import head, render_brief, render_planning
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
-from app.core.plan import Plan
-from app.core.plan_text import PlanError
+from app.core.plan import Plan, PlanError
 from app.core.task import Issue, Task, TaskSection
 from app.llm.base import Message
 from app.llm.errors import BudgetError, ModelError

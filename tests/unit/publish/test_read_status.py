@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.core.job import JobState
-from app.core.plan_text import parse_plan_file
+from app.core.plan import parse_plan_file
 from app.core.result import JobResult
 from app.github.base import with_marker
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, StatusCommentState, read_status, render_status

@@ -13,8 +13,7 @@ from app.agent.stop_rules import LimitReachedOutcome, check_budget
 from app.core.job import FINAL, Budget, Job, JobState
 from app.core.model_names import ModelNames
 from app.core.money import Totals
-from app.core.plan import Plan
-from app.core.plan_text import parse_plan_file, render_plan
+from app.core.plan import Plan, parse_plan_file, render_plan
 from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.toml_text import toml_table
 from app.core.tree import Tree
+from app.core.yaml_and_toml import toml_table
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2
 # Manifests below these belong to samples and fixtures, not to the project.

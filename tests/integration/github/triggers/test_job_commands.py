@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.core.job import Budget
-from app.core.plan import Plan
-from app.core.plan_text import render_plan_file
+from app.core.plan import Plan, render_plan_file
 from app.core.result import JobResult
 from app.jobs.queue import QueueLimits
 from app.jobs.store import WaitingFor

@@ -8,8 +8,7 @@ import pytest
 from app.cli import KINDS
 from app.config.prompt_overrides import DIRECTORY
 from app.core.job import Job
-from app.core.task import AllowedPath
-from app.core.task_kind import ASKABLE
+from app.core.task import ASKABLE, AllowedPath
 from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.wiring.prompts import MAX_OF_A_FIX, TaskKindSetup
 from app.publish.status_updater import labels

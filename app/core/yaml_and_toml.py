@@ -1,12 +1,14 @@
-"""Parses YAML settings files strictly: plain values with line numbers, without YAML's surprising or unsafe features.
+"""Reads YAML and TOML that anybody may have written.
 
-No anchors, aliases, merge keys, tags, duplicate keys or second documents; `yes`, `on` and `12:30` are text, as in YAML
-1.2. All problems are collected, so that the file can be fixed in one go.
+YAML settings files are parsed strictly: plain values with line numbers, no anchors, aliases, merge keys, tags,
+duplicate keys or second documents; `yes`, `on` and `12:30` are text, as in YAML 1.2. All problems are collected, so
+that the file can be fixed in one go.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -226,3 +228,21 @@ def _explained(error: yaml.MarkedYAMLError) -> str:
     if problem == _NO_COLON:
         return "a `:` is not expected here; put text that holds `: ` in quotes, and check the indentation"
     return f"{error.context}, {problem}" if error.context else problem
+
+
+_MAX_TOML_COST = 25_000_000
+
+
+def toml_table(text: str) -> dict[str, Any]:
+    """Raises ValueError if this cannot be read (TOMLDecodeError if it is not TOML), or only with very much memory."""
+    lines = text.split("\n")  # a quoted key may contain all else that Python takes for the end of a line
+    dots = [line.count(".") for line in lines]
+    # The parser keeps every beginning of a dotted key (5,000 parts take 100 MB), and each key goes through all tables
+    # that contain its own.
+    depth = max((count for line, count in zip(lines, dots, strict=True) if line.lstrip().startswith("[")), default=0)
+    if sum(count**2 for count in dots) + depth * (sum(dots) + len(dots)) > _MAX_TOML_COST:
+        raise ValueError("its keys have too many parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
