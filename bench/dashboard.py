@@ -19,7 +19,7 @@ import httpx
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.sessions import WebSessions
+from app.jobs.accounts import WebSessions
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from bench.webhooks import receiving

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from app.config.settings import Settings
 from app.jobs.queue import JobClaim, QueueLimits
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 from tests.support.databases import fresh_postgres
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 

@@ -15,9 +15,9 @@ from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobWithContext
 from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
-from app.server.wiring.context import ServerContext
-from app.server.wiring.github_access import connect
-from app.server.wiring.publisher import PublisherContext, build_publisher, defaults_of
+from app.server.context import ServerContext
+from app.server.github_access import connect
+from app.server.publisher import PublisherContext, build_publisher, defaults_of
 from app.triggers.events import LabelAdded
 from app.triggers.github_clients import GitHubClients
 from app.triggers.poller import EventsFromApi

@@ -40,8 +40,8 @@ from app.publish.effects import OpenDraftPullRequest
 from app.publish.publisher import Publisher
 from app.publish.status_text import step_summary
 from app.publish.status_updater import StatusUpdater
-from app.server.wiring.context import ServerContext
-from app.server.wiring.publisher import PublisherContext
+from app.server.context import ServerContext
+from app.server.publisher import PublisherContext
 
 EVERY: Final = 30.0
 """Seconds between two edits, at least: all workflows of a repository share 1,000 requests an hour."""

@@ -9,9 +9,9 @@ from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WAITING
 from app.jobs.job_queries import JobWithContext
+from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
 from app.server.terminal import TerminalProgress
-from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker
 
 INTERVALS = Intervals(stop=2.0, drain=3.0)

@@ -152,7 +152,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 def github_command(arguments: argparse.Namespace) -> int:
     """Whether agent-fix can work in a repository."""
-    from app.server.wiring.github_access import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
+    from app.server.github_access import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
     owner, slash, name = arguments.github.partition("/")
     if not (owner and slash and name) or "/" in name:

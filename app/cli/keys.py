@@ -6,9 +6,9 @@ import re
 
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys
 from app.jobs.audit import AuditLog
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _RESERVED = frozenset({"agent-fix", "dashboard", "operator"})

@@ -24,12 +24,11 @@ from app.core.result import JobResult
 from app.core.task import Person
 from app.core.tree import Tree
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.schema import add_missing_columns
+from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore, StoredProgress
-from app.jobs.tables import jobs, lesson_tables, sqlite_engine
+from app.jobs.tables import sqlite_engine
 from app.llm.budgeted_model import JobModels
-from app.llm.sql_ledger import SqlLedger, calls
-from app.llm.sql_ledger import metadata as ledger_tables
+from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
@@ -75,9 +74,7 @@ def open_store(settings: Settings) -> JobStore:
     database = settings.state / "agent-fix.db"
     log = sqlite_engine(database, synced=False)
     store = JobStore(sqlite_engine(database), utc_now, log=log)
-    store.create_tables(ledger_tables, lesson_tables)
-    for table in (jobs, calls):
-        add_missing_columns(store.engine, table)
+    prepare_local_tables(store.engine)
     return store
 
 

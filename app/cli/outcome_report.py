@@ -17,7 +17,7 @@ from app.core.money import dollars
 from app.core.text import plain
 from app.jobs.outcomes import Outcome, Outcomes
 from app.publish.markdown import duration
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 
 PAGE = Path(__file__).with_name("outcome_report.html")
 MAX_ROWS = 10

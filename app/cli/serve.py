@@ -13,8 +13,7 @@ from app.config.settings import ROLES, Role, Settings, read_server_settings
 from app.core import failpoints, log
 from app.core.errors import ExitCode
 from app.core.redaction import Redactor
-from app.server.startup import address_of, as_text, listen, only_supervisor, summary
-from app.server.supervisor import RoleSpec, Supervisor
+from app.server.supervisor import RoleSpec, Supervisor, address_of, as_text, listen, only_supervisor, summary
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ def command(*words: str) -> tuple[str, ...]:
 
 def _prepare(settings: Settings) -> int:
     """Create the tables once for all roles, in a separate process that frees the database libraries at its end."""
-    from app.server.wiring.context import ServerContext  # noqa: PLC0415
+    from app.server.context import ServerContext  # noqa: PLC0415
 
     ServerContext(settings).prepare()
     return ExitCode.OK

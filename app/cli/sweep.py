@@ -15,7 +15,7 @@ from app.core.redaction import Redactor
 from app.core.text import one_line
 from app.publish.markdown import cell, table
 from app.publish.status_text import linked
-from app.server.wiring.issue_sweep import IssueSweep, open_issue_sweep
+from app.server.issue_sweep import IssueSweep, open_issue_sweep
 from app.triggers.sweep import Ordering, SweepDecision, sweep
 
 

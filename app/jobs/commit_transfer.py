@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.tables import commit_transfer_tables, insert_into, transfer_chunks, transfers, writing
+from app.jobs.tables import insert_into, transfer_chunks, transfers, writing
 from app.repo.git_store import GitError, GitStore
 
 CHUNK: Final = 1 << 20
@@ -61,9 +61,6 @@ class CommitTransfer:
         self.engine = engine
         self._clock = clock
         self._largest = largest
-
-    def create_tables(self) -> None:
-        commit_transfer_tables.create_all(self.engine)
 
     def request(self, repository: int, commit: str) -> None:
         """Request a commit, or renew the request; a refused commit is tried again."""

@@ -21,39 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.leased_queue import LeasedQueue
-from app.jobs.tables import insert_into
-
-metadata = sa.MetaData()
-
-deliveries = sa.Table(
-    "deliveries",
-    metadata,
-    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("id", sa.String(64), nullable=False, unique=True),
-    sa.Column("content", sa.String(64), nullable=False, unique=True),
-    sa.Column("event", sa.String(64), nullable=False),
-    sa.Column("body", sa.LargeBinary),
-    sa.Column("state", sa.String(8), nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False, default=0),
-    sa.Column("owner", sa.String(80)),
-    sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
-    sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
-    sa.Column("done_at", sa.DateTime(timezone=True)),
-    sa.Column("outcome", sa.Text, nullable=False, default=""),
-    sa.Index("deliveries_due", "state", "due_at"),
-)
-DELIVERIES: Final = LeasedQueue(
-    deliveries, deliveries.c.seq, deliveries.c.due_at, "outcome", waiting="waiting", dead="dead"
-)
-
-write_checks = sa.Table(
-    "inbox_write_checks",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("at", sa.DateTime(timezone=True), nullable=False),
-)
-"""One row, written to check that the database accepts writes."""
+from app.jobs.tables import DELIVERIES, deliveries, insert_into, write_checks
 
 MAX_UNDONE: Final = 50_000
 MAX_ATTEMPTS: Final = 3
@@ -117,9 +85,6 @@ class Inbox:
         self.engine = engine
         self._clock = clock
         self._most = most_undone
-
-    def create_tables(self) -> None:
-        metadata.create_all(self.engine)
 
     def store(self, arrived: Sequence[Delivery]) -> list[StoreOutcome]:
         """Store all of them in one transaction; they are committed when this returns."""

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine
 from app.core.failpoints import failpoint
 from app.core.job import Job, JobState
 from app.jobs.context import JobContext, ThreadRef
-from app.jobs.leased_queue import Lease
+from app.jobs.leases import Lease
 from app.jobs.store import JobRow, WaitingFor, job_row
 from app.jobs.tables import job_contexts, jobs, verdict_of, writing
 

@@ -14,7 +14,7 @@ from app.core.task import IssueRef
 from app.jobs.context import JobContext
 from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
-from app.jobs.tables import effects, job_contexts, jobs, receipts, triggers, writing
+from app.jobs.tables import effects, job_contexts, jobs, outcomes, receipts, triggers, writing
 from app.llm.sql_ledger import calls
 
 PullState = Literal["", "open", "merged", "closed"]
@@ -22,36 +22,6 @@ AT_ONCE: Final = 500
 OVERLAP: Final = timedelta(minutes=20)
 """The maximum clock difference between machines that is tolerated."""
 LOOK_AGAIN: Final = timedelta(hours=6)
-
-metadata = sa.MetaData()
-outcomes = sa.Table(
-    "outcomes",
-    metadata,
-    sa.Column("job", sa.String(40), primary_key=True),
-    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
-    sa.Column("repository_id", sa.BigInteger, nullable=False, default=0),
-    sa.Column("repository", sa.String(200), nullable=False, default=""),
-    sa.Column("kind", sa.String(20), nullable=False, default=""),
-    sa.Column("model", sa.String(200), nullable=False, default=""),
-    sa.Column("verdict", sa.String(16), nullable=False, default=""),
-    sa.Column("state", sa.String(32), nullable=False, default=""),
-    sa.Column("created_at", sa.Double, nullable=False, default=0.0),
-    sa.Column("ended_at", sa.Double, nullable=False, default=0.0),
-    sa.Column("reaction_seconds", sa.Double),
-    sa.Column("pull_request_seconds", sa.Double),
-    sa.Column("tokens", sa.BigInteger, nullable=False, default=0),
-    sa.Column("cost", sa.BigInteger, nullable=False, default=0),
-    sa.Column("pull", sa.BigInteger, nullable=False, default=0),
-    sa.Column("pull_state", sa.String(8), nullable=False, default=""),
-    sa.Column("changed", sa.Boolean),
-    sa.Column("commit_id", sa.String(64), nullable=False, default=""),
-    sa.Column("looked_at", sa.Double, nullable=False, default=0.0),
-    sa.Index("ix_outcomes_pull", "repository_id", "pull"),
-    sa.Index("ix_outcomes_created_at", "created_at"),
-)
-"""`pull`: the pull request that the job opened or followed up, 0 for none. `changed`: whether its last commit was
-another than ours when it was merged; null until then. `commit_id`: the commit that the job pushed. Seconds count from
-the request by GitHub's clock. Times in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from app.core.money import MicroUSD
 from app.core.record import Record
 from app.core.task import Issue, Task, TaskKind
 from app.core.text import one_line, visible
-from app.jobs.inbox import Delivery, deliveries, insert_delivery
-from app.jobs.tables import TableStore, idempotency_keys, job_contexts, job_requests, jobs, writing
+from app.jobs.inbox import Delivery, insert_delivery
+from app.jobs.tables import TableStore, deliveries, idempotency_keys, job_contexts, job_requests, jobs, writing
 
 PROGRAM_EVENT: Final = "api:request"
 """The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""

@@ -10,12 +10,11 @@ from typing import Any, Literal, cast, get_args
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.core.errors import AgentFixError, ExitCode, OutputError
+from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
-from app.jobs import process_owner
-from app.jobs.renamed_tables import has_former_names, rename_tables
-from app.jobs.tables import blobs, job_contexts, jobs, metadata, progress, verdict_of, writing
+from app.jobs.leases import is_alive, this_process
+from app.jobs.tables import blobs, job_contexts, jobs, progress, verdict_of, writing
 
 Clock = Callable[[], datetime]
 WaitingFor = Literal["", "money", "pull_requests", "rest", "rest_ended"]
@@ -52,12 +51,12 @@ class JobRow:
 
     @property
     def live_owner(self) -> str | None:
-        return self.owner if self.owner and process_owner.is_alive(self.owner) else None
+        return self.owner if self.owner and is_alive(self.owner) else None
 
     @property
     def unattended(self) -> bool:
         """True if no live process other than perhaps this one works on it."""
-        return self.live_owner in {None, process_owner.this_process()}
+        return self.live_owner in {None, this_process()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +81,6 @@ class JobStore:
         self._clock = clock
         self._log = log or engine
         self._fence = sa.true() if fence is None else jobs.c.epoch == fence
-
-    def create_tables(self, *others: sa.MetaData) -> None:
-        """Create the tables, and others. Raises OutputError if the database is damaged, read-only or out of space."""
-        try:
-            self._rename_former_tables()
-            with writing(self.engine) as db:  # another process may be doing the same
-                for tables in (metadata, *others):
-                    tables.create_all(db)
-        except sa.exc.DatabaseError as error:
-            reason = str(error.orig)
-            raise OutputError(
-                f"The database {self.engine.url.database} cannot be used: {reason}.",
-                code=ExitCode.DISK_FULL if "full" in reason else ExitCode.OUTPUT,
-                hint="Pass another directory with --state DIR, or move this one away.",
-            ) from error
-
-    def _rename_former_tables(self) -> None:
-        with self.engine.connect() as db:
-            if not has_former_names(db):
-                return
-        with writing(self.engine) as db:
-            rename_tables(db)
 
     def create(self, job: Job, key: str) -> None:
         now = self._clock()
@@ -159,7 +136,7 @@ class JobStore:
         """Make this process the job's owner and return the new epoch. Raises an error if a live process owns it."""
         with self.engine.begin() as db:
             row = job_row(db.execute(jobs.select().where(jobs.c.id == job_id).with_for_update()).mappings().one())
-            if row.live_owner and row.live_owner != process_owner.this_process():
+            if row.live_owner and row.live_owner != this_process():
                 raise AgentFixError(
                     f"Job {job_id} is being worked on by process {row.live_owner.split(':')[-2]}.",
                     code=ExitCode.BUSY,
@@ -168,7 +145,7 @@ class JobStore:
             claimed = db.execute(
                 jobs.update()
                 .where(jobs.c.id == job_id, jobs.c.epoch == row.epoch)
-                .values(owner=process_owner.this_process(), epoch=row.epoch + 1, updated_at=self._clock())
+                .values(owner=this_process(), epoch=row.epoch + 1, updated_at=self._clock())
             )
             if claimed.rowcount != 1:
                 raise AgentFixError(f"Job {job_id} was just taken by another process.", code=ExitCode.BUSY)

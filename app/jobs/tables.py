@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from app.core.errors import AgentFixError
-from app.jobs.leased_queue import LeasedQueue
+from app.jobs.leases import LeasedQueue
 
 metadata = sa.MetaData()
 
@@ -134,6 +134,280 @@ poll_cursors = sa.Table(
 )
 """Until when a repository was polled for events, in seconds since 1970. Repository 0 is the App's own deliveries."""
 
+lessons = sa.Table(
+    "lessons",
+    metadata,
+    sa.Column("repository", sa.String(80), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("topic", sa.String(80), nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("citation", sa.JSON),
+    sa.Column("job", sa.String(40), nullable=False, default=""),
+    sa.Column("author", sa.String(80), nullable=False),
+    sa.Column("key", sa.String(160), nullable=False, default=""),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
+    sa.Column("uses", sa.Integer, nullable=False, default=0),
+    sa.Column("vector", sa.LargeBinary),
+    sa.Column("vector_of", sa.String(160), nullable=False, default=""),
+    sa.Index("ix_lessons_topic", "repository", "topic", unique=True),
+)
+"""`repository` is the forge's number of it, or the digest of a path of this machine. `key` is of what was said last:
+to remember, or to forget. A forgotten lesson keeps its topic and nothing else until it expires, so that it is not
+learned again. `vector` is the text in the terms of the model `vector_of`. Times in seconds since 1970.
+"""
+
+lesson_numbers = sa.Table(
+    "lesson_numbers",
+    metadata,
+    sa.Column("repository", sa.String(80), primary_key=True),
+    sa.Column("last", sa.Integer, nullable=False),
+)
+
+recalled_lessons = sa.Table(
+    "recalled_lessons",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("repository", sa.String(80), nullable=False),
+    sa.Column("lessons", sa.JSON, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""What a job was shown, as it was then: its prompt is the same whichever process makes it."""
+
+
+job_requests = sa.Table(
+    "job_requests",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("request", sa.JSON, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""What programs asked for, by the id of the job that they were promised. Times in seconds since 1970."""
+
+plan_versions = sa.Table(
+    "plan_versions",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("plan", sa.JSON, nullable=False),
+    sa.Column("who", sa.String(80), nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""Every version of a job's plan, from 1; never changed, never deleted."""
+
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("name", sa.String(40), primary_key=True),
+    sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    sa.Column("scopes", sa.String(80), nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+)
+"""Keys for the API, of which only digests are stored."""
+
+idempotency_keys = sa.Table(
+    "idempotency_keys",
+    metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("request", sa.String(64), nullable=False),
+    sa.Column("id", sa.String(40), nullable=False),
+    sa.Column("answer", sa.JSON),
+    sa.Column("at", sa.Double, nullable=False, index=True),
+)
+"""Requests that may be repeated: `id` names what they create, `answer` is what they were answered."""
+
+
+web_sessions = sa.Table(
+    "web_sessions",
+    metadata,
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("user", sa.BigInteger, nullable=False),
+    sa.Column("login", sa.String(100), nullable=False),
+    sa.Column("token", sa.LargeBinary, nullable=False),
+    sa.Column("rights", sa.JSON, nullable=False),
+    sa.Column("rights_at", sa.Double, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False, index=True),
+)
+"""Sessions by the digest of their cookie. `token` is the person's GitHub token, encrypted with a key that is made from
+the cookie, so that the database alone reveals nothing. `rights`: their permission by repository, as of `rights_at`.
+Times in seconds since 1970."""
+
+login_holders = sa.Table(
+    "login_holders",
+    metadata,
+    sa.Column("login", sa.String(100), primary_key=True),
+    sa.Column("user", sa.BigInteger, nullable=False),
+)
+"""The account that signed in first with a login, in lower case: a login that was given up can be taken by anybody."""
+
+audit_log = sa.Table(
+    "audit_log",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("at", sa.Double, nullable=False, index=True),
+    sa.Column("who", sa.String(100), nullable=False),
+    sa.Column("way", sa.String(16), nullable=False),
+    sa.Column("action", sa.String(32), nullable=False),
+    sa.Column("address", sa.String(45), nullable=False, default=""),
+    sa.Column("job", sa.String(40), nullable=False, default=""),
+    sa.Column("detail", sa.Text, nullable=False, default=""),
+)
+"""Who did what, when, from where and to which job; never changed, deleted after 400 days. `way`: `dashboard`, `api`,
+`github` or `terminal`; `address` is the client's for the first two."""
+
+github_limits = sa.Table(
+    "github_limits",
+    metadata,
+    sa.Column("installation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("resource", sa.String(40), primary_key=True),
+    sa.Column("remaining", sa.BigInteger, nullable=False),
+    sa.Column("limit", sa.BigInteger, nullable=False),
+    sa.Column("resets_at", sa.Double, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+"""What the publisher's last answers from GitHub said of each rate limit. Installation 0 is the App itself."""
+
+
+# Effects that a worker requested, and receipts of what happened.
+
+effects = sa.Table(
+    "effects",
+    metadata,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("key", sa.String(160), nullable=False, unique=True),
+    sa.Column("job", sa.String(40), nullable=False, index=True),
+    sa.Column("epoch", sa.Integer, nullable=False),
+    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
+    sa.Column("issue_ref", sa.JSON, nullable=False),
+    sa.Column("effect", sa.JSON, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("due", sa.Double, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("owner", sa.String(80), nullable=False, default=""),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("error", sa.JSON),
+    sa.Index("ix_effects_state_due", "state", "due"),
+)
+EFFECTS: Final = LeasedQueue(effects, effects.c.key, effects.c.due, "reason", waiting="wanted", dead="failed")
+_BRANCHES = ("open_draft_pr", "push_commits")
+"""Effects that only the job's current owner may request."""
+
+receipts = sa.Table(
+    "receipts",
+    metadata,
+    sa.Column("key", sa.String(160), primary_key=True),
+    sa.Column("revision", sa.Integer, primary_key=True),
+    sa.Column("job", sa.String(40), nullable=False, index=True),
+    sa.Column("receipt", sa.JSON, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+
+transfers = sa.Table(
+    "commit_transfers",
+    metadata,
+    sa.Column("repository", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("commit_id", sa.String(40), primary_key=True),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("pack", sa.String(32), nullable=False, default=""),
+    sa.Column("chunks", sa.Integer, nullable=False, default=0),
+    sa.Column("digest", sa.String(64), nullable=False, default=""),
+    sa.Column("failures", sa.Integer, nullable=False, default=0),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("requested_at", sa.Float(53), nullable=False),
+    sa.Column("used_at", sa.Float(53), nullable=False),
+    sa.Column("log", sa.LargeBinary),
+)
+"""`state` is wanted, there or refused; `pack` is the id of the valid chunks."""
+
+transfer_chunks = sa.Table(
+    "commit_transfer_chunks",
+    metadata,
+    sa.Column("pack", sa.String(32), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("written_at", sa.Float(53), nullable=False),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+"""The content is the last column, because SQLite reads a row from its beginning."""
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", sa.String(64), nullable=False, unique=True),
+    sa.Column("content", sa.String(64), nullable=False, unique=True),
+    sa.Column("event", sa.String(64), nullable=False),
+    sa.Column("body", sa.LargeBinary),
+    sa.Column("state", sa.String(8), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column("owner", sa.String(80)),
+    sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("done_at", sa.DateTime(timezone=True)),
+    sa.Column("outcome", sa.Text, nullable=False, default=""),
+    sa.Index("deliveries_due", "state", "due_at"),
+)
+DELIVERIES: Final = LeasedQueue(
+    deliveries, deliveries.c.seq, deliveries.c.due_at, "outcome", waiting="waiting", dead="dead"
+)
+
+write_checks = sa.Table(
+    "inbox_write_checks",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+)
+"""One row, written to check that the database accepts writes."""
+
+outcomes = sa.Table(
+    "outcomes",
+    metadata,
+    sa.Column("job", sa.String(40), primary_key=True),
+    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
+    sa.Column("repository_id", sa.BigInteger, nullable=False, default=0),
+    sa.Column("repository", sa.String(200), nullable=False, default=""),
+    sa.Column("kind", sa.String(20), nullable=False, default=""),
+    sa.Column("model", sa.String(200), nullable=False, default=""),
+    sa.Column("verdict", sa.String(16), nullable=False, default=""),
+    sa.Column("state", sa.String(32), nullable=False, default=""),
+    sa.Column("created_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("ended_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("reaction_seconds", sa.Double),
+    sa.Column("pull_request_seconds", sa.Double),
+    sa.Column("tokens", sa.BigInteger, nullable=False, default=0),
+    sa.Column("cost", sa.BigInteger, nullable=False, default=0),
+    sa.Column("pull", sa.BigInteger, nullable=False, default=0),
+    sa.Column("pull_state", sa.String(8), nullable=False, default=""),
+    sa.Column("changed", sa.Boolean),
+    sa.Column("commit_id", sa.String(64), nullable=False, default=""),
+    sa.Column("looked_at", sa.Double, nullable=False, default=0.0),
+    sa.Index("ix_outcomes_pull", "repository_id", "pull"),
+    sa.Index("ix_outcomes_created_at", "created_at"),
+)
+"""`pull`: the pull request that the job opened or followed up, 0 for none. `changed`: whether its last commit was
+another than ours when it was merged; null until then. `commit_id`: the commit that the job pushed. Seconds count from
+the request by GitHub's clock. Times in seconds since 1970."""
+
+LOCAL_TABLES: Final = (
+    jobs,
+    progress,
+    blobs,
+    job_contexts,
+    messages,
+    triggers,
+    poll_cursors,
+    login_holders,
+    lessons,
+    lesson_numbers,
+    recalled_lessons,
+)
+"""The tables in the database of the command line."""
+
 
 def verdict_of(result: Mapping[str, Any] | None) -> str:
     """The verdict in a stored result; empty if there is none."""
@@ -181,180 +455,6 @@ def sqlite_engine(path: Path, *, synced: bool = True) -> Engine:
     return engine
 
 
-lesson_tables = sa.MetaData()
-"""A repository's lessons, the numbers it has used, and what each job was shown."""
-
-lessons = sa.Table(
-    "lessons",
-    lesson_tables,
-    sa.Column("repository", sa.String(80), primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("topic", sa.String(80), nullable=False),
-    sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("citation", sa.JSON),
-    sa.Column("job", sa.String(40), nullable=False, default=""),
-    sa.Column("author", sa.String(80), nullable=False),
-    sa.Column("key", sa.String(160), nullable=False, default=""),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("expires_at", sa.Double, nullable=False),
-    sa.Column("forgotten", sa.Boolean, nullable=False, default=False),
-    sa.Column("uses", sa.Integer, nullable=False, default=0),
-    sa.Column("vector", sa.LargeBinary),
-    sa.Column("vector_of", sa.String(160), nullable=False, default=""),
-    sa.Index("ix_lessons_topic", "repository", "topic", unique=True),
-)
-"""`repository` is the forge's number of it, or the digest of a path of this machine. `key` is of what was said last:
-to remember, or to forget. A forgotten lesson keeps its topic and nothing else until it expires, so that it is not
-learned again. `vector` is the text in the terms of the model `vector_of`. Times in seconds since 1970.
-"""
-
-lesson_numbers = sa.Table(
-    "lesson_numbers",
-    lesson_tables,
-    sa.Column("repository", sa.String(80), primary_key=True),
-    sa.Column("last", sa.Integer, nullable=False),
-)
-
-recalled_lessons = sa.Table(
-    "recalled_lessons",
-    lesson_tables,
-    sa.Column("job", sa.String(40), primary_key=True),
-    sa.Column("repository", sa.String(80), nullable=False),
-    sa.Column("lessons", sa.JSON, nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-)
-"""What a job was shown, as it was then: its prompt is the same whichever process makes it."""
-
-
-request_tables = sa.MetaData()
-"""The API for programs: requests for jobs, versions of plans, keys, and answers to repeat."""
-
-job_requests = sa.Table(
-    "job_requests",
-    request_tables,
-    sa.Column("job", sa.String(40), primary_key=True),
-    sa.Column("request", sa.JSON, nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-)
-"""What programs asked for, by the id of the job that they were promised. Times in seconds since 1970."""
-
-plan_versions = sa.Table(
-    "plan_versions",
-    request_tables,
-    sa.Column("job", sa.String(40), primary_key=True),
-    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("plan", sa.JSON, nullable=False),
-    sa.Column("who", sa.String(80), nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-)
-"""Every version of a job's plan, from 1; never changed, never deleted."""
-
-api_keys = sa.Table(
-    "api_keys",
-    request_tables,
-    sa.Column("name", sa.String(40), primary_key=True),
-    sa.Column("digest", sa.String(64), nullable=False, unique=True),
-    sa.Column("scopes", sa.String(80), nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-)
-"""Keys for the API, of which only digests are stored."""
-
-idempotency_keys = sa.Table(
-    "idempotency_keys",
-    request_tables,
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("request", sa.String(64), nullable=False),
-    sa.Column("id", sa.String(40), nullable=False),
-    sa.Column("answer", sa.JSON),
-    sa.Column("at", sa.Double, nullable=False, index=True),
-)
-"""Requests that may be repeated: `id` names what they create, `answer` is what they were answered."""
-
-
-account_tables = sa.MetaData()
-"""People and operators: sessions, the log of who did what, and what GitHub still allows."""
-
-web_sessions = sa.Table(
-    "web_sessions",
-    account_tables,
-    sa.Column("digest", sa.String(64), primary_key=True),
-    sa.Column("user", sa.BigInteger, nullable=False),
-    sa.Column("login", sa.String(100), nullable=False),
-    sa.Column("token", sa.LargeBinary, nullable=False),
-    sa.Column("rights", sa.JSON, nullable=False),
-    sa.Column("rights_at", sa.Double, nullable=False),
-    sa.Column("created_at", sa.Double, nullable=False),
-    sa.Column("expires_at", sa.Double, nullable=False, index=True),
-)
-"""Sessions by the digest of their cookie. `token` is the person's GitHub token, encrypted with a key that is made from
-the cookie, so that the database alone reveals nothing. `rights`: their permission by repository, as of `rights_at`.
-Times in seconds since 1970."""
-
-login_holders = sa.Table(
-    "login_holders",
-    metadata,
-    sa.Column("login", sa.String(100), primary_key=True),
-    sa.Column("user", sa.BigInteger, nullable=False),
-)
-"""The account that signed in first with a login, in lower case: a login that was given up can be taken by anybody."""
-
-audit_log = sa.Table(
-    "audit_log",
-    account_tables,
-    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sa.Column("at", sa.Double, nullable=False, index=True),
-    sa.Column("who", sa.String(100), nullable=False),
-    sa.Column("way", sa.String(16), nullable=False),
-    sa.Column("action", sa.String(32), nullable=False),
-    sa.Column("address", sa.String(45), nullable=False, default=""),
-    sa.Column("job", sa.String(40), nullable=False, default=""),
-    sa.Column("detail", sa.Text, nullable=False, default=""),
-)
-"""Who did what, when, from where and to which job; never changed, deleted after 400 days. `way`: `dashboard`, `api`,
-`github` or `terminal`; `address` is the client's for the first two."""
-
-github_limits = sa.Table(
-    "github_limits",
-    account_tables,
-    sa.Column("installation", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("resource", sa.String(40), primary_key=True),
-    sa.Column("remaining", sa.BigInteger, nullable=False),
-    sa.Column("limit", sa.BigInteger, nullable=False),
-    sa.Column("resets_at", sa.Double, nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-)
-"""What the publisher's last answers from GitHub said of each rate limit. Installation 0 is the App itself."""
-
-
-outbox_tables = sa.MetaData()
-"""Effects that a worker requested, and receipts of what happened."""
-
-effects = sa.Table(
-    "effects",
-    outbox_tables,
-    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("key", sa.String(160), nullable=False, unique=True),
-    sa.Column("job", sa.String(40), nullable=False, index=True),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("installation", sa.BigInteger, nullable=False, default=0),
-    sa.Column("issue_ref", sa.JSON, nullable=False),
-    sa.Column("effect", sa.JSON, nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-    sa.Column("revision", sa.Integer, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("due", sa.Double, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("owner", sa.String(80), nullable=False, default=""),
-    sa.Column("reason", sa.Text, nullable=False, default=""),
-    sa.Column("error", sa.JSON),
-    sa.Index("ix_effects_state_due", "state", "due"),
-)
-EFFECTS: Final = LeasedQueue(effects, effects.c.key, effects.c.due, "reason", waiting="wanted", dead="failed")
-_BRANCHES = ("open_draft_pr", "push_commits")
-"""Effects that only the job's current owner may request."""
-
-
 def adopt_effects(db: Connection, job: str, epoch: int, *, branches: bool) -> int:
     """Move a job's open effects to its new owner; returns how many there are.
 
@@ -364,48 +464,6 @@ def adopt_effects(db: Connection, job: str, epoch: int, *, branches: bool) -> in
     for kind in () if branches else _BRANCHES:
         mine = mine.where(effects.c.key.not_like(f"{job}/{kind}/%"))
     return db.execute(mine.values(epoch=epoch)).rowcount
-
-
-receipts = sa.Table(
-    "receipts",
-    outbox_tables,
-    sa.Column("key", sa.String(160), primary_key=True),
-    sa.Column("revision", sa.Integer, primary_key=True),
-    sa.Column("job", sa.String(40), nullable=False, index=True),
-    sa.Column("receipt", sa.JSON, nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-)
-
-
-commit_transfer_tables = sa.MetaData()
-"""Requested and packed commits, and their chunks (`app.jobs.commit_transfer`)."""
-
-transfers = sa.Table(
-    "commit_transfers",
-    commit_transfer_tables,
-    sa.Column("repository", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("commit_id", sa.String(40), primary_key=True),
-    sa.Column("state", sa.String(8), nullable=False),
-    sa.Column("pack", sa.String(32), nullable=False, default=""),
-    sa.Column("chunks", sa.Integer, nullable=False, default=0),
-    sa.Column("digest", sa.String(64), nullable=False, default=""),
-    sa.Column("failures", sa.Integer, nullable=False, default=0),
-    sa.Column("reason", sa.Text, nullable=False, default=""),
-    sa.Column("requested_at", sa.Float(53), nullable=False),
-    sa.Column("used_at", sa.Float(53), nullable=False),
-    sa.Column("log", sa.LargeBinary),
-)
-"""`state` is wanted, there or refused; `pack` is the id of the valid chunks."""
-
-transfer_chunks = sa.Table(
-    "commit_transfer_chunks",
-    commit_transfer_tables,
-    sa.Column("pack", sa.String(32), primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("written_at", sa.Float(53), nullable=False),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-)
-"""The content is the last column, because SQLite reads a row from its beginning."""
 
 
 DatabaseError = SQLAlchemyError

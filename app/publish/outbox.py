@@ -21,7 +21,7 @@ from app.core.clock import moment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.task import IssueRef
-from app.jobs.tables import EFFECTS, adopt_effects, effects, outbox_tables, receipts
+from app.jobs.tables import EFFECTS, adopt_effects, effects, receipts
 from app.publish.effects import (
     EFFECT_ADAPTER,
     LEASE,
@@ -93,9 +93,6 @@ class Outbox:
     def __init__(self, engine: Engine, now: Callable[[], datetime]) -> None:
         self._engine = engine
         self._now = now
-
-    def create_tables(self) -> None:
-        outbox_tables.create_all(self._engine)
 
     def add(self, job: str, epoch: int, issue_ref: IssueRef, effect: Effect) -> str:
         """Add an effect; returns its key. Idempotent; another version replaces the earlier one."""

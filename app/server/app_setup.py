@@ -24,10 +24,9 @@ from app.core.errors import AgentFixError, ExitCode
 from app.github.app_manifest import MAX_NAME, NewAppResponse, exchange, manifest, page_to_make_it
 from app.github.connection import GitHubHost
 from app.server.http_limits import bounded_server
-from app.server.startup import address_of, listen, only_supervisor
-from app.server.web.form_fields import single_fields
+from app.server.supervisor import address_of, listen, only_supervisor
 from app.server.web.pages import HERE, environment
-from app.server.web.password import HEADERS, from_our_pages, is_small, with_headers
+from app.server.web.password import HEADERS, from_our_pages, is_small, single_fields, with_headers
 
 COOKIE = "agent_fix_setup"
 MAX_STATES = 20

@@ -22,9 +22,8 @@ from app.core.errors import ExitCode
 from app.core.failpoints import failpoint
 from app.jobs.queue import JobClaim
 from app.pipeline.wiring.sandboxes import sweep_everywhere
-from app.server.launch.base import JobHandle, JobLauncher
-from app.server.launch.cluster import LaunchError
-from app.server.wiring.context import ServerContext, make_launcher
+from app.server.context import ServerContext, make_launcher
+from app.server.launch.base import JobHandle, JobLauncher, LaunchError
 
 CLAIMS = 32
 """How many jobs are claimed at once."""

@@ -14,7 +14,7 @@ from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, CommentEdit
 from app.jobs.job_actions import raised_budget
 from app.jobs.job_queries import JobWithContext
-from app.jobs.messages import MessageKind
+from app.jobs.triggers import MessageKind
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment, key_of
 from app.publish.status_text import read_plan

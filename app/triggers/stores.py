@@ -12,15 +12,14 @@ from app.core.job import Budget
 from app.core.lessons import github_repository_key
 from app.core.model_names import ModelNames
 from app.jobs.inbox import Inbox
+from app.jobs.job_actions import PlanVersions
 from app.jobs.job_queries import JobQueries
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.messages import JobMessages
 from app.jobs.outcomes import Outcomes
-from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import JobQueue
 from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
-from app.jobs.triggers import PollCursors, TriggerLog
+from app.jobs.triggers import JobMessages, PollCursors, TriggerLog
 from app.publish.outbox import Outbox
 from app.repo.git_store import GitStore
 

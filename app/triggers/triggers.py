@@ -16,7 +16,7 @@ from app.github.errors import RateLimited, TemporaryFailure
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.inbox import LEASE, ClaimedDelivery, Delivery, Inbox, InboxError
-from app.jobs.process_owner import this_process
+from app.jobs.leases import this_process
 from app.jobs.requests import PROGRAM_EVENT, ProgramRequest
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler

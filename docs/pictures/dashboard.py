@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from playwright.sync_api import sync_playwright
 from sqlalchemy.engine import Engine
 
+from app.jobs.job_actions import PlanVersions
 from app.jobs.operations import GitHubLimit, OperationsOverview
-from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import QueueLimits
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from app.jobs.inbox import BatchWriter, Delivery
-from app.server.webhook import MAX_BYTES, WebhookEndpoint
+from app.server.receiver import MAX_BYTES, WebhookEndpoint
 from app.triggers.decisions import Ignored, JobRequest
 from app.triggers.event_facts import EventFacts
 from app.triggers.rules import PER_HOUR, command_of, decide

@@ -8,9 +8,8 @@ import sqlalchemy as sa
 from app.core.job import FINAL, JobState
 from app.core.result import JobResult
 from app.github.base import has_text
-from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.tables import effects, receipts
+from app.jobs.tables import deliveries, effects, receipts
 from app.llm.sql_ledger import calls
 from app.publish.effects import Receipt
 from tests.chaos.server import CALLS, MENDED, ODD, PRICE, ChaosServer, IssueUnderTest

@@ -17,9 +17,8 @@ import sqlalchemy as sa
 
 from app.config.settings import ROLES, Role
 from app.core.record import Record
-from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobWithContext
-from app.jobs.tables import effects, job_contexts, jobs
+from app.jobs.tables import deliveries, effects, job_contexts, jobs
 from app.llm.base import ModelAnswer, ToolCall, Usage
 from app.llm.replay import RecordingHeader, RecordingLine
 from tests.support.databases import fresh_postgres

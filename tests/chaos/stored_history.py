@@ -25,8 +25,8 @@ from app.jobs.queue import JobClaim
 from app.jobs.tables import blobs
 from app.llm.replay import RecordingHeader
 from app.llm.sql_ledger import calls
+from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
-from app.server.wiring.context import ServerContext
 from tests.chaos.server import BODY, PROJECT, TITLE, record
 from tests.support.repositories import make_repository
 from tests.support.server_jobs import issue_ref, job, job_context, trigger

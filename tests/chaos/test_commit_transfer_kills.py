@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.jobs.commit_transfer import ABANDONED, CHUNK, CommitTransfer
-from app.jobs.tables import transfer_chunks
+from app.jobs.tables import metadata, transfer_chunks
 from app.repo.git_store import GitStore
 from tests.support.databases import database
 from tests.support.repositories import commit_files, git, make_repository
@@ -30,8 +30,8 @@ def test_a_transfer_killed_halfway_is_completed_by_the_next_process(dialect: str
     ours.ensure()
     ours.fetch(source, head)
     with database(dialect, tmp_path) as engine:
+        metadata.create_all(engine)
         transfers = CommitTransfer(engine, lambda: datetime.now(UTC))
-        transfers.create_tables()
         transfers.request(1, head)
         url = engine.url.render_as_string(hide_password=False)
         spec = {"database": url, "place": str(tmp_path), "commit": head}

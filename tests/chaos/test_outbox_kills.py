@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.tables import jobs, sqlite_engine
-from app.jobs.tables import metadata as job_tables
+from app.jobs.tables import jobs, metadata, sqlite_engine
 from app.publish.effects import key_of
 from app.publish.outbox import Outbox
 from tests.chaos.outbox_child import EFFECTS
@@ -31,9 +30,8 @@ def work(directory: Path, failpoint: str, epoch: int) -> int:
 )
 def test_a_publisher_killed_anywhere_makes_each_effect_once(tmp_path: Path, moment: str, passing: int) -> None:
     engine = sqlite_engine(tmp_path / "state.db")
-    job_tables.create_all(engine)
+    metadata.create_all(engine)
     outbox = Outbox(engine, lambda: NOW)
-    outbox.create_tables()
     row = {"id": "j1", "key": "k", "state": "working", "job": {}, "epoch": 0, "created_at": NOW, "updated_at": NOW}
     with engine.begin() as db:
         db.execute(jobs.insert().values(row))

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys
 from tests.support.conversation_model import ModelQuestion
 from tests.support.e2e_server import E2ERepository, Story, chosen, run_stories, running_e2e_server
 from tests.support.openai_endpoint import Reply, answer

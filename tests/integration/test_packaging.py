@@ -296,7 +296,7 @@ def test_the_images_steps_in_a_clean_root(clean_root: Path) -> None:
     assert roles.returncode == 2, "what is missing is told, so every import of the command was found"
     assert "AGENT_FIX_APP_ID" in roles.stderr
     assert not (clean_root / "opt" / "agent-fix" / "bin" / "pip").exists()
-    imports = "import app.server.wiring.job_process, app.server.wiring.publisher, app.server.receiver, litellm, uvicorn"
+    imports = "import app.server.job_process, app.server.publisher, app.server.receiver, litellm, uvicorn"
     python = clean_root / "opt" / "agent-fix" / "bin" / "python"
     done = ordinary([str(python), "-I", "-c", imports], clean_root, LITELLM_LOCAL_MODEL_COST_MAP="True")
     assert done.returncode == 0, done.stderr

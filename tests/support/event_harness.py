@@ -10,18 +10,18 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.github.connection import AppConnection
-from app.jobs.inbox import deliveries as inbox_rows
 from app.jobs.job_queries import JobWithContext
-from app.jobs.messages import StoredMessage
 from app.jobs.schema import prepare_tables
 from app.jobs.store import WaitingFor
+from app.jobs.tables import deliveries as inbox_rows
 from app.jobs.tables import effects as effect_rows
 from app.jobs.tables import jobs as job_rows
 from app.jobs.tables import sqlite_engine
 from app.jobs.tables import triggers as trigger_rows
+from app.jobs.triggers import StoredMessage
 from app.publish.effects import EFFECT_ADAPTER, AddReaction, Effect, Receipt, UpdateStatusComment
 from app.repo.git_store import GitStore
-from app.server.webhook import receiver
+from app.server.receiver import receiver
 from app.triggers.stores import ServerDefaults, Stores
 from app.triggers.triggers import TriggerLoops
 from tests.support.databases import database

@@ -4,11 +4,10 @@ from sqlalchemy.engine import Engine
 
 from app.core.job import JobState
 from app.jobs.job_queries import JobQueries
-from app.jobs.messages import JobMessages
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
+from app.jobs.schema import prepare_tables
 from app.jobs.store import JobRow, JobStore
-from app.jobs.triggers import TriggerLog
-from app.llm.sql_ledger import metadata as ledger_tables
+from app.jobs.triggers import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from tests.support.clock import SettableClock
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
@@ -23,10 +22,8 @@ class Server:
         self.clock = SettableClock(START)
         self.engine = engine
         self.store = JobStore(engine, self.clock)
-        self.store.create_tables()
-        ledger_tables.create_all(engine)
+        prepare_tables(engine)
         self.outbox = Outbox(engine, self.clock)
-        self.outbox.create_tables()
         self.queue = JobQueue(engine, self.clock)
         self.job_queries = JobQueries(engine, self.clock)
         self.triggers = TriggerLog(engine, self.clock)

@@ -23,10 +23,10 @@ from app.github.repository_api import find_bot_account
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.schema import prepare_tables
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger
-from app.llm.sql_ledger import metadata as ledger_tables
 from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
 from app.publish.job_finalizer import JobFinalizer
@@ -59,13 +59,11 @@ class PublisherHarness:
     unlearned: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        prepare_tables(self.engine)
         self.store = JobStore(self.engine, self.now)
-        self.store.create_tables()
-        ledger_tables.create_all(self.engine)
         self.queue = JobQueue(self.engine, self.now)
         self.job_queries = JobQueries(self.engine, self.now)
         self.outbox = Outbox(self.engine, self.now)
-        self.outbox.create_tables()
         self.policy = PublishPolicy(
             self.job_queries,
             lambda name: JobBlobs(self.engine, name),

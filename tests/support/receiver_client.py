@@ -9,7 +9,8 @@ import httpx
 from fastapi import FastAPI
 
 from app.jobs.inbox import Delivery, Inbox, InboxError, InboxHealth, StoreOutcome
-from app.server.webhook import DeliveryStore, receiver
+from app.jobs.tables import metadata
+from app.server.receiver import DeliveryStore, receiver
 from tests.support import webhook_requests as made
 from tests.support.clock import SettableClock
 from tests.support.databases import database
@@ -61,7 +62,7 @@ async def receiver_client(
     clock = SettableClock()
     with database("sqlite", place) as engine:
         inbox = Inbox(engine, clock)
-        inbox.create_tables()
+        metadata.create_all(engine)
         app = receiver(secrets, disk(inbox) if disk else inbox, clock)
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://receiver.invalid") as client:

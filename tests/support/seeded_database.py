@@ -16,11 +16,11 @@ from app.core.result import JobResult
 from app.core.task import Issue, IssueRef
 from app.github.base import ReactionTarget
 from app.jobs.job_queries import JobQueries
-from app.jobs.messages import JobMessages
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
+from app.jobs.triggers import JobMessages
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import AddReaction, ChangeLabels, Receipt, UpdateStatusComment

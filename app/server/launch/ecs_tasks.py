@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from app.jobs.queue import JobClaim
-from app.server.launch.cluster import (
+from app.server.launch.base import (
     ClusterJob,
     LaunchError,
     claim_of,

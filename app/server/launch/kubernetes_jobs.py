@@ -13,7 +13,7 @@ from urllib3.exceptions import HTTPError
 
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.queue import JobClaim
-from app.server.launch.cluster import (
+from app.server.launch.base import (
     ClusterJob,
     LaunchError,
     claim_of,

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.jobs.api_keys import ApiCaller, ApiKeys
+from app.jobs.accounts import ApiCaller, ApiKeys
 from app.jobs.context import JobContext
 from app.jobs.tables import DatabaseError
 from app.server.web.api_models import problem
@@ -31,8 +31,7 @@ from app.server.web.password import (
     is_small,
     with_headers,
 )
-from app.server.web.sign_in import SignInPages
-from app.server.web.visitors import Visitor
+from app.server.web.sign_in import SignInPages, Visitor
 
 METRICS: Final = "/metrics"
 NO_SIGN_IN: Final = (

@@ -15,12 +15,10 @@ from app.core.job import JobState
 from app.core.plan import Plan
 from app.core.text import plain
 from app.core.verification import Verdict
-from app.jobs.api_keys import ApiCaller
+from app.jobs.accounts import ApiCaller
 from app.jobs.audit import AuditLog
-from app.jobs.job_actions import JobActions, UnknownJob, WrongState
-from app.jobs.job_page import JobPage, JobPages
-from app.jobs.plan_versions import PlanVersion
-from app.jobs.queries import JobFilter, JobList, JobSummary
+from app.jobs.job_actions import JobActions, PlanVersion, UnknownJob, WrongState
+from app.jobs.queries import JobFilter, JobList, JobPage, JobPages, JobSummary
 from app.jobs.queue import QueuePlace
 from app.jobs.requests import IdempotencyKeys, KeyReused, ProgramRequest, StillInProgress
 from app.jobs.store import ProgressRow

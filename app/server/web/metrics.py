@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.jobs.health import HealthFigures
+from app.jobs.operations import HealthFigures
 from app.jobs.outcomes import DISTRIBUTIONS, OutcomeTotals
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST

@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
-from app.jobs.api_keys import SCOPES, ApiCaller
+from app.jobs.accounts import SCOPES, ApiCaller
 
 MAX_FAILURES: Final = 10
 FORGET_AFTER: Final = timedelta(minutes=1)
@@ -164,3 +164,13 @@ def _given(authorization: str) -> str | None:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
+
+
+async def form_fields(request: Request) -> dict[str, list[str]]:
+    """All values of each field, empty ones too. Whoever lets requests in has checked the body's length."""
+    return parse_qs((await request.body()).decode("ascii", "replace"), keep_blank_values=True)
+
+
+async def single_fields(request: Request) -> dict[str, str]:
+    """The first value of each field."""
+    return {name: values[0] for name, values in (await form_fields(request)).items()}

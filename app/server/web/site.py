@@ -17,26 +17,22 @@ from starlette.routing import BaseRoute, Match, Route
 
 from app import __version__
 from app.config.settings import Settings
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys, WebSessions
 from app.jobs.audit import AuditLog
-from app.jobs.health import HealthMetrics
 from app.jobs.job_actions import JobActions
-from app.jobs.job_page import JobPages
-from app.jobs.operations import OperationsOverview
+from app.jobs.operations import HealthMetrics, OperationsOverview
 from app.jobs.outcomes import outcome_totals
-from app.jobs.queries import JobList
+from app.jobs.queries import JobList, JobPages
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.requests import IdempotencyKeys
-from app.jobs.sessions import WebSessions
 from app.jobs.tables import DatabaseError
 from app.server.web import metrics
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem, invalid, problem, problem_of_exception
-from app.server.web.job_forms import ACTIONS, JobForms
 from app.server.web.log_stream import LogStreams
-from app.server.web.pages import HERE, DashboardPages, OperatorPages
+from app.server.web.pages import ACTIONS, HERE, DashboardPages, JobForms, OperatorPages
 from app.server.web.password import DashboardPassword, FailureLimit, is_api
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.jobs.inbox import Delivery, InboxHealth, StoreOutcome
-from app.server.webhook import receiver
+from app.server.receiver import receiver
 from app.triggers import webhook_parser
 from app.triggers.events import (
     ChecksFailed,

@@ -16,7 +16,7 @@ from app.github.app_manifest import EVENTS
 from app.github.calls import BY_APP, grant
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
 from app.github.repository_doctor import examine_app, examine_token
-from app.server.wiring.github_access import examine
+from app.server.github_access import examine
 from tests.support.console import Console
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github, served

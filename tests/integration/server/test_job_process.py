@@ -21,12 +21,12 @@ from app.core.issue_file import read_issue
 from app.core.job import Job
 from app.core.lessons import LessonDraft
 from app.core.patch import Patch
-from app.jobs.process_owner import this_process
+from app.jobs.leases import this_process
 from app.jobs.store import JobBlobs, JobRow
 from app.jobs.tables import effects
 from app.publish.effects import OpenDraftPullRequest
+from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
-from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker
 from tests.support.loopback import free_port
 from tests.support.repositories import make_repository

@@ -7,8 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.jobs.api_keys import ApiKeys
-from app.jobs.sessions import WebSessions
+from app.jobs.accounts import ApiKeys, WebSessions
 from app.server.web.sign_in import RIGHTS_LAST
 from tests.integration.server.browser.dashboard import dashboard
 from tests.support.clock import SettableClock

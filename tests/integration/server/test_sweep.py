@@ -12,7 +12,7 @@ import pytest
 from app.cli import main
 from app.config.settings import settings_from
 from app.core.errors import ExitCode
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 from app.triggers.rules import LABEL
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served

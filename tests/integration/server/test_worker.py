@@ -14,8 +14,8 @@ from app.config.settings import Settings
 from app.core.errors import ExitCode
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import JobRow
+from app.server.context import ServerContext
 from app.server.launch.base import JobHandle
-from app.server.wiring.context import ServerContext
 from app.server.worker import Intervals, Worker
 from tests.support.server_jobs import START, issue_ref, job, job_context, trigger
 

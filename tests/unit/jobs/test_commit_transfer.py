@@ -19,7 +19,7 @@ from app.jobs.commit_transfer import (
     CommitTransferError,
     WantedCommit,
 )
-from app.jobs.tables import transfer_chunks, transfers
+from app.jobs.tables import metadata, transfer_chunks, transfers
 from app.repo.git_command import Git
 from app.repo.git_store import GitError, GitStore, log
 from app.repo.index.commit_history import read_log
@@ -39,9 +39,8 @@ def clock() -> SettableClock:
 @pytest.fixture(params=DIALECTS)
 def post(request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock) -> Iterator[CommitTransfer]:
     with database(request.param, tmp_path) as engine:
-        made = CommitTransfer(engine, clock)
-        made.create_tables()
-        yield made
+        metadata.create_all(engine)
+        yield CommitTransfer(engine, clock)
 
 
 @pytest.fixture

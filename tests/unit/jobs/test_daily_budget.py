@@ -26,9 +26,8 @@ from app.jobs.tables import job_contexts, writing
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger, calls
-from app.server.job_process import JobWorker
-from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import JobProcess
+from app.server.context import ServerContext
+from app.server.job_process import JobProcess, JobWorker
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.server_jobs import issue_ref, job, job_context, trigger

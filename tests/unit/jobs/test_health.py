@@ -8,13 +8,12 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from app.jobs.daily_budget import DailyBudget
-from app.jobs.health import HealthMetrics, WaitingJob, longest_stalled
-from app.jobs.inbox import deliveries
 from app.jobs.job_queries import JobQueries
+from app.jobs.operations import HealthMetrics, WaitingJob, longest_stalled
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
-from app.jobs.tables import effects
+from app.jobs.tables import deliveries, effects
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.server_jobs import issue_ref, job, job_context, trigger

@@ -26,9 +26,8 @@ from app.jobs.inbox import (
     Inbox,
     InboxError,
     StoreOutcome,
-    deliveries,
 )
-from app.jobs.tables import open_database
+from app.jobs.tables import deliveries, metadata, open_database
 from tests.support.clock import START, SettableClock
 from tests.support.databases import DIALECTS, database
 
@@ -41,9 +40,8 @@ def clock() -> SettableClock:
 @pytest.fixture(params=DIALECTS)
 def inbox(request: pytest.FixtureRequest, tmp_path: Path, clock: SettableClock) -> Iterator[Inbox]:
     with database(request.param, tmp_path) as engine:
-        made = Inbox(engine, clock)
-        made.create_tables()
-        yield made
+        metadata.create_all(engine)
+        yield Inbox(engine, clock)
 
 
 def delivery(ident: str = "d1", body: str = "{}") -> Delivery:
@@ -125,7 +123,7 @@ def _store_with_short_patience(inbox: Inbox, arrived: Sequence[Delivery]) -> Non
 def test_batch_is_stored_atomically(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
         inbox = Inbox(engine, clock, most_undone=2)
-        inbox.create_tables()
+        metadata.create_all(engine)
         with pytest.raises(InboxError):
             store(inbox, delivery("d1", "a"), delivery("d2", "b"), delivery("d3", "c"))
         assert inbox.claim("w") == []
@@ -262,7 +260,7 @@ def test_handled_deliveries_are_pruned_and_open_ones_kept(inbox: Inbox, clock: S
 
 def test_unwritable_database_is_reported_without_contents(tmp_path: Path, clock: SettableClock) -> None:
     with database("sqlite", tmp_path) as engine:
-        Inbox(engine, clock).create_tables()
+        metadata.create_all(engine)
     read_only = sa.create_engine(f"sqlite:///file:{tmp_path}/agent-fix.db?mode=ro&uri=true")
     inbox = Inbox(read_only, clock)
     with pytest.raises(InboxError):
@@ -281,7 +279,7 @@ def test_any_order_of_deliveries_stores_each_content_once(
 ) -> None:
     with database("sqlite", tmp_path_factory.mktemp("inbox")) as engine:
         inbox = Inbox(engine, SettableClock())
-        inbox.create_tables()
+        metadata.create_all(engine)
         known: dict[str, str] = {}
         for ident, body in arriving:
             taken = ident in known and known[ident] != body

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.inbox import Delivery, Inbox
-from app.jobs.process_owner import this_process
+from app.jobs.leases import this_process
 from app.publish.effects import UpdateStatusComment
 from tests.support.databases import DIALECTS, database
 from tests.support.job_queue import Server
@@ -28,7 +28,6 @@ def claim(request: pytest.FixtureRequest, server: Server) -> Claim:
     """Claims the one row of a queue for an owner; what it returns is false if somebody has it."""
     if request.param == "deliveries":
         inbox = Inbox(server.engine, server.clock)
-        inbox.create_tables()
         inbox.store([Delivery("d-1", "issues", b"{}")])
         return inbox.claim
     server.admit("one")
@@ -39,7 +38,7 @@ def claim(request: pytest.FixtureRequest, server: Server) -> Claim:
 
 
 def ended_process() -> str:
-    code = "from app.jobs.process_owner import this_process; print(this_process())"
+    code = "from app.jobs.leases import this_process; print(this_process())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 

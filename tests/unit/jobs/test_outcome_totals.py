@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.outcomes import DISTRIBUTIONS, outcome_totals, outcomes
+from app.jobs.outcomes import DISTRIBUTIONS, outcome_totals
 from app.jobs.schema import prepare_tables
+from app.jobs.tables import outcomes
 from tests.support.databases import DIALECTS, database
 
 ROWS = [

@@ -8,7 +8,6 @@ import pytest
 
 from app.jobs.job_queries import ALL_JOBS_EVERY
 from app.jobs.outcomes import Outcomes
-from app.jobs.outcomes import metadata as outcome_tables
 from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, QueueLimits
 from app.publish.effects import AnswerReviewThread, LabelAndRequestReview, UpdateStatusComment
 from tests.support.databases import DIALECTS, database
@@ -199,7 +198,6 @@ def test_only_who_holds_a_rest_postpones_it(server: Server) -> None:
 
 
 def test_the_outcome_is_recorded_once_when_the_rest_has_ended(server: Server) -> None:
-    outcome_tables.create_all(server.engine)
     outcomes = Outcomes(server.engine, server.clock)
     published(server)
     assert outcomes.record_ended() == 0

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, OutputError
-from app.jobs.schema import ALL, prepare_tables
-from app.jobs.store import JobStore
+from app.jobs.schema import ALL, prepare_local_tables, prepare_tables
 from app.jobs.tables import job_contexts, jobs, lessons, open_database, recalled_lessons
 from tests.support.databases import DIALECTS, database
 
@@ -171,7 +170,7 @@ def test_command_line_renames_older_tables_too(tmp_path: Path) -> None:
         with engine.begin() as db:
             for statement in filter(str.strip, FORMER.split(";")):
                 db.exec_driver_sql(statement)
-        JobStore(engine, lambda: datetime.now(UTC)).create_tables()
+        prepare_local_tables(engine)
         with engine.connect() as db:
             assert db.execute(sa.select(job_contexts.c.job)).scalar_one() == "j1"
 

@@ -12,8 +12,9 @@ import pytest
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
-from app.jobs.process_owner import is_alive, is_gone, this_process
+from app.jobs.leases import is_alive, is_gone, this_process
 from app.jobs.queries import JobOverview
+from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore, StoredProgress
 from app.jobs.tables import sqlite_engine
 from tests.support.recorded_progress import ListProgress
@@ -33,9 +34,8 @@ class Clock:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[JobStore]:
     engine = sqlite_engine(tmp_path / "jobs.db")
-    store = JobStore(engine, Clock())
-    store.create_tables()
-    yield store
+    prepare_local_tables(engine)
+    yield JobStore(engine, Clock())
     engine.dispose()
 
 
@@ -58,7 +58,7 @@ def test_only_the_progress_log_is_written_without_full_sync(tmp_path: Path) -> N
     levels = [engine.connect().exec_driver_sql("PRAGMA synchronous").scalar() for engine in (durable, log)]
     assert levels == [2, 1]  # FULL, NORMAL
     store = JobStore(durable, Clock(), log=log)
-    store.create_tables()
+    prepare_local_tables(durable)
     store.add_progress("a1", "note", "heard")
     assert [row.text for row in store.progress_since("a1")] == ["heard"]
     durable.dispose()

@@ -17,8 +17,7 @@ from app.core.errors import AgentFixError, OutputError
 from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
-from app.jobs.tables import effects, jobs, receipts
-from app.jobs.tables import metadata as job_tables
+from app.jobs.tables import effects, jobs, metadata, receipts
 from app.publish.effects import (
     EDITS_APART,
     EFFECT_ADAPTER,
@@ -78,9 +77,8 @@ class OutboxHarness:
     trouble: list[AgentFixError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        job_tables.create_all(self.engine)
+        metadata.create_all(self.engine)
         self.outbox = Outbox(self.engine, lambda: self.now)
-        self.outbox.create_tables()
         self.forge = FileForge(self.directory, self.trouble)
         row = {"id": "j1", "key": "k", "state": "working", "job": {}, "epoch": 1, "created_at": NOW, "updated_at": NOW}
         with self.engine.begin() as db:

@@ -10,9 +10,9 @@ import pytest
 
 from app.core.plan import Plan
 from app.core.result import JobResult
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys
 from app.jobs.inbox import Inbox
-from app.jobs.plan_versions import PlanVersions
+from app.jobs.job_actions import PlanVersions
 from app.jobs.requests import IN_PROGRESS, PROGRAM_EVENT, IdempotencyKeys, ProgramRequest, StillInProgress
 from app.jobs.store import JobBlobs
 from app.server.web.api_models import dollars, micro

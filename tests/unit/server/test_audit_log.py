@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys
 from app.jobs.audit import AuditLog, prune_audit_log
 from app.jobs.triggers import insert_trigger
 from app.server.web.pages import AUDIT_SHOWN

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from app.config.roles import ALLOWED_VARIABLES
 from app.config.settings import Settings
 from app.jobs.queue import QueueLimits
-from app.server.wiring.context import ServerContext
+from app.server.context import ServerContext
 from tests.support.databases import fresh_postgres
 from tests.support.installed_programs import ROOT, tool
 from tests.support.server_jobs import issue_ref, job, job_context, trigger

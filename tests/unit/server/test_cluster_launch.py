@@ -10,9 +10,16 @@ import pytest
 from app.config.settings import Settings, SettingsError, settings_from
 from app.core.errors import AgentFixError, ExitCode
 from app.jobs.queue import JobClaim
-from app.server.launch.base import ChildProcesses
-from app.server.launch.cluster import CRASHED, Cluster, ClusterJob, ClusterLauncher, LaunchError, read_template
-from app.server.wiring.context import ServerContext, make_launcher
+from app.server.context import ServerContext, make_launcher
+from app.server.launch.base import (
+    CRASHED,
+    ChildProcesses,
+    Cluster,
+    ClusterJob,
+    ClusterLauncher,
+    LaunchError,
+    read_template,
+)
 from app.server.worker import Intervals, Worker
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 

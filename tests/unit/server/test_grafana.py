@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.jobs.health import HealthFigures
+from app.jobs.operations import HealthFigures
 from app.jobs.outcomes import DISTRIBUTIONS, Distribution, EndedJobs, OutcomeTotals
 from app.server.web.metrics import render
 

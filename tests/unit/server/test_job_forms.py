@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.jobs.audit import AuditLog
-from app.jobs.plan_versions import PlanVersions
+from app.jobs.job_actions import PlanVersions
 from app.jobs.requests import JobRequests, ProgramRequest
 from tests.support.seeded_database import PLAN
 from tests.support.web_client import WebClient, web_client

@@ -16,9 +16,8 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from app.jobs.inbox import deliveries
-from app.jobs.tables import open_database
-from app.server.webhook import LATE, receiver
+from app.jobs.tables import deliveries, open_database
+from app.server.receiver import LATE, receiver
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import COUNT, published
 from tests.support.receiver_client import FullDisk, ReceiverClient, receiver_client

@@ -14,9 +14,15 @@ from app.core.verification import RestOfSuite
 from app.jobs.queue import MAX_CRASHES, JobClaim, QueueLimits
 from app.jobs.tables import job_contexts, writing
 from app.publish.outbox import StaleEpoch
-from app.server.job_process import RETRY_AFTER_FAULT, JobWorker
-from app.server.wiring.context import ServerContext
-from app.server.wiring.job_process import JobProcess, LostBaseError, PreemptedError, ServerJobRunner
+from app.server.context import ServerContext
+from app.server.job_process import (
+    RETRY_AFTER_FAULT,
+    JobProcess,
+    JobWorker,
+    LostBaseError,
+    PreemptedError,
+    ServerJobRunner,
+)
 from app.verify.verdict import with_verdict
 from tests.support.pull_requests import verification
 from tests.support.server_jobs import issue_ref, job, job_context, trigger

@@ -9,7 +9,7 @@ import pytest
 
 from app.config.settings import Settings, settings_from
 from app.core.errors import AgentFixError, ExitCode, OutputError
-from app.server.startup import LOCK, address_of, as_text, database_name, listen, on_sqlite, only_supervisor, summary
+from app.server.supervisor import LOCK, address_of, as_text, database_name, listen, on_sqlite, only_supervisor, summary
 
 HOLDER = """
 import fcntl, sys

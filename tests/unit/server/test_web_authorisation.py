@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 
-from app.jobs.api_keys import ApiKeys
+from app.jobs.accounts import ApiKeys
 from app.server.receiver import ReceiverContext, application
 from app.server.web.access import AccessGuard
 from tests.support.signed_in import ROLES, GitHubPeople, github_people

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from app.jobs.api_keys import PREFIX, ApiKeys
+from app.jobs.accounts import PREFIX, ApiKeys
 from app.server.web.access import UNTRUSTED_PROXY
 from app.server.web.password import (
     FORGET_AFTER,

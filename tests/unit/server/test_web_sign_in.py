@@ -12,9 +12,9 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from app.jobs.accounts import SESSION_LASTS
 from app.jobs.audit import AuditLog
-from app.jobs.plan_versions import PlanVersions
-from app.jobs.sessions import SESSION_LASTS
+from app.jobs.job_actions import PlanVersions
 from app.jobs.tables import audit_log, web_sessions
 from app.server.web.password import MAX_FAILURES
 from app.server.web.sign_in import RIGHTS_LAST, RIGHTS_LAST_AT_MOST

@@ -11,6 +11,7 @@ from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
 from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.store import JobStore
+from app.jobs.tables import metadata
 from app.jobs.triggers import PollCursors, Trigger, TriggerLog
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox, StaleEpoch, name_without_job
@@ -22,9 +23,7 @@ from tests.support.databases import DIALECTS, database
 @pytest.fixture(params=DIALECTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     with database(request.param, tmp_path) as engine:
-        JobStore(engine, SettableClock()).create_tables()
-        Inbox(engine, SettableClock()).create_tables()
-        Outbox(engine, SettableClock()).create_tables()
+        metadata.create_all(engine)
         yield engine
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.jobs.messages import JobMessages
 from app.jobs.queue import JobQueue
-from app.jobs.triggers import TriggerLog
+from app.jobs.triggers import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from app.triggers.event_handler import EventHandler
 from app.triggers.events import Event

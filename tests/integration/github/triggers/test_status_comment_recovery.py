@@ -13,8 +13,8 @@ from app.github.base import GIVEN, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
 from app.jobs.recovered import RecoveredJobs
-from app.server.wiring.context import ServerContext
-from app.server.wiring.publisher import defaults_of
+from app.server.context import ServerContext
+from app.server.publisher import defaults_of
 from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in

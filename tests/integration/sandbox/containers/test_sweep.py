@@ -8,6 +8,7 @@ import pytest
 from app.config.settings import settings_from
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
+from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from app.pipeline.wiring.sandboxes import sweep_everywhere
@@ -32,7 +33,7 @@ def test_only_those_of_jobs_that_have_ended(tmp_path: Path, engine: str) -> None
     (tmp_path / "state").mkdir()
     database = sqlite_engine(tmp_path / "state" / "jobs.db")
     store = JobStore(database, lambda: datetime.now(UTC))
-    store.create_tables()
+    prepare_local_tables(database)
     task = Task(repository="/r", issue=Issue(title="T", body="B"), base="0" * 40, base_ref="HEAD", slug="t")
     for name in ("living", "ended"):
         job = Job(id=name, task=task, branch=name, budget=Budget(), model="m", created_at=datetime.now(UTC))

@@ -7,6 +7,7 @@ from pathlib import Path
 from app.config.settings import settings_from
 from app.core.job import Budget, Job
 from app.core.task import Issue, Task
+from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobStore
 from app.jobs.tables import sqlite_engine
 from app.pipeline.wiring.sandboxes import make_e2b, sweep_everywhere
@@ -37,7 +38,7 @@ def test_only_those_of_jobs_that_have_ended(e2b: LocalE2B, tmp_path: Path) -> No
     state.mkdir()
     engine = sqlite_engine(state / "jobs.db")
     store = JobStore(engine, lambda: datetime.now(UTC))
-    store.create_tables()
+    prepare_local_tables(engine)
     for name in ("living", "ended"):
         store.create(_job(name), name)
     store.stop("ended", "enough")

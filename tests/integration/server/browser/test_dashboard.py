@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from app.server.web.password import DashboardPassword
-from app.server.web.visitors import Visitor
+from app.server.web.sign_in import Visitor
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite
 from tests.support.web_client import TOKEN
 

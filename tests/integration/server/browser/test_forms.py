@@ -5,10 +5,10 @@ from pathlib import Path
 import sqlalchemy as sa
 from playwright.sync_api import BrowserContext, expect
 
+from app.jobs.accounts import WebSessions
+from app.jobs.job_actions import PlanVersions
 from app.jobs.operations import OperationsOverview
-from app.jobs.plan_versions import PlanVersions
 from app.jobs.queue import QueueLimits
-from app.jobs.sessions import WebSessions
 from app.jobs.tables import job_requests
 from tests.integration.server.browser.dashboard import Dashboard, dashboard
 from tests.support.seeded_database import PLACES, PLAN

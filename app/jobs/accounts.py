@@ -1,18 +1,84 @@
-"""Sessions of people who signed in with GitHub: kept in the database, opened by a cookie that only the browser has."""
+"""Who may use the pages and the API: keys for programs, and sessions of people who signed in with GitHub."""
 
 import hashlib
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal, cast, get_args
 
 import sqlalchemy as sa
 from cryptography.fernet import Fernet
+from sqlalchemy.exc import IntegrityError
 
 from app.core.clock import moment
-from app.jobs.tables import TableStore, insert_into, login_holders, web_sessions, writing
+from app.core.errors import AgentFixError, ExitCode
+from app.jobs.tables import TableStore, api_keys, insert_into, login_holders, web_sessions, writing
+
+Scope = Literal["read", "write", "admin"]
+"""`read` sees jobs; `write` starts, approves, answers, continues, retries and cancels them.
+`admin` sees the audit log."""
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+PREFIX: Final = "afk_"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCaller:
+    """Whoever made a request, by a key's name."""
+
+    name: str
+    scopes: frozenset[Scope]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    name: str
+    scopes: frozenset[Scope]
+    created_at: datetime
+
+
+class ApiKeys(TableStore):
+    """The keys, in short transactions."""
+
+    def create(self, name: str, scopes: Collection[Scope]) -> str:
+        """A new key. Raises AgentFixError if the name is taken."""
+        key = PREFIX + secrets.token_urlsafe(32)
+        values = {"name": name, "digest": _key_digest(key), "scopes": " ".join(sorted(scopes))}
+        try:
+            with writing(self._engine) as db:
+                db.execute(api_keys.insert().values(**values, created_at=self._clock().timestamp()))
+        except IntegrityError:
+            hint = f"Delete it with `agent-fix keys delete {name}`, or choose another name."
+            raise AgentFixError(f"There is a key named {name} already.", code=ExitCode.USAGE, hint=hint) from None
+        return key
+
+    def caller(self, key: str) -> ApiCaller | None:
+        """Whose key it is; None if it is nobody's."""
+        if not key.startswith(PREFIX):
+            return None
+        with self._engine.connect() as db:
+            row = db.execute(api_keys.select().where(api_keys.c.digest == _key_digest(key))).mappings().first()
+        return ApiCaller(row["name"], _scopes(row["scopes"])) if row else None
+
+    def all(self) -> tuple[ApiKey, ...]:
+        with self._engine.connect() as db:
+            rows = db.execute(api_keys.select().order_by(api_keys.c.name)).mappings()
+            return tuple(ApiKey(row["name"], _scopes(row["scopes"]), moment(row["created_at"])) for row in rows)
+
+    def delete(self, name: str) -> bool:
+        """Delete a key, which is refused from now on; False if there is none of this name."""
+        with writing(self._engine) as db:
+            return db.execute(sa.delete(api_keys).where(api_keys.c.name == name)).rowcount == 1
+
+
+def _scopes(stored: str) -> frozenset[Scope]:
+    return frozenset(cast("list[Scope]", stored.split()))
+
+
+def _key_digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
 
 SESSION_LASTS: Final = timedelta(hours=8)
 """The lifetime of GitHub's user tokens."""
@@ -36,7 +102,7 @@ class WebSessions(TableStore):
         """A new session's cookie. Expired sessions are deleted; an unknown login is the account's from now on."""
         cookie, now = secrets.token_urlsafe(32), self._clock()
         values = {
-            "digest": _digest(cookie),
+            "digest": _cookie_digest(cookie),
             "user": user,
             "login": login[:100],
             "token": _cipher(cookie).encrypt(token.encode()),
@@ -59,7 +125,7 @@ class WebSessions(TableStore):
 
     def get(self, cookie: str) -> WebSession | None:
         """The session of this cookie; None if there is none, or it has expired."""
-        mine = (web_sessions.c.digest == _digest(cookie), web_sessions.c.expires_at > self._clock().timestamp())
+        mine = (web_sessions.c.digest == _cookie_digest(cookie), web_sessions.c.expires_at > self._clock().timestamp())
         with self._engine.connect() as db:
             row = db.execute(web_sessions.select().where(*mine)).mappings().first()
         if row is None:
@@ -73,20 +139,20 @@ class WebSessions(TableStore):
         )
 
     def update_rights(self, cookie: str, rights: Mapping[int, str]) -> None:
-        mine = web_sessions.update().where(web_sessions.c.digest == _digest(cookie))
+        mine = web_sessions.update().where(web_sessions.c.digest == _cookie_digest(cookie))
         with writing(self._engine) as db:
             db.execute(mine.values(_columns(rights, self._clock())))
 
     def delete(self, cookie: str) -> None:
         with writing(self._engine) as db:
-            db.execute(sa.delete(web_sessions).where(web_sessions.c.digest == _digest(cookie)))
+            db.execute(sa.delete(web_sessions).where(web_sessions.c.digest == _cookie_digest(cookie)))
 
 
 def _columns(rights: Mapping[int, str], now: datetime) -> dict[str, object]:
     return {"rights": {str(repository): right for repository, right in rights.items()}, "rights_at": now.timestamp()}
 
 
-def _digest(cookie: str) -> str:
+def _cookie_digest(cookie: str) -> str:
     return hashlib.sha256(f"session:{cookie}".encode()).hexdigest()
 
 

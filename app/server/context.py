@@ -63,7 +63,7 @@ def make_launcher(settings: Settings) -> JobLauncher:
     """The launcher of `AGENT_FIX_JOBS_RUN_ON`. Raises AgentFixError if its template or its client cannot be used."""
     if settings.jobs_run_on == "process" or settings.jobs_template is None:
         return ChildProcesses(settings)
-    from app.server.launch.cluster import ClusterLauncher  # noqa: PLC0415  # a cluster's client is imported if used
+    from app.server.launch.base import ClusterLauncher  # noqa: PLC0415  # a cluster's client is imported if used
 
     if settings.jobs_run_on == "kubernetes":
         from app.server.launch.kubernetes_jobs import KubernetesJobs  # noqa: PLC0415

@@ -17,9 +17,9 @@ from app.github.models import GitHubIssue, IssueEvent
 from app.jobs.daily_budget import spent
 from app.jobs.job_queries import WORKED_ON
 from app.publish.status_text import read_status
-from app.server.wiring.context import ServerContext
-from app.server.wiring.github_access import connect
-from app.server.wiring.publisher import defaults_of
+from app.server.context import ServerContext
+from app.server.github_access import connect
+from app.server.publisher import defaults_of
 from app.triggers.event_handler import EventHandler
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients

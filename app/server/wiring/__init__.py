@@ -1,1 +1,0 @@
-"""Builds the parts of a server from settings; implementations are chosen here."""
