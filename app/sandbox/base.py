@@ -6,10 +6,14 @@ provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destro
 A sandbox holds the repository's files and nothing else: no token, no key, no host path, no network.
 """
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
+
+from app.core.errors import SandboxError
 
 WORKSPACE = "/workspace"
 ENV = "/env"
@@ -24,6 +28,8 @@ TOOLS = "/opt/agent"
 MODEL_SOCKET = "/run/way-out.sock"
 FORWARDER = "/run/forwarder.py"
 MODEL_PORT = 8787
+
+CANNOT_EXECUTE = 126
 
 OnOutput = Callable[[bytes], None]
 
@@ -60,6 +66,42 @@ class CompletedCommand:
     @property
     def ok(self) -> bool:
         return self.exit_code == 0 and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxCommand:
+    """The options of `Sandbox.exec` as one value, which sandboxes pass on."""
+
+    argv: Sequence[str]
+    timeout: float = 120.0
+    stdin: bytes = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = WORKSPACE
+    separate_stderr: bool = False
+    on_output: OnOutput | None = None
+
+    def with_defaults(self, variables: Mapping[str, str]) -> "SandboxCommand":
+        """The same with these variables too, unless it sets them itself."""
+        return replace(self, env={**variables, **self.env})
+
+    def problem(self) -> str:
+        """Why the kernel could not run this; empty if it can."""
+        if not self.argv or not self.argv[0]:
+            return "there is no command"
+        if "=" in self.argv[0]:
+            return "a command's name must not contain ="
+        for text in (*self.argv, self.cwd, *self.env.keys(), *self.env.values()):
+            if "\0" in text:
+                return "a command's arguments must not contain NUL bytes"
+            try:
+                os.fsencode(text)
+            except UnicodeEncodeError:
+                return "a command's arguments must be text or bytes"
+        return ""
+
+
+def cannot_execute(reason: str) -> CompletedCommand:
+    return CompletedCommand(CANNOT_EXECUTE, f"{reason}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +197,38 @@ class Sandbox(Protocol):
 
     async def destroy(self) -> None:
         """Close, and remove the tree. Idempotent."""
+        ...
+
+
+class Executor(ABC):
+    """Whatever has the port's `exec`, and takes commands as values."""
+
+    _closed = False
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str = WORKSPACE,
+        separate_stderr: bool = False,
+        on_output: OnOutput | None = None,
+    ) -> CompletedCommand:
+        self.refuse_if_closed()
+        command = SandboxCommand(argv, timeout, stdin, env or {}, cwd, separate_stderr, on_output)
+        if problem := command.problem():
+            return cannot_execute(problem)
+        return await self.execute(command)
+
+    def refuse_if_closed(self) -> None:
+        if self._closed:
+            raise SandboxError("The sandbox is closed.")
+
+    @abstractmethod
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        """Run a command that the kernel can run."""
         ...
 
 

@@ -1,17 +1,16 @@
-"""Runs one command as a host process: feeds and drains it, limits its time, and ends everything it started."""
+"""Runs one command as a host process: feeds and drains it, limits its time and disk, ends everything it started."""
 
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from app.sandbox.base import CompletedCommand
-from app.sandbox.command import SandboxCommand
-from app.sandbox.disk_quota import DiskQuota
+from app.sandbox.base import CompletedCommand, SandboxCommand
+from app.sandbox.host_directories import disk_use
 from app.sandbox.machine.supervisor import OutputCapture
 
 OUTPUT_CEILING = 1024**3
@@ -20,6 +19,57 @@ FLOOD_NOTE = f"\n[ended: the command wrote more than {OUTPUT_CEILING // 1024**3}
 CHUNK = 256 * 1024
 EXIT_SECONDS = 10.0
 """How long a killed command may take to disappear (a process in a system call is killed when it returns)."""
+QUOTA_INTERVAL = 0.25
+"""Seconds between two looks at how full the file system is, which cost nothing."""
+STEPS = 16
+"""The files are counted when the file system has filled by this part of the limit since the last time."""
+UNPROMPTED = 10.0
+"""Seconds after which they are counted anyway: not every file system says at once how full it is."""
+SHARE = 20
+"""Counting takes this part of the time at most, unless the disk fills."""
+
+
+@dataclass(slots=True)
+class DiskQuota:
+    """The most bytes that all of `directories` may come to. One for the whole life of a sandbox."""
+
+    directories: Sequence[Path]
+    limit: int
+    _at_first: int = -1
+    _when_counted: int = -1
+    """Bytes in use on the file system, before the first command and when the files were last counted."""
+    _due: float = 0.0
+    """When they are counted in any case, also across short commands (monotonic clock)."""
+
+    async def watch(self, exceeded: Callable[[], None]) -> None:
+        """Call `exceeded` as soon as there is too much. Cancel it when the command is over."""
+        if self._at_first < 0:
+            self._at_first = self._when_counted = self._in_use()
+            self._due = time.monotonic() + UNPROMPTED
+        while True:
+            await asyncio.sleep(QUOTA_INTERVAL)
+            if self._in_use() - self._when_counted < self.limit / STEPS and time.monotonic() < self._due:
+                continue
+            self._when_counted, started = self._in_use(), time.monotonic()
+            if await asyncio.to_thread(self._count) > self.limit:
+                self._due = 0.0  # the next command is counted at once
+                exceeded()
+                return
+            self._due = time.monotonic() + max(UNPROMPTED, SHARE * (time.monotonic() - started))
+
+    @property
+    def note(self) -> bytes:
+        return f"\n[ended: the sandbox's files take more than {self.limit // 1024**2} MiB of disk]\n".encode()
+
+    def _in_use(self) -> int:
+        about = os.statvfs(self.directories[0])
+        return (about.f_blocks - about.f_bfree) * about.f_frsize
+
+    def _count(self) -> int:
+        """The bytes that the directories take on disk."""
+        counted, hidden = disk_use(self.directories)
+        # If not all of it may be read, all that has come to the file system since may be in there.
+        return max(counted, self._in_use() - self._at_first) if hidden else counted
 
 
 class ProcessKiller(Protocol):
@@ -34,41 +84,34 @@ class ProcessKiller(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
-    """What to start for a command: `executable`, or argv's program, with the command's input, time and output.
-
-    `keep` is how much of its output stays. `pass_fds` are inherited, and the caller closes them.
-    """
-
-    command: SandboxCommand
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    cwd: Path
-    keep: int
-    executable: Path | None = None
-    pass_fds: Sequence[int] = ()
-    quota: DiskQuota | None = None
-
-
 @dataclass(slots=True, eq=False)
 class ChildProcess:
     """A running command. `kill` may be called by anybody at any time; `run` then returns soon."""
 
-    order: ProcessSpec
-    end: ProcessKiller
+    command: SandboxCommand
+    """Its input, time and listener."""
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    killer: ProcessKiller
+    keep: int
+    """How much of its output stays."""
+    executable: Path | None = None
+    """What is started, if not argv's program."""
+    pass_fds: Sequence[int] = ()
+    """Inherited; the caller closes them."""
+    quota: DiskQuota | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
     _process: asyncio.subprocess.Process | None = None
-    _over: asyncio.Event = field(default_factory=asyncio.Event)
     _limit_note: bytes = b""
     """A note on the limit for which the command was ended."""
 
     async def run(self) -> CompletedCommand:
         """Returns when all output is read and the process is gone. Raises OSError if it could not be started."""
-        command, started = self.order.command, time.perf_counter()
-        out = OutputCapture(self.order.keep)
-        err = OutputCapture(self.order.keep) if command.separate_stderr else out
+        command, quota, started = self.command, self.quota, time.perf_counter()
+        out = OutputCapture(self.keep)
+        err = OutputCapture(self.keep) if command.separate_stderr else out
         timed_out = False
-        quota = self.order.quota
         watching = asyncio.create_task(quota.watch(lambda: self._end_with_note(quota.note))) if quota else None
         try:
             conversation = asyncio.create_task(self._exchange_output(await self._start(), out, err))
@@ -88,7 +131,7 @@ class ChildProcess:
         finally:
             if watching is not None:
                 watching.cancel()
-            self._over.set()
+            self.over.set()
         return CompletedCommand(
             exit_code=self._exit_code(),
             output=out.value() + self._limit_note,
@@ -100,35 +143,32 @@ class ChildProcess:
 
     def kill(self) -> None:
         if self._process is not None:
-            self.end.kill(self._process)
+            self.killer.kill(self._process)
 
     def _end_with_note(self, note: bytes) -> None:
         self._limit_note = note
         self.kill()
-
-    async def over(self) -> None:
-        await self._over.wait()
 
     async def _start(self) -> tuple[asyncio.subprocess.Process, list[int]]:
         """The process and the reading ends of its output: one pipe, or two if stderr is separate.
 
         We make the pipes, because with asyncio's `Process.wait` would wait for a daemon that inherited them.
         """
-        order, command = self.order, self.order.command
+        command = self.command
         pipes = [os.pipe() for _ in range(2 if command.separate_stderr else 1)]
         with ExitStack() as inherited, ExitStack() as ours:
             for reading, writing in pipes:
                 inherited.callback(os.close, writing)
                 ours.callback(os.close, reading)
             self._process = await asyncio.create_subprocess_exec(
-                *order.argv,
-                executable=order.executable,
-                env=order.env,
-                cwd=order.cwd,
+                *self.argv,
+                executable=self.executable,
+                env=self.env,
+                cwd=self.cwd,
                 stdin=asyncio.subprocess.PIPE if command.stdin else asyncio.subprocess.DEVNULL,
                 stdout=pipes[0][1],
                 stderr=pipes[-1][1] if command.separate_stderr else asyncio.subprocess.STDOUT,
-                pass_fds=order.pass_fds,
+                pass_fds=self.pass_fds,
                 start_new_session=True,
             )
             ours.pop_all()  # it has started: the reading ends stay open for their readers
@@ -151,13 +191,13 @@ class ChildProcess:
         if process.stdin is None:
             return
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not read all, or at all
-            process.stdin.write(self.order.command.stdin)
+            process.stdin.write(self.command.stdin)
             await process.stdin.drain()
         process.stdin.close()
 
     async def _reap(self, process: asyncio.subprocess.Process) -> None:
         await process.wait()
-        await self.end.wait_for_end(process)  # a daemon that it left behind would hold the pipes open
+        await self.killer.wait_for_end(process)  # a daemon that it left behind would hold the pipes open
 
     async def _pump(self, reading: int, capture: OutputCapture) -> None:
         loop = asyncio.get_running_loop()
@@ -167,8 +207,8 @@ class ChildProcess:
         try:
             while chunk := await reader.read(CHUNK):
                 capture.add(chunk)
-                if self.order.command.on_output is not None:
-                    self.order.command.on_output(chunk)
+                if self.command.on_output is not None:
+                    self.command.on_output(chunk)
                 if capture.seen > OUTPUT_CEILING and not self._limit_note:
                     self._end_with_note(FLOOD_NOTE)
         finally:
@@ -187,4 +227,4 @@ async def end_all(children: Iterable[ChildProcess]) -> None:
     running = list(children)
     for child in running:
         child.kill()
-    await asyncio.gather(*(child.over() for child in running))
+    await asyncio.gather(*(child.over.wait() for child in running))

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,13 @@ def remove_tree(directory: Path) -> None:
     _quietly([system_program("chmod"), "-R", "u+rwX", "--", str(directory)])
     if not _quietly(remove) and directory.exists():
         raise SandboxError(f"{directory} could not be removed.", hint="Check its owner and remove it by hand.")
+
+
+def disk_use(paths: Sequence[Path]) -> tuple[int, bool]:
+    """Bytes on disk, and whether a part could not be read. `du` walks by descriptor and follows no link. Blocking."""
+    du = [system_program("du"), "-s", "-c", "--block-size=1", "--", *map(str, paths)]
+    done = subprocess.run(du, env={"LC_ALL": "C"}, cwd="/", capture_output=True, check=False)
+    return int(done.stdout.splitlines()[-1].split()[0]), b"Permission denied" in done.stderr
 
 
 def _quietly(argv: list[str]) -> bool:

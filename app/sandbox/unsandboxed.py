@@ -13,28 +13,27 @@ import signal
 import subprocess
 import sys
 import time
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from app.core.errors import SandboxError
 from app.sandbox.base import (
     BASE_LISTING,
+    CANNOT_EXECUTE,
     ENV,
     HOME,
     WORKSPACE,
     CompletedCommand,
     DoctorCheck,
+    Executor,
     OnOutput,
     Sandbox,
+    SandboxCommand,
     SandboxSpec,
     SetupPlan,
 )
-from app.sandbox.bubblewrap.profile import SYSTEM_PATH
-from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
-from app.sandbox.command import CANNOT_EXECUTE, Executor, SandboxCommand, cannot_execute
+from app.sandbox.bubblewrap.command import SYSTEM_PATH
+from app.sandbox.child_process import ChildProcess, end_all
 from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out, read_left_out, write_left_out
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
@@ -114,112 +113,56 @@ SET_UP = "env.done"
 """A file next to the tree, written after its set-up: what failed, usually nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class MappedLaunch:
-    """A command as the host process that runs it. `begun`, if set, exists once it was started."""
+class Unsandboxed(Executor):
+    """One job's directories; runs each command as the caller, with a cleared environment."""
 
-    order: ProcessSpec
-    started_marker: Path | None = None
+    isolated = False
 
-
-class PathMappedSandbox(Executor):
-    """One job's directories. Subclasses decide what is started there, and how it is isolated."""
-
-    def __init__(
-        self, place: HostDirectory, spec: SandboxSpec, path: str, programs: Mapping[str, str] | None = None
-    ) -> None:
-        """`path` is the host's PATH; `programs` are those with another path here than in the sandbox."""
+    def __init__(self, place: HostDirectory, spec: SandboxSpec, path: str, *, online: bool = False) -> None:
+        """`path` is the host's PATH. Without `online`, variables keep package clients offline."""
+        self.key = place.key
         self.place = place
-        self.spec = spec
         directory = place.directory
-        self.hosts = {
+        hosts = {
             WORKSPACE: place.tree,
             ENV: directory / "env",
             HOME: directory / "home",
             "/tmp": directory / "tmp",  # noqa: S108 - a path in the sandbox
             BASE_LISTING: place.base_listing,
         }
-        self._map = {**(programs or {}), **{inside: str(host) for inside, host in self.hosts.items()}}
-        self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, self._map))})(?=$|[^\w.-])")
+        self._hosts = {inside: str(host) for inside, host in hosts.items()}
+        self._inside = re.compile(rf"(^|[\s'\"=:(<>|&;])({'|'.join(map(re.escape, hosts))})(?=$|[^\w.-])")
+        self._output_limit = spec.limits.output
         self._running: set[ChildProcess] = set()
-        self._closed = False
-        self.environment = {
-            "PATH": f"{self.hosts[ENV] / 'bin'}:{path}",
-            "HOME": str(self.hosts[HOME]),
+        self._environment = {
+            "PATH": f"{hosts[ENV] / 'bin'}:{path}",
+            "HOME": str(hosts[HOME]),
             "TMPDIR": str(directory / "tmp"),
             "LANG": "C.UTF-8",
             PLACE: str(directory),
-            **{name: self.mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
+            **{name: self._mapped(value) for name, value in (spec.setup.environment if spec.setup else ())},
+            **({} if online else dict(WORK_ENVIRONMENT)),
         }
-
-    @property
-    def key(self) -> str:
-        return self.place.key
 
     @property
     def left_out(self) -> tuple[str, ...]:
         return read_left_out(self.place.directory / SET_UP)
 
-    def mapped(self, text: str) -> str:
+    def _mapped(self, text: str) -> str:
         """The text with the sandbox's paths replaced by the host's."""
-        return self._inside.sub(lambda found: f"{found[1]}{self._map[found[2]]}", text)
-
-    @abstractmethod
-    def launch_command(self, command: SandboxCommand) -> AbstractContextManager[MappedLaunch]:
-        """For a command whose arguments, variables and directory are already the host's, including the mark."""
-        ...
+        return self._inside.sub(lambda found: f"{found[1]}{self._hosts[found[2]]}", text)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
-
-    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
-        """As `execute`, without the variables that keep package clients offline."""
-        if self._closed:
-            raise SandboxError("The sandbox is closed.")
-        if command.unusable:
-            return cannot_execute(command.unusable)
         mark = secrets.token_hex(16)
-        with self.launch_command(self._on_host(command, mark)) as launch:
-            completed = await self._run_process(launch.order, mark)
-            if launch.started_marker is not None and not launch.started_marker.exists():
-                _raise_start_error(completed)
-            return completed
-
-    async def close(self) -> None:
-        self._closed = True
-        await end_all(self._running)
-
-    async def destroy(self) -> None:
-        await self.close()
-        await asyncio.to_thread(self.place.remove)
-
-    async def set_up(self, setup: SetupPlan, on_output: OnOutput | None) -> None:
-        """Run the set-up in the job's own tree, once per key: its result is bound to these paths and cannot be
-        shared."""
-        done_before = self.place.directory / SET_UP
-        if done_before.exists():
-            return
-        left_out = await carry_out(
-            setup,
-            lambda line: self.execute_online(
-                SandboxCommand(as_step(line), timeout=COMMAND_SECONDS, on_output=on_output)
-            ),
-            self.explanation,
+        given = {name: self._mapped(value) for name, value in command.env.items()}
+        child = ChildProcess(
+            command,
+            argv=[self._mapped(part) for part in command.argv],
+            env={**self._environment, **given, MARK: mark},
+            cwd=Path(self._mapped(command.cwd)),
+            killer=_MarkedProcesses(mark),
+            keep=self._output_limit,
         )
-        write_left_out(done_before, left_out)
-
-    def explanation(self) -> str:
-        """A further reason why a set-up command may have failed."""
-        return ""
-
-    def _on_host(self, command: SandboxCommand, mark: str) -> SandboxCommand:
-        given = {name: self.mapped(value) for name, value in command.env.items()}
-        argv = [self.mapped(part) for part in command.argv]
-        env = {**self.environment, **given, MARK: mark}
-        return replace(command, argv=argv, env=env, cwd=self.mapped(command.cwd))
-
-    async def _run_process(self, order: ProcessSpec, mark: str) -> CompletedCommand:
-        child = ChildProcess(order, _MarkedProcesses(mark))
         self._running.add(child)
         try:
             return await child.run()
@@ -229,21 +172,13 @@ class PathMappedSandbox(Executor):
         finally:
             self._running.discard(child)
 
+    async def close(self) -> None:
+        self._closed = True
+        await end_all(self._running)
 
-def end_leftover_processes(place: HostDirectory) -> None:
-    """End processes that a killed process of ours left here."""
-    if place.tree.exists():
-        end_marked(PLACE, str(place.directory))
-
-
-def _raise_start_error(completed: CompletedCommand) -> None:
-    """Raises unless we ended it ourselves before it could start."""
-    if completed.exit_code >= 128 or completed.timed_out:
-        return
-    message = (completed.output + completed.stderr).decode(errors="replace").strip()
-    raise SandboxError(
-        f"The sandbox could not be started: {message[-1_000:] or 'no message'}", hint="Run `agent-fix doctor`."
-    )
+    async def destroy(self) -> None:
+        await self.close()
+        await asyncio.to_thread(self.place.remove)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,20 +194,6 @@ class _MarkedProcesses:
 
     async def wait_for_end(self, process: asyncio.subprocess.Process) -> None:
         self.kill(process)
-
-
-class Unsandboxed(PathMappedSandbox):
-    """Runs each command as the caller, with a cleared environment."""
-
-    isolated = False
-
-    @contextmanager
-    def launch_command(self, command: SandboxCommand) -> Iterator[MappedLaunch]:
-        yield MappedLaunch(
-            ProcessSpec(
-                command, argv=command.argv, env=command.env, cwd=Path(command.cwd), keep=self.spec.limits.output
-            )
-        )
 
 
 class UnsandboxedProvider:
@@ -295,11 +216,25 @@ class UnsandboxedProvider:
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         place = HostDirectory(self._root, spec.key)
-        await asyncio.to_thread(end_leftover_processes, place)
+        if place.tree.exists():  # a killed process of ours may have left processes here
+            await asyncio.to_thread(end_marked, PLACE, str(place.directory))
         await asyncio.to_thread(place.prepare, spec.begin_work)
-        sandbox = Unsandboxed(place, spec, self._path)
         await asyncio.to_thread(write_base_listing, place)
         if spec.setup is not None and spec.setup.commands:
             await asyncio.to_thread(place.own, place.directory / "env")
-            await sandbox.set_up(spec.setup, on_output)
-        return sandbox
+            await self._set_up(place, spec, spec.setup, on_output)
+        return Unsandboxed(place, spec, self._path)
+
+    async def _set_up(
+        self, place: HostDirectory, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
+    ) -> None:
+        """In the job's own tree, once per key: its result is bound to these paths and cannot be shared."""
+        done_before = place.directory / SET_UP
+        if done_before.exists():
+            return
+        sandbox = Unsandboxed(place, spec, self._path, online=True)
+
+        async def execute(command: str) -> CompletedCommand:
+            return await sandbox.exec(as_step(command), timeout=COMMAND_SECONDS, on_output=on_output)
+
+        write_left_out(done_before, await carry_out(setup, execute))

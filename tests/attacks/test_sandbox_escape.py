@@ -18,12 +18,10 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import SandboxError
-from app.sandbox.base import WORKSPACE, Sandbox, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.base import WORKSPACE, Sandbox, SandboxCommand, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.cgroup import make_cgroup
-from app.sandbox.bubblewrap.command import BubblewrapCommand
-from app.sandbox.bubblewrap.profile import Mount, options, within
+from app.sandbox.bubblewrap.command import BubblewrapCommand, Mount, options, within
 from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
-from app.sandbox.command import SandboxCommand
 from app.sandbox.host_directories import HostDirectory
 from app.sandbox.setup.layers import ensure_layer, machine_proxy
 from tests.support.sandboxes import filler, opened, shell

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from app.core.errors import SandboxError
-from app.sandbox.base import WORKSPACE, CompletedCommand
-from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.base import WORKSPACE, CompletedCommand, Executor, SandboxCommand
 
 _BASE = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 

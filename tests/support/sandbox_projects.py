@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.core.patch import FileChange, Mode, Patch
-from app.sandbox.base import CompletedCommand, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
-from app.sandbox.command import SandboxCommand
+from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.setup.package_hosts import asked_once
 from app.sandbox.setup.plan import plan_setup
 from app.sandbox.workspaces import normalize_mtimes

@@ -1,7 +1,6 @@
 """A sandbox around another one: as it is, but for what a test makes of its commands."""
 
-from app.sandbox.base import CompletedCommand, Sandbox
-from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.base import CompletedCommand, Executor, Sandbox, SandboxCommand
 
 
 class WrappedSandbox(Executor):

@@ -1,4 +1,14 @@
-"""Runs one bubblewrap per command over fixed mounts, and watches its process 1 to the end.
+"""Builds bubblewrap's arguments, runs one bubblewrap per command over fixed mounts, and watches its process 1.
+
+What a command sees:
+
+/usr /bin /lib …      the machine's programs            read-only
+toolchains            Python, Node, Rust, Go elsewhere  read-only, at their own path
+/etc                  a generated one                   read-only
+/workspace            the job's tree                    writable
+/tmp /home/agent      the job's own                     writable
+/dev/shm              memory, gone after the command    writable, with a size
+/env and the like     set-up's result                   writable, and as it was after the command
 
 Killing bwrap kills what is inside (`--die-with-parent`), but a moment later, and nothing could wait for that. So
 process 1 of the namespace is killed and awaited by its own descriptor, which never refers to another process.
@@ -14,21 +24,172 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from app.core.errors import SandboxError
 from app.sandbox import seccomp
-from app.sandbox.base import CompletedCommand, SandboxLimits
+from app.sandbox.base import (
+    ENV,
+    HOME,
+    WORKSPACE,
+    CompletedCommand,
+    Executor,
+    SandboxCommand,
+    SandboxLimits,
+    cannot_execute,
+)
 from app.sandbox.bubblewrap.cgroup import Cgroup, make_cgroup
-from app.sandbox.bubblewrap.profile import UPPER, WORK, HostMachine, Mount, options, split_variables, within
-from app.sandbox.child_process import ChildProcess, ProcessSpec, end_all
-from app.sandbox.command import Executor, SandboxCommand, cannot_execute
-from app.sandbox.disk_quota import DiskQuota
+from app.sandbox.child_process import ChildProcess, DiskQuota, end_all
 from app.sandbox.host_directories import remove_tree
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
+
+INSIDE_UID = 1000
+"""The user inside, for an ordinary caller."""
+ROOT_UID = 64321
+"""The host user of the sandbox if the caller is root: outside the ranges that distributions assign."""
+
+SAFE_FOR_ROOT = frozenset({"PATH", "HOME", "TMPDIR", "LANG", *dict(WORK_ENVIRONMENT)})
+"""Our own variables, which the loader and C library of a program that is still root ignore."""
+SHM_BYTES = 512 * 1024**2
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+WRITABLE = (WORKSPACE, "/tmp", HOME)  # noqa: S108 - a path inside the sandbox
+
+UPPER, WORK = "upper", "work"
+"""What the kernel needs of `Mount.changes`: empty directories of one file system."""
+
+_ORDINARY = ("--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID))
+# Without a user namespace, because an unprivileged user could not reach sources below root's own directories. The three
+# capabilities are for setpriv, which drops them together with the uid; seccomp forbids new user namespaces.
+_PRIVILEGED = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
+    *("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host path shown at `target`.
+
+    With `restored`, every command may change it, and the next one finds it as it was: changes go to `changes`, a
+    directory of that command.
+    """
+
+    source: Path
+    target: str
+    writable: bool = False
+    restored: bool = False
+    changes: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostPrograms:
+    """The host programs in a command line, by absolute path; all but bwrap are below /usr."""
+
+    bwrap: Path
+    setpriv: str
+    prlimit: str
+    env: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """What every sandbox on this machine shows; surveyed once (`app.sandbox.bubblewrap.provider`)."""
+
+    programs: HostPrograms
+    privileged: bool
+    links: tuple[tuple[str, str], ...]
+    """Top-level symlinks of a merged-usr system: target, path."""
+    mounts: tuple[Mount, ...]
+    path: tuple[str, ...]
+    """Directories of toolchains outside /usr, for PATH."""
+    python: str
+    overlays: bool = False
+    """True if bwrap can put a writable layer over a directory here."""
+
+    @property
+    def owner(self) -> int | None:
+        """The host uid that must own writable directories; None if it is the caller's own."""
+        return ROOT_UID if self.privileged else None
+
+    def environment(self) -> dict[str, str]:
+        """Every variable inside, without those of the set-up and the single command."""
+        path = ":".join((f"{ENV}/bin", *self.path, *SYSTEM_PATH))
+        return {"PATH": path, "HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108
+
+
+def options(machine: HostMachine, mounts: Sequence[Mount], environment: Mapping[str, str]) -> list[str]:
+    """Arguments of bwrap up to the command; passed by a pipe, so that no host path is in /proc/1/cmdline."""
+    return [
+        *("--cap-drop", "ALL"),
+        *(_PRIVILEGED if machine.privileged else _ORDINARY),
+        *("--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"),
+        *_layout(machine, tuple(mounts)),
+        *("--chdir", WORKSPACE),
+        *(part for name, value in environment.items() for part in ("--setenv", name, value)),
+    ]
+
+
+def split_variables(machine: HostMachine, variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables to set at once, and those, such as LD_PRELOAD, that must wait until root is given up."""
+    early = {name: value for name, value in variables.items() if not machine.privileged or name in SAFE_FOR_ROOT}
+    return early, {name: value for name, value in variables.items() if name not in early}
+
+
+def within(
+    machine: HostMachine, limits: SandboxLimits, command: SandboxCommand, *, variables: Mapping[str, str], grouped: bool
+) -> list[str]:
+    """The command as bwrap runs it: drop root, set limits, change directory, and only then run foreign code."""
+    programs = machine.programs
+    chain = []
+    if machine.privileged:
+        identity = ("--reuid", str(ROOT_UID), "--regid", str(ROOT_UID), "--clear-groups")
+        chain += [programs.setpriv, *identity, "--bounding-set=-all", "--inh-caps=-all", "--"]
+    chain += [programs.prlimit, "--core=0", f"--fsize={limits.file_size}"]
+    if not grouped:
+        # Data, not address space: V8 and Go reserve far more of that than they use.
+        chain += [f"--data={limits.memory}", f"--nproc={limits.processes}"]
+    if command.cwd == WORKSPACE and not variables:
+        return [*chain, "--", *command.argv]
+    settings = (f"{name}={value}" for name, value in variables.items())
+    # A missing directory is then a failed command instead of a lost sandbox.
+    return [*chain, "--", programs.env, f"--chdir={command.cwd}", "--", *settings, *command.argv]
+
+
+@lru_cache(maxsize=64)
+def _layout(machine: HostMachine, mounts: tuple[Mount, ...]) -> tuple[str, ...]:
+    return tuple(_laid_out(machine, mounts))
+
+
+def _laid_out(machine: HostMachine, mounts: Sequence[Mount]) -> Iterable[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for target, path in machine.links:
+        yield from ("--symlink", target, path)
+    shown = [*machine.mounts, *mounts]
+    for parent in _parents(mount.target for mount in shown):
+        yield from ("--perms", "0755", "--dir", parent)  # bwrap would make them for root only
+    yield from ("--perms", "0755", "--dir", "/run", "--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    yield from ("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm")  # noqa: S108
+    for mount in shown:
+        if mount.changes is not None:
+            yield from ("--overlay-src", str(mount.source), "--overlay", str(mount.changes / UPPER))
+            yield from (str(mount.changes / WORK), mount.target)
+            continue
+        yield from ("--bind" if mount.writable else "--ro-bind", str(mount.source), mount.target)
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _parents(targets: Iterable[str]) -> list[str]:
+    """Directories to create for mount points, outermost first, except those that a mount contains."""
+    targets = list(targets)
+    brought = ("/usr", "/etc", *targets)
+    parents = {str(parent) for target in targets for parent in PurePosixPath(target).parents if str(parent) != "/"}
+    return sorted(parent for parent in parents if not any(PurePosixPath(parent).is_relative_to(top) for top in brought))
 
 
 def limit_processors(pid: int, most: int) -> None:
@@ -70,10 +231,10 @@ class BubblewrapStart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in (self._status, *(() if self._process_1 is None else (self._process_1,))):
+        watched = [self._status] if self._process_1 is None else [self._status, self._process_1]
+        for descriptor in watched:
             asyncio.get_running_loop().remove_reader(descriptor)
-        watched = () if self._process_1 is None else (self._process_1,)
-        for descriptor in (*self.inherited, self._status, *watched):
+        for descriptor in (*self.inherited, *watched):
             os.close(descriptor)
 
     @property
@@ -112,13 +273,7 @@ class BubblewrapStart:
                     await ended.wait()
         finally:
             loop.remove_reader(self._process_1)
-        self._reap(self._process_1)
-
-    @staticmethod
-    def _reap(first: int) -> None:
-        """bwrap leaves its process 1 to the machine's init, which in some containers is this process."""
-        with suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, first, os.WEXITED | os.WNOHANG)
+        _reap(self._process_1)
 
     def _read_status(self) -> None:
         with suppress(BlockingIOError):
@@ -126,15 +281,15 @@ class BubblewrapStart:
         if self._process_1 is not None:
             return
         pid = self._report().get("child-pid")
-        self._process_1 = watch(pid) if isinstance(pid, int) else None
-        if self._process_1 is None or not isinstance(pid, int):
+        if not isinstance(pid, int) or (first := watch(pid)) is None:
             return
+        self._process_1 = first
         with suppress(OSError):  # it is gone
             limit_processors(pid, self._cpus)
         if self._kill_requested:
-            _kill(self._process_1)
+            _kill(first)
         elif self._group is not None:
-            self._joining = asyncio.create_task(self._join(pid, self._process_1, self._group))
+            self._joining = asyncio.create_task(self._join(pid, first, self._group))
         else:
             os.write(self._gate, b"1")
 
@@ -161,6 +316,12 @@ class BubblewrapStart:
 def _kill(watched: int) -> None:
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(watched, signal.SIGKILL)
+
+
+def _reap(watched: int) -> None:
+    """bwrap leaves its process 1 to the machine's init, which in some containers is this process."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, watched, os.WEXITED | os.WNOHANG)
 
 
 def watch(pid: int) -> int | None:
@@ -191,7 +352,7 @@ def _memory(name: str, content: bytes) -> int:
 REMOVAL_TRIES = 50
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class BubblewrapCommand(Executor):
     """`mounts` is called for each command, because mount points may have been removed in between.
 
@@ -205,7 +366,6 @@ class BubblewrapCommand(Executor):
     changes: Path | None = None
     _running: set[ChildProcess] = field(default_factory=set)
     _groups_to_remove: list[Cgroup] = field(default_factory=list)
-    _closed: bool = False
     _quota: DiskQuota = field(init=False)
 
     def __post_init__(self) -> None:
@@ -216,10 +376,6 @@ class BubblewrapCommand(Executor):
         self._quota = DiskQuota(written, self.limits.disk)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        if self._closed:
-            raise SandboxError("The sandbox is closed.")
-        if command.unusable:
-            return cannot_execute(command.unusable)
         variables = {**self.machine.environment(), **self.environment, **command.env}
         early, late = split_variables(self.machine, variables)
         mounts = self._with_changes(self.mounts())
@@ -234,17 +390,32 @@ class BubblewrapCommand(Executor):
         with self._limited() as group, BubblewrapStart(arguments, self.limits.cpus, group) as start:
             bwrap = self.machine.programs.bwrap
             tail = within(self.machine, self.limits, command, variables=late, grouped=group is not None)
-            order = ProcessSpec(
+            child = ChildProcess(
                 command,
                 argv=[bwrap.name, *start.options, "--", *tail],  # process 1 shows this in its cmdline, and
                 env={},  # this in its environ
                 cwd=Path("/"),
+                killer=start,
                 keep=self.limits.output,
                 executable=bwrap,
                 pass_fds=start.inherited,
                 quota=self._quota,
             )
-            completed = await self._run(order, start)
+            self._running.add(child)
+            try:
+                completed = await child.run()
+            except OSError as error:
+                if error.errno != errno.E2BIG:
+                    raise SandboxError(f"The sandbox could not be started: {error}") from error
+                return cannot_execute(error.strerror or "the arguments are too long")
+            finally:
+                self._running.discard(child)
+            if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
+                message = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
+                raise SandboxError(
+                    f"The sandbox could not be started: {message or 'no message from bubblewrap'}",
+                    hint="Run `agent-fix doctor`: it checks each property of the sandbox and prints the repair.",
+                )
             if group is None or not group.refused():
                 return completed
             note = f"\n[the command reached the sandbox's limit of {self.limits.processes} processes]\n".encode()
@@ -292,24 +463,6 @@ class BubblewrapCommand(Executor):
                 return parent / str(number)
         raise AssertionError("numbers do not end")
 
-    async def _run(self, order: ProcessSpec, start: BubblewrapStart) -> CompletedCommand:
-        child = ChildProcess(order, start)
-        self._running.add(child)
-        try:
-            completed = await child.run()
-        except OSError as error:
-            if error.errno != errno.E2BIG:
-                raise SandboxError(f"The sandbox could not be started: {error}") from error
-            return cannot_execute(error.strerror or "the arguments are too long")
-        finally:
-            self._running.discard(child)
-        if start.problem or (not start.began() and completed.exit_code < 128 and not completed.timed_out):
-            message = start.problem or (completed.output + completed.stderr).decode(errors="replace").strip()
-            raise SandboxError(
-                f"The sandbox could not be started: {message or 'no message from bubblewrap'}", hint=REPAIR
-            )
-        return completed
-
     @contextmanager
     def _limited(self) -> Iterator[Cgroup | None]:
         """A control group for one command, if this machine allows one."""
@@ -331,6 +484,3 @@ def _remove_changes(changes: Sequence[Path]) -> None:
     for directory in changes:
         with suppress(SandboxError):
             remove_tree(directory)
-
-
-REPAIR = "Run `agent-fix doctor`: it checks each property of the sandbox and prints the repair."

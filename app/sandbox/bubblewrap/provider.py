@@ -9,36 +9,39 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from app.core.errors import SandboxError
 from app.sandbox.base import (
     BASE_LISTING,
-    ENV,
     FORWARDER,
     HOME,
     MODEL_SOCKET,
     TOOLS,
     WORKSPACE,
-    CompletedCommand,
     DoctorCheck,
     OnOutput,
     Sandbox,
     SandboxSpec,
 )
 from app.sandbox.bubblewrap.cgroup import sweep
-from app.sandbox.bubblewrap.command import BubblewrapCommand, watch
-from app.sandbox.bubblewrap.profile import INSIDE_UID, ROOT_UID, SYSTEM_PATH, HostMachine, HostPrograms, Mount
-from app.sandbox.bubblewrap.repair import host_conditions, start_repair
-from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.bubblewrap.command import (
+    INSIDE_UID,
+    ROOT_UID,
+    SYSTEM_PATH,
+    BubblewrapCommand,
+    HostMachine,
+    HostPrograms,
+    Mount,
+    watch,
+)
 from app.sandbox.host_directories import HostDirectory, write_base_listing
-from app.sandbox.probe import ProbeContext, checks, essential
+from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 from app.sandbox.setup.layers import SetupLayer, ensure_layer, machine_proxy
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
@@ -131,13 +134,10 @@ def end_orphans(machine: HostMachine) -> int:
     busy = frozenset(parents.values())
     ended = 0
     for pid in parents:
-        candidate = _OrphanCandidate(PROC / pid, machine, has_children=pid in busy)
-        if not candidate.is_orphaned():
+        if not _is_orphaned(PROC / pid, machine, has_children=pid in busy) or (descriptor := watch(int(pid))) is None:
             continue
-        descriptor = watch(int(pid))
-        if descriptor is None:
-            continue
-        if candidate.is_orphaned():  # still the same process, now that we hold a descriptor
+        # Still the same process, now that we hold a descriptor?
+        if _is_orphaned(PROC / pid, machine, has_children=pid in busy):
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             ended += 1
@@ -145,33 +145,21 @@ def end_orphans(machine: HostMachine) -> int:
     return ended
 
 
-@dataclass(frozen=True, slots=True)
-class _OrphanCandidate:
-    entry: Path
-    machine: HostMachine
-    has_children: bool
-
-    def is_orphaned(self) -> bool:
-        try:
-            return self._is_ours() and (
-                self._has_no_bwrap() or (not self.has_children and self._age() > MAX_START_SECONDS)
-            )
-        except OSError:
-            return False  # gone
-
-    def _is_ours(self) -> bool:
-        programs = self.machine.programs
-        first = programs.setpriv if self.machine.privileged else programs.prlimit
-        words = (self.entry / "cmdline").read_bytes().split(b"\0")
-        ours = words[:2] == [programs.bwrap.name.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
-        return ours and self.entry.stat().st_uid == os.geteuid()
-
-    def _has_no_bwrap(self) -> bool:
-        return _name(PROC / _parent(self.entry)) != self.machine.programs.bwrap.name
-
-    def _age(self) -> float:
-        started = int(_stat(self.entry)[19]) / os.sysconf("SC_CLK_TCK")
-        return float((PROC / "uptime").read_text().split()[0]) - started
+def _is_orphaned(entry: Path, machine: HostMachine, *, has_children: bool) -> bool:
+    """`entry` is the process below /proc."""
+    bwrap = machine.programs.bwrap.name
+    first = machine.programs.setpriv if machine.privileged else machine.programs.prlimit
+    with suppress(OSError):  # gone
+        words = (entry / "cmdline").read_bytes().split(b"\0")
+        ours = words[:2] == [bwrap.encode(), b"--args"] and words[3:5] == [b"--", first.encode()]
+        if not ours or entry.stat().st_uid != os.geteuid():
+            return False
+        if (PROC / _parent(entry) / "comm").read_text().strip() != bwrap:
+            return True
+        started = int(_stat(entry)[19]) / os.sysconf("SC_CLK_TCK")
+        age = float((PROC / "uptime").read_text().split()[0]) - started
+        return not has_children and age > MAX_START_SECONDS
+    return False
 
 
 def _parent(entry: Path) -> str:
@@ -179,10 +167,6 @@ def _parent(entry: Path) -> str:
         return _stat(entry)[1]
     except OSError:
         return ""
-
-
-def _name(entry: Path) -> str:
-    return (entry / "comm").read_text().strip()
 
 
 def _stat(entry: Path) -> list[str]:
@@ -312,28 +296,34 @@ def _real_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-class BubblewrapSandbox(Executor):
+class BubblewrapSandbox(BubblewrapCommand):
     """A job's sandbox. Its state is on disk only, so a lost one is restored by opening its key again."""
 
     isolated = True
 
     def __init__(
-        self, host_directory: HostDirectory, commands: BubblewrapCommand, layers: Sequence[SetupLayer]
+        self,
+        machine: HostMachine,
+        spec: SandboxSpec,
+        host_directory: HostDirectory,
+        layer: SetupLayer | None,
+        tools: SetupLayer | None,
     ) -> None:
+        """`layer` is the project's set-up, and `tools` are another agent's programs."""
+        self.key = host_directory.key
+        self.left_out = layer.left_out if layer is not None else ()
         self._host_directory = host_directory
-        self._commands = commands
-        self._layers = layers
-        self.left_out = tuple(chain.from_iterable(layer.left_out for layer in layers if layer.target == ENV))
-
-    @property
-    def key(self) -> str:
-        return self._host_directory.key
-
-    async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self._commands.execute(command)
+        self._layers = [one for one in (layer, tools) if one is not None]
+        super().__init__(
+            machine,
+            lambda: _mounts(host_directory, self._layers, spec.model_socket),
+            spec.limits,
+            {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)},
+            changes=host_directory.directory / "changes",
+        )
 
     async def close(self) -> None:
-        await self._commands.close()
+        await super().close()
         for layer in self._layers:
             layer.lease.close()
 
@@ -376,12 +366,7 @@ class BubblewrapProvider:
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Raises SandboxError if an essential property does not hold; there is no silent fallback."""
-        async with AsyncExitStack() as unproven:
-            sandbox = await self.launch(spec, on_output=on_output)
-            unproven.push_async_callback(sandbox.close)
-            await essential(sandbox)
-            unproven.pop_all()  # proven: the caller closes it from here on
-        return sandbox
+        return await proven(await self.launch(spec, on_output=on_output))
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the check of its properties; for the doctor."""
@@ -392,15 +377,7 @@ class BubblewrapProvider:
         layer = await ensure(spec)
         tools = await ensure(replace(spec, setup=spec.tools, fill=_fill_nothing), target=TOOLS) if spec.tools else None
         await asyncio.to_thread(_prepare, host_directory, spec, layer, overlays=machine.overlays)
-        environment = {**dict(spec.setup.environment if spec.setup else ()), **dict(WORK_ENVIRONMENT)}
-        commands = BubblewrapCommand(
-            machine,
-            lambda: [*_mounts(host_directory, layer), *_agent_mounts(host_directory, tools, spec.model_socket)],
-            spec.limits,
-            environment,
-            changes=host_directory.directory / "changes",
-        )
-        return BubblewrapSandbox(host_directory, commands, [one for one in (layer, tools) if one is not None])
+        return BubblewrapSandbox(machine, spec, host_directory, layer, tools)
 
     async def survey(self) -> HostSurvey:
         """This machine's survey; made once."""
@@ -427,17 +404,8 @@ def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer
         layer.place(host_directory, overlays=overlays)
 
 
-def _agent_mounts(
-    host_directory: HostDirectory, tools: SetupLayer | None, model_socket: Path | None
-) -> Iterator[Mount]:
-    """Mounts for another coding agent: its programs, and its socket while that is open."""
-    if tools is not None:
-        yield from tools.mounts(host_directory)
-    if model_socket is not None and model_socket.exists():
-        yield from (Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER))
-
-
-def _mounts(host_directory: HostDirectory, layer: SetupLayer | None) -> list[Mount]:
+def _mounts(host_directory: HostDirectory, layers: Sequence[SetupLayer], model_socket: Path | None) -> list[Mount]:
+    """The mounts of one command; another coding agent's socket is among them while it is open."""
     mounts = [
         Mount(host_directory.tree, WORKSPACE, writable=True),
         Mount(host_directory.directory / "home", HOME, writable=True),
@@ -445,4 +413,8 @@ def _mounts(host_directory: HostDirectory, layer: SetupLayer | None) -> list[Mou
     ]
     if host_directory.base_listing.exists():
         mounts.append(Mount(host_directory.base_listing, BASE_LISTING))
-    return [*mounts, *(layer.mounts(host_directory) if layer else ())]
+    for layer in layers:
+        mounts += layer.mounts(host_directory)
+    if model_socket is not None and model_socket.exists():
+        mounts += [Mount(model_socket, MODEL_SOCKET), Mount(FORWARDER_PROGRAM, FORWARDER)]
+    return mounts

@@ -13,9 +13,8 @@ from typing import Any
 
 from app.core.errors import SandboxError
 from app.core.scratch import scratch
-from app.sandbox.base import ENV, HOME, CompletedCommand, OnOutput, SandboxLimits, SandboxSpec, SetupPlan
-from app.sandbox.bubblewrap.profile import SYSTEM_PATH
-from app.sandbox.command import SandboxCommand
+from app.sandbox.base import ENV, HOME, OnOutput, SandboxLimits, SandboxSpec, SetupPlan
+from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.container.engine import ContainerEngine, ContainerMachine, discard
 from app.sandbox.egress.proxy import EgressProxy
 from app.sandbox.egress.upstream import Upstream
@@ -31,8 +30,8 @@ from app.sandbox.machine.preparation import (
     prepare_arguments,
 )
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.machine.socket_tunnel import socket_tunnel
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, PORT, PROXY_ENVIRONMENT, carry_out, to_repeat
+from app.sandbox.machine.socket_tunnel import SocketTunnel
+from app.sandbox.setup.layer_build import PORT, PROXY_ENVIRONMENT, to_repeat
 from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 
@@ -325,35 +324,21 @@ class ImageBuilder:
         )
         async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
             await fill(machine, wanted, f"{FILL}{OPEN}", tree, target)
-            failed = await self._carry_out(machine, spec, setup, on_output)
+            certificates = await copy_certificates(machine, dict(setup.environment))
+            environment = {**self.image.variables(), **PROXY_ENVIRONMENT, **certificates}
+            sandbox = MachineSandbox(machine, spec.key, spec.limits, environment)
+            # The only time when anything is reachable: the named hosts, through our proxy.
+            with scratch("egress") as private:
+                socket = private / "egress.sock"
+                upstream = self.upstream
+                proxy = EgressProxy(socket, setup.hosts, upstream=upstream.url, no_proxy=upstream.no_proxy)
+                async with proxy, SocketTunnel(machine, str(PORT), socket):
+                    failed = await sandbox.set_up(setup, on_output, lambda: proxy.explanation)
             await keep_result(machine, target, setup.directories, failed)
             kept = names[to_repeat(failed)]
             await self.engine.commit(wanted.name, f"{REPOSITORY}:{kept}", [f"LABEL {SCOPE}={self.scope}"])
         await discard(self.engine, wanted.name)
         return kept
-
-    async def _carry_out(
-        self, machine: ContainerMachine, spec: SandboxSpec, setup: SetupPlan, on_output: OnOutput | None
-    ) -> tuple[str, ...]:
-        """The only time when anything is reachable: the named hosts, through our proxy."""
-        variables = {**PROXY_ENVIRONMENT, **await copy_certificates(machine, dict(setup.environment))}
-        sandbox = MachineSandbox(machine, spec.key, spec.limits, self.image.variables())
-
-        async def execute(command: str) -> CompletedCommand:
-            words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
-            return await sandbox.execute_online(
-                SandboxCommand(words, COMMAND_SECONDS, env=variables, on_output=on_output)
-            )
-
-        with scratch("egress") as private:
-            socket = private / "egress.sock"
-            async with (
-                EgressProxy(
-                    socket, setup.hosts, upstream=self.upstream.url, no_proxy=self.upstream.no_proxy
-                ) as proxy_server,
-                socket_tunnel(machine, str(PORT), socket),
-            ):
-                return await carry_out(setup, execute, lambda: proxy_server.explanation)
 
 
 async def forget_unused(engine: ContainerEngine, scope: str, marks: Path) -> int:

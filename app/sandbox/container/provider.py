@@ -31,7 +31,7 @@ from app.sandbox.container.images import (
 from app.sandbox.host_directories import KEY as KEY_FORM
 from app.sandbox.machine.preparation import FINISH, notes, packing_tree, reopen
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.probe import Launch, ProbeContext, essential
+from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
 from app.sandbox.setup.layers import machine_proxy
@@ -155,15 +155,7 @@ class ContainerProvider:
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Raises SandboxError if an essential property does not hold; there is no silent fallback."""
-        sandbox = await self.launch(spec, on_output=on_output)
-        finished = False
-        try:
-            await essential(sandbox)
-            finished = True
-        finally:
-            if not finished:
-                await sandbox.close()
-        return sandbox
+        return await proven(await self.launch(spec, on_output=on_output))
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the check of its properties; for the doctor."""
@@ -176,7 +168,7 @@ class ContainerProvider:
             left_out = await self._create(builder, spec, on_output)
         planned = dict(spec.setup.environment if spec.setup else ())
         usable_variables = {name: value for name, value in planned.items() if name not in CERTIFICATES}
-        environment = {**builder.image.variables(), **usable_variables}
+        environment = {**builder.image.variables(), **usable_variables, **dict(WORK_ENVIRONMENT)}
         return MachineSandbox(
             machine, spec.key, spec.limits, environment, left_out=left_out, model_socket=spec.model_socket
         )

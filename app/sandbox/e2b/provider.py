@@ -8,8 +8,8 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -27,8 +27,7 @@ from app.sandbox.base import (
     SandboxSpec,
     SetupPlan,
 )
-from app.sandbox.bubblewrap.profile import SYSTEM_PATH
-from app.sandbox.command import SandboxCommand
+from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.e2b.cloud import (
     CLOSED,
     KEY,
@@ -58,7 +57,8 @@ from app.sandbox.machine.preparation import (
     step,
 )
 from app.sandbox.machine.sandbox import MachineSandbox
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, FORWARDER_PROGRAM, carry_out, to_repeat
+from app.sandbox.setup.layer_build import FORWARDER_PROGRAM, to_repeat
+from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
 logger = logging.getLogger(__name__)
 DAYS = 30
@@ -165,7 +165,7 @@ find /usr/local /opt -xdev -perm /022 ! -type l -exec chmod go-w -- '{{}}' + 2> 
 """What root executes must be writable by root only; a template may be lax about /usr/local, where its Python is."""
 
 
-def environment_of(setup: SetupPlan | None) -> dict[str, str]:
+def variables(setup: SetupPlan | None) -> dict[str, str]:
     """Every variable of a command, without those of the single command."""
     return {
         "PATH": ":".join((f"{ENV}/bin", *SYSTEM_PATH)),
@@ -230,31 +230,16 @@ class MachineCreation:
                 await self._fill(machine, OPEN, tree, target)
         else:
             await step(machine, f"{PREPARE_MACHINE}{OPEN}", *prepare_arguments(NUMBER, 0, target))
-        environment = environment_of(setup)
-        sandbox = MachineSandbox(machine, self.spec.key, self.spec.limits, environment, network=True)
-        async with self._open(machine, setup):
-            failed = await carry_out(
-                setup,
-                lambda command: sandbox.execute_online(
-                    SandboxCommand(
-                        ["/bin/bash", "-e", "-o", "pipefail", "-c", command],
-                        timeout=COMMAND_SECONDS,
-                        on_output=self.on_output,
-                    )
-                ),
-            )
-        await keep_result(machine, target, setup.directories, failed)
-        return failed
-
-    @asynccontextmanager
-    async def _open(self, machine: E2BMachine, setup: SetupPlan) -> AsyncIterator[None]:
-        """The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended."""
+        sandbox = MachineSandbox(machine, self.spec.key, self.spec.limits, variables(setup), network=True)
         policy = during_setup(setup.hosts)
+        # The only time when anything is reachable: the named hosts. A machine that fails meanwhile is ended.
         if policy != CLOSED:
             await machine.apply(policy)
-        yield
+        failed = await sandbox.set_up(setup, self.on_output)
         if policy != CLOSED:
             await machine.apply(CLOSED)
+        await keep_result(machine, target, setup.directories, failed)
+        return failed
 
 
 KEY_REPAIR = "Set E2B_API_KEY to a key of your E2B account, or use --sandbox bubblewrap."
@@ -303,9 +288,9 @@ async def checks(cloud: E2BCloud) -> tuple[DoctorCheck, ...]:
         repair = error.hint or "Check the limits of your E2B account."
         return (account, DoctorCheck("start", ok=False, detail=error.message, repair=repair))
     closed = DoctorCheck("network policy", ok=True, detail="as requested: nothing is reachable")
-    variables = environment_of(None)
-    sandbox = MachineSandbox(machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4), variables, network=False)
-    open_wide = MachineSandbox(machine, DOCTOR, SandboxLimits(), variables, network=True)
+    environment = {**variables(None), **dict(WORK_ENVIRONMENT)}
+    sandbox = MachineSandbox(machine, DOCTOR, SandboxLimits(memory=MEMORY_TAKEN // 4), environment, network=False)
+    open_wide = MachineSandbox(machine, DOCTOR, SandboxLimits(), environment, network=True)
     try:
         await step(machine, PREPARE_MACHINE, *prepare_arguments(NUMBER, 0))
         grouped = (await step(machine, f"{HAS_MEMORY_GROUP} || true")).strip() == "1"
@@ -397,7 +382,7 @@ class E2BProvider:
             machine,
             spec.key,
             spec.limits,
-            environment_of(spec.setup),
+            {**variables(spec.setup), **dict(WORK_ENVIRONMENT)},
             left_out=left_out,
             model_socket=spec.model_socket,
             network=False,

@@ -6,21 +6,28 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from app.core.errors import LostSandboxError, SandboxError
-from app.sandbox.base import MODEL_SOCKET, CompletedCommand, SandboxLimits
+from app.sandbox.base import (
+    MODEL_SOCKET,
+    CompletedCommand,
+    Executor,
+    OnOutput,
+    SandboxCommand,
+    SandboxLimits,
+    SetupPlan,
+)
 from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
-from app.sandbox.command import Executor, SandboxCommand, cannot_execute
 from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, LineBuffer, Machine, MachineProgram
 from app.sandbox.machine.preparation import PROGRAM
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
-from app.sandbox.setup.plan import WORK_ENVIRONMENT
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, carry_out
 
 logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
@@ -252,20 +259,23 @@ class MachineSandbox(Executor):
         self._network = network
         self._tunnel = SocketTunnel(machine, MODEL_SOCKET, model_socket) if model_socket is not None else None
         self._running: set[MachineExecution] = set()
-        self._closed = False
+
+    async def set_up(
+        self, setup: SetupPlan, on_output: OnOutput | None, explain: Callable[[], str] = str
+    ) -> tuple[str, ...]:
+        """Run the set-up's commands; returns what failed while another part succeeded. Raises SetupError."""
+
+        async def execute(command: str) -> CompletedCommand:
+            words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
+            return await self.exec(words, timeout=COMMAND_SECONDS, on_output=on_output)
+
+        return await carry_out(setup, execute, explain)
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        return await self.execute_online(command.with_defaults(dict(WORK_ENVIRONMENT)))
-
-    async def execute_online(self, command: SandboxCommand) -> CompletedCommand:
-        """As `execute`, without the variables that keep package clients offline."""
-        self._refuse_if_closed()
-        if command.unusable:
-            return cannot_execute(command.unusable)
         async with self._machine.kept_alive(command.timeout):
             if self._tunnel is not None:
                 await self._tunnel.follow()
-            self._refuse_if_closed()
+            self.refuse_if_closed()
             command = command.with_defaults(self._environment)
             execution = MachineExecution(self._machine, command, self._limits, self._network)
             self._running.add(execution)
@@ -273,10 +283,6 @@ class MachineSandbox(Executor):
                 return await execution.carry_out()
             finally:
                 self._running.discard(execution)
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise SandboxError("The sandbox is closed.")
 
     async def close(self) -> None:
         """A suspended machine waits for the next `open` and costs only disk space."""

@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from app.core.errors import SandboxError
 from app.sandbox.machine.base import PLACE, LineBuffer, Machine, MachineProgram, started
@@ -179,7 +180,7 @@ INSIDE = f"{PLACE}/tunnel.py"
 
 
 class SocketTunnel:
-    """What connects to `place` inside (a port of 127.0.0.1, or a socket's path) reaches `socket`."""
+    """What connects to `address` inside (a port of 127.0.0.1, or a socket's path) reaches `socket` while it is open."""
 
     def __init__(self, machine: Machine, address: str, socket: Path) -> None:
         self._machine = machine
@@ -200,7 +201,8 @@ class SocketTunnel:
                 argv = ["python3", "-I", INSIDE, self._address, *(["lines"] if self._machine.text else [])]
                 program = await opening.enter_async_context(started(self._machine, argv))
                 opening.push_async_callback(stop_program, program)
-                output = from_lines(output_lines(program)) if self._machine.text else output_lines(program)
+                pieces = output_pieces(program)
+                output = from_lines(pieces) if self._machine.text else pieces
                 self._tunnel_task = await opening.enter_async_context(tunnel(output, program.write, self._socket))
                 self._opened = opening.pop_all()
 
@@ -216,16 +218,12 @@ class SocketTunnel:
             self._tunnel_task = None
             await self._opened.aclose()
 
+    async def __aenter__(self) -> Self:
+        await self.ensure()
+        return self
 
-@asynccontextmanager
-async def socket_tunnel(machine: Machine, address: str, socket: Path) -> AsyncIterator[None]:
-    """Open while the context lasts."""
-    tunnel_to_socket = SocketTunnel(machine, address, socket)
-    try:
-        await tunnel_to_socket.ensure()
-        yield
-    finally:
-        await tunnel_to_socket.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 async def stop_program(program: MachineProgram) -> None:
@@ -233,6 +231,6 @@ async def stop_program(program: MachineProgram) -> None:
         await program.kill()
 
 
-async def output_lines(program: MachineProgram) -> AsyncIterator[bytes]:
+async def output_pieces(program: MachineProgram) -> AsyncIterator[bytes]:
     while chunk := await program.read():
         yield chunk

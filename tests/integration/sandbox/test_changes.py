@@ -8,10 +8,9 @@ import pytest
 
 from app.core.patch import FileChange, Patch
 from app.sandbox import changes
-from app.sandbox.base import CompletedCommand, Sandbox, SandboxLimits, SandboxProvider, SandboxSpec
+from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand, SandboxLimits, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.changes import baseline, export, restore
-from app.sandbox.command import SandboxCommand
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from app.core.errors import SandboxError
-from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, SandboxSpec
+from app.sandbox.base import CompletedCommand, DoctorCheck, Executor, OnOutput, Sandbox, SandboxCommand, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.bubblewrap.repair import PROPERTY_REPAIR, HostConditions, host_conditions, start_repair
-from app.sandbox.command import Executor, SandboxCommand
 from app.sandbox.probe import (
+    PROPERTY_REPAIR,
+    HostConditions,
     ProbeContext,
     checks,
     essential,
+    host_conditions,
     judge_essential,
     judge_reach,
     judge_status,
     memory_limit,
+    start_repair,
     time_limit,
 )
 from app.sandbox.unsandboxed import UnsandboxedProvider

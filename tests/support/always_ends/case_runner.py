@@ -21,9 +21,8 @@ from app.llm.budgeted_model import BudgetedModel, CircuitBreakers, RetryBackoff
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import LiteLLMModel, ModelTimeouts
 from app.llm.prices import Price
-from app.sandbox.base import CompletedCommand, Sandbox
+from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand
 from app.sandbox.changes import baseline
-from app.sandbox.command import SandboxCommand
 from tests.support.always_ends.direct_model import DirectModel
 from tests.support.always_ends.endpoint import CaseEndpoint, Play
 from tests.support.local_sandbox import LocalSandbox

@@ -11,8 +11,7 @@ from app.llm.errors import BudgetError, ModelError
 from app.pipeline.setup_proposal import ProposedSetup
 from app.pipeline.wiring.project_setup import ProjectSetup, Propose, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
-from app.sandbox.base import CompletedCommand, DoctorCheck, OnOutput, Sandbox, SandboxSpec
-from app.sandbox.command import Executor, SandboxCommand
+from app.sandbox.base import CompletedCommand, DoctorCheck, Executor, OnOutput, Sandbox, SandboxCommand, SandboxSpec
 from app.sandbox.setup.ecosystems.python import keep_generated
 from app.sandbox.setup.package_hosts import PackageClients
 from app.verify.trials import Trial, TrialLimits

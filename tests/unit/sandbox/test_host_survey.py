@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.sandbox.bubblewrap.profile import Mount, options
+from app.sandbox.bubblewrap.command import Mount, options
 from app.sandbox.bubblewrap.provider import NEEDED, survey_host, synthetic_etc, usable_bwraps
 from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
 

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from app.core.errors import SandboxError
-from app.sandbox.base import SandboxLimits
-from app.sandbox.command import SandboxCommand
+from app.sandbox.base import SandboxCommand, SandboxLimits
 from app.sandbox.machine.base import EndlessLineError, LineBuffer
 from app.sandbox.machine.preparation import LEFT_OUT, notes, step
 from app.sandbox.machine.sandbox import MAX_LINE_LENGTH, MachineExecution
