@@ -19,7 +19,7 @@ from app.verify.existing_names import ExistingNames
 from app.verify.failure_reason import missing_interface, missing_name
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.repeated_runs import Repeats, Runs
-from app.verify.sources.test_values import uses_unseen_values
+from app.verify.sources.literals import uses_unseen_values
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16

@@ -4,13 +4,12 @@ The new definitions are cut out of the new version and put after the same neighb
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-from tree_sitter import Node, Tree
+from tree_sitter import Node
 
-from app.repo import grammars
-from app.verify.sources.parsed_sources import COMMENTS, ECMASCRIPT, MAX_BYTES, SECONDS
+from app.verify.sources.parsed_sources import COMMENTS, ECMASCRIPT, root_of, text_of
 
 IMPORTS = frozenset(
     {"import_statement", "import_declaration", "use_declaration", "package_clause", "package_declaration"}
@@ -24,7 +23,7 @@ class Side(NamedTuple):
     content: bytes
 
     def text(self, node: Node) -> bytes:
-        return self.content[node.start_byte : node.end_byte]
+        return text_of(self.content, node)
 
 
 class Edit(NamedTuple):
@@ -136,17 +135,12 @@ def _exports_object(side: Side, root: Node) -> Node | None:
     for node in root.named_children:
         if node.type == "expression_statement" and node.named_children[0].type == "assignment_expression":
             left, right = (node.named_children[0].child_by_field_name(field) for field in ("left", "right"))
-            if (
-                left is not None
-                and right is not None
-                and side.text(left) == b"module.exports"
-                and right.type == "object"
-            ):
+            exports = left is not None and side.text(left) == b"module.exports"
+            if exports and right is not None and right.type == "object":
                 return right
     return None
 
 
-T = TypeVar("T")
 LANGUAGES = ECMASCRIPT | {"go", "rust", "java", "ruby"}
 _BEFORE = COMMENTS | {"attribute_item", "decorator"}
 _BODIES = frozenset(
@@ -216,20 +210,19 @@ class _Member(NamedTuple):
 def with_additions(language: str, old: bytes, new: bytes, known: Collection[str]) -> tuple[bytes | None, set[str]]:
     """(the old source with what is new, new members that something may already use by name); None if nothing is new
     or it cannot be determined."""
-    inherited: set[str] = set()
+    if language not in LANGUAGES:
+        return None, set()
     before, after = Side(language, old), Side(language, new)
-
-    def compare(earlier: Tree, later: Tree) -> list[Edit]:
-        edits = list(
-            _merged(before, after, (earlier.root_node, later.root_node), known, inherited=inherited, derived=False)
-        )
-        added = b"\n".join(edit.text for edit in edits)
-        at = max(_beginning(earlier.root_node), *(each.end_byte for each in imports(earlier.root_node)), 0)
-        lines = b"".join(b"\n" + text for text in imported(before, after, earlier.root_node, later.root_node, added))
-        edits += exported(before, after, earlier.root_node, later.root_node)
-        return [*([Edit(at, at, lines + b"\n")] if lines else []), *edits]
-
-    edits = _with_both(before, after, compare) if language in LANGUAGES else None
+    earlier, later = root_of(language, old), root_of(language, new)
+    if earlier is None or later is None:
+        return None, set()
+    inherited: set[str] = set()
+    edits = list(_merged(before, after, (earlier, later), known, inherited=inherited, derived=False))
+    added = b"\n".join(edit.text for edit in edits)
+    edits += exported(before, after, earlier, later)
+    if lines := b"".join(b"\n" + text for text in imported(before, after, earlier, later, added)):
+        at = max(_beginning(earlier), *(each.end_byte for each in imports(earlier)), 0)
+        edits.insert(0, Edit(at, at, lines + b"\n"))
     if not edits:
         return None, inherited
     made = old
@@ -238,28 +231,16 @@ def with_additions(language: str, old: bytes, new: bytes, known: Collection[str]
     return (made if _errors(language, made) <= _errors(language, old) else None), inherited
 
 
-def _with_both(before: Side, after: Side, ask: Callable[[Tree, Tree], T]) -> T | None:
-    def inner(earlier: Tree) -> T | None:
-        return _with(after, lambda later: ask(earlier, later))
-
-    return _with(before, inner)
-
-
-def _with(side: Side, ask: Callable[[Tree], T]) -> T | None:
-    return grammars.with_tree(side.language, side.content, ask, max_bytes=MAX_BYTES, seconds=SECONDS)
-
-
 def _errors(language: str, content: bytes) -> int:
-    def count(tree: Tree) -> int:
-        waiting, found = [tree.root_node], 0
-        while waiting:
-            node = waiting.pop()
-            found += node.is_error or node.is_missing
-            waiting += [child for child in node.children if child.has_error or child.is_missing]
-        return found
-
-    found = _with(Side(language, content), count)
-    return 1 << 30 if found is None else found
+    root = root_of(language, content)
+    if root is None:
+        return 1 << 30
+    waiting, found = [root], 0
+    while waiting:
+        node = waiting.pop()
+        found += node.is_error or node.is_missing
+        waiting += [child for child in node.children if child.has_error or child.is_missing]
+    return found
 
 
 def _merged(
@@ -294,14 +275,11 @@ def _head(member: _Member) -> bytes:
 
 def _is_called(side: Side, member: _Member) -> bool:
     """True if something existing calls it, or if it only exists in a build of tests."""
-    if member.plain in _CALLED.get(
-        "javascript" if side.language in ECMASCRIPT else side.language, ()
-    ) or member.plain.startswith("["):
+    called = _CALLED.get("javascript" if side.language in ECMASCRIPT else side.language, ())
+    if member.plain in called or member.plain.startswith("["):
         return True
     head = _head(member)
-    return (side.language == "java" and b"@Override" in head) or (
-        side.language == "rust" and _TEST.search(head) is not None
-    )
+    return (side.language == "java" and b"@Override" in head) or (side.language == "rust" and bool(_TEST.search(head)))
 
 
 def _members(side: Side, container: Node) -> Iterator[_Member]:

@@ -20,7 +20,7 @@ from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.gates.test_configuration import configures_tests, test_settings
 from app.verify.sources.file_kinds import kind_of, same_lines
-from app.verify.sources.literal_branches import Literal, indicate_special_case, literal_rows
+from app.verify.sources.literals import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, decoded, encoded
 from app.verify.sources.unused_code import Unused, is_used_elsewhere

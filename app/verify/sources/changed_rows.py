@@ -5,11 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tree_sitter import Tree
-
-from app.repo import grammars
 from app.verify.sources import python_sources
-from app.verify.sources.parsed_sources import COMMENTS, MAX_BYTES, SECONDS, code_only, hunks
+from app.verify.sources.parsed_sources import COMMENTS, code_only, hunks, root_of, text_of
 
 _FUNCTION = re.compile(r"function|method|arrow|lambda|closure|constructor|func_literal|do_block")
 _DECLARING = re.compile(r"import|use_declaration|package|interface|type_alias|type_declaration|preproc|attribute")
@@ -88,23 +85,18 @@ def _rows(statement: ast.stmt) -> set[int]:
 
 def _tree_rows(language: str, content: bytes) -> Executable:
     """Rows with more than comments, brackets and type declarations."""
-
-    def examine(tree: Tree) -> Executable:
-        found: Executable = {}
-        waiting = [(tree.root_node, False)]
-        while waiting:
-            node, inside = waiting.pop()
-            if node.type in COMMENTS or _DECLARING.search(node.type):
-                continue
-            if not node.child_count:
-                word = content[node.start_byte : node.end_byte].strip()
-                if node.is_named or word.isalnum():
-                    for row in range(node.start_point[0], node.end_point[0] + 1):
-                        before = found.get(row, (set(), False))[1]
-                        found[row] = ({row}, inside or before)
-                continue
+    root = root_of(language, content)
+    found: Executable = {}
+    waiting = [(root, False)] if root is not None else []
+    while waiting:
+        node, inside = waiting.pop()
+        if node.type in COMMENTS or _DECLARING.search(node.type):
+            continue
+        if node.child_count:
             body = node.child_by_field_name("body") if _FUNCTION.search(node.type) else None
             waiting += [(child, inside or child == body) for child in node.children]
-        return found
-
-    return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or {}
+        elif node.is_named or text_of(content, node).strip().isalnum():
+            for row in range(node.start_point[0], node.end_point[0] + 1):
+                before = found.get(row, (set(), False))[1]
+                found[row] = ({row}, inside or before)
+    return found

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tree_sitter import Node, Tree
+from tree_sitter import Node
 
-from app.repo import grammars
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, added_rows, walk_nodes
+from app.verify.sources.parsed_sources import added_rows, root_of, text_of, walk_nodes
 
 _FUNCTIONS = frozenset(
     {"function_definition", "function_declaration", "generator_function_declaration", "function_expression"}
@@ -91,19 +90,15 @@ def added_state(language: str, old: bytes | None, new: bytes) -> list[tuple[int,
 
 
 def _all_kept(language: str, content: bytes) -> list[tuple[int, str]]:
-    return (
-        grammars.with_tree(
-            language, content, lambda tree: sorted(_Reader(content, tree).kept()), max_bytes=MAX_BYTES, seconds=SECONDS
-        )
-        or []
-    )
+    root = root_of(language, content)
+    return sorted(_Reader(content, root).kept()) if root is not None else []
 
 
 class _Reader:
     """One source file."""
 
-    def __init__(self, content: bytes, tree: Tree) -> None:
-        self._content, self._root = content, tree.root_node
+    def __init__(self, content: bytes, root: Node) -> None:
+        self._content, self._root = content, root
         self._changing = set[str]()
         functions = [node for node in walk_nodes(self._root) if node.type in _FUNCTIONS]
         self._changing = {self._name(node) for node in functions if self._changes_parameter(node)} - {""}
@@ -283,7 +278,7 @@ class _Reader:
         return self._text(named) if named is not None else ""
 
     def _text(self, node: Node) -> str:
-        return self._content[node.start_byte : node.end_byte].decode("utf-8", "replace")
+        return text_of(self._content, node).decode("utf-8", "replace")
 
 
 def _within(root: Node) -> Iterator[Node]:

@@ -1,20 +1,18 @@
-"""Finds the conditions and statements that a patch adds or takes away, and alters each condition alone.
+"""Finds the conditions, statements and values that a patch adds, changes or takes away, and alters each alone.
 
 A test that depends on a condition fails if the condition always has one outcome.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from tree_sitter import Node, Tree
+from tree_sitter import Node
 
-from app.repo import grammars
 from app.verify.sources.changed_rows import code_rows
-from app.verify.sources.changed_values import changed_values
-from app.verify.sources.literal_branches import NUMBERS, STRINGS, operator_of
-from app.verify.sources.parsed_sources import MAX_BYTES, SECONDS, Hunk, added_rows, hunks, walk_nodes
+from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
+from app.verify.sources.parsed_sources import Hunk, added_rows, hunks, root_of, text_of, walk_nodes
 from app.verify.sources.unused_code import Unused, all_unused, unused_rows
 
 MAX_TEXT = 60
@@ -101,18 +99,19 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
     """
     gone = Counter(place.words for place in _places(language, old) if _decides(place))
     gone.subtract(place.words for place in _places(language, new) if _decides(place))
-    parts = _Parts.of(language, old)
+    parts = _parts(language, old)
     deciding = {place.first - 1 for place in _places(language, old) if _decides(place) and gone[place.words] > 0}
     before, after = (code_rows(language, side).split(b"\n") for side in (old, new))
     kept = {line.strip() for line in after}
-    old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
+    old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     differences = hunks(b"\n".join(before), b"\n".join(after))
     lost = [each for hunk in differences for each in _lost(parts, hunk, after)]
-    deciding |= {row for each in lost for row in range(each.old_start, each.old_end)}
-    unused = unused_rows(old, new, _replaced(differences) - deciding) if language == "python" else {}
+    deciding |= {row for each in lost for row in _old_rows(each)}
+    replaced = {row for each in differences if each.new_start < each.new_end for row in _old_rows(each)}
+    unused = unused_rows(old, new, replaced - deciding) if language == "python" else {}
     found = []
     for hunk in differences:
-        rows = range(hunk.old_start, hunk.old_end)
+        rows = _old_rows(hunk)
         pieces = [hunk] if len(differences) > 1 or not only else []
         for first, last in parts.branches:  # with a change beside them
             if rows.start <= first and last < rows.stop:
@@ -121,40 +120,37 @@ def removed_conditions(language: str, old: bytes, new: bytes, *, only: bool = Fa
                 pieces.append(Hunk(first, last, hunk.new_end, hunk.new_end))
         pieces += [each for each in lost if each.old_start in rows]
         for part in pieces:
-            rows = range(part.old_start, part.old_end)
+            rows = _old_rows(part)
             lines = [before[row].strip() for row in rows if before[row].strip() not in kept]
             if not lines or ((part != hunk or hunk.new_start < hunk.new_end) and deciding.isdisjoint(rows)):
                 continue
-            start, end = (sum(map(len, new_lines[:row])) for row in (part.new_start, part.new_end))
-            text = b"".join(old_lines[row] for row in rows).decode("utf-8", "surrogateescape")
             idle = all_unused(unused, (row for row in rows if before[row].strip()))
-            if idle is not None and not any(idle):
-                continue
-            says = f"{_shown(lines[0])} is put back as it was"
-            imports, defines = idle or Unused()
-            found.append(
-                NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text, "", imports, defines)
-            )
-    for name, place, earlier in changed_values(language, old, new):
-        text = earlier.decode("utf-8", "surrogateescape")
-        says = f"{_shown(name.encode())} is {_shown(earlier)} again"
-        found.append(NewCondition("removed", place.first, place.last, says, place.start, place.end, text))
-    return found
+            if idle is None or any(idle):
+                found.append(_put_back(part, lines[0], old_lines, new_lines, idle or Unused()))
+    return [*found, *_changed_values(language, old, new)]
 
 
 def replaced_data(old: bytes, new: bytes) -> list[NewCondition]:
     """Each place of a data file from which lines were taken away or replaced: what puts them back."""
-    old_lines, new_lines = ([line + b"\n" for line in side.split(b"\n")] for side in (old, new))
     found = []
+    old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     for hunk in hunks(old, new):
-        start, end = (min(len(new), sum(map(len, new_lines[:row]))) for row in (hunk.new_start, hunk.new_end))
-        gone = b"".join(old_lines[hunk.old_start : hunk.old_end])
-        if gone.strip():
-            line, _, _ = gone.strip().partition(b"\n")
-            says = f"{_shown(line)} is put back as it was"
-            text = gone.decode("utf-8", "surrogateescape")
-            found.append(NewCondition("removed", hunk.new_start + 1, hunk.new_end, says, start, end, text))
+        if gone := b"\n".join(old_lines[row] for row in _old_rows(hunk)).strip():
+            back = _put_back(hunk, gone.partition(b"\n")[0], old_lines, new_lines, Unused())
+            found.append(back._replace(start=min(len(new), back.start), end=min(len(new), back.end)))
     return found
+
+
+def _put_back(part: Hunk, shown: bytes, old: Sequence[bytes], new: Sequence[bytes], idle: Unused) -> NewCondition:
+    """The old lines of a difference in the place of the new ones; all lines are without their ends."""
+    start, end = (sum(len(line) + 1 for line in new[:row]) for row in (part.new_start, part.new_end))
+    text = b"".join(old[row] + b"\n" for row in _old_rows(part)).decode("utf-8", "surrogateescape")
+    says = f"{_shown(shown)} is put back as it was"
+    return NewCondition("removed", part.new_start + 1, part.new_end, says, start, end, text, "", *idle)
+
+
+def _old_rows(part: Hunk) -> range:
+    return range(part.old_start, part.old_end)
 
 
 class _Part(NamedTuple):
@@ -169,24 +165,20 @@ class _Part(NamedTuple):
 class _Parts(NamedTuple):
     """What a change beside it may hide the loss of. A branch has its rows: the first, and the one behind its last."""
 
-    branches: Sequence[tuple[int, int]] = ()
-    calls: Sequence[_Part] = ()
-    definitions: Sequence[_Part] = ()
+    branches: Sequence[tuple[int, int]]
+    calls: Sequence[_Part]
+    definitions: Sequence[_Part]
 
-    @classmethod
-    def of(cls, language: str, content: bytes) -> "_Parts":
-        def examine(tree: Tree) -> _Parts:
-            nodes = list(walk_nodes(tree.root_node))
-            branches = {(node.start_point[0], node.end_point[0] + 1) for node in nodes if node.type in _BRANCHES}
-            calls = (_part(node, content, name) for node in nodes if (name := _called(node)) is not None)
-            named = ((node, node.child_by_field_name("name")) for node in nodes if _DEFINITION.search(node.type))
-            definitions = [_part(node, content, name) for node, name in named if name is not None]
-            definitions += [_part(node, content, name) for node in nodes for name in _offered(node, content)]
-            return _Parts(
-                sorted(branches), [call for call in calls if _OWN_CALL.fullmatch(call.name)], sorted(definitions)
-            )
 
-        return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or cls()
+def _parts(language: str, content: bytes) -> _Parts:
+    root = root_of(language, content)
+    nodes = list(walk_nodes(root)) if root is not None else []
+    branches = {(node.start_point[0], node.end_point[0] + 1) for node in nodes if node.type in _BRANCHES}
+    calls = (_part(node, content, name) for node in nodes if (name := _called(node)) is not None)
+    named = ((node, node.child_by_field_name("name")) for node in nodes if _DEFINITION.search(node.type))
+    definitions = [_part(node, content, name) for node, name in named if name is not None]
+    definitions += [_part(node, content, name) for node in nodes for name in _offered(node, content)]
+    return _Parts(sorted(branches), [call for call in calls if _OWN_CALL.fullmatch(call.name)], sorted(definitions))
 
 
 def _called(statement: Node) -> Node | None:
@@ -207,7 +199,7 @@ def _offered(statement: Node, content: bytes) -> Iterator[Node]:
     """The names that an import of Python binds and that the module names as its own (`__all__`)."""
     for each in statement.children_by_field_name("name") if statement.type.startswith("import_") else ():
         name = each.child_by_field_name("alias") or each
-        word = re.escape(content[name.start_byte : name.end_byte])
+        word = re.escape(text_of(content, name))
         if re.search(rb"__all__[^\]]*[\"']%b[\"']" % word, content):
             yield name
 
@@ -216,7 +208,7 @@ def _part(node: Node, content: bytes, name: Node) -> _Part:
     outer = node.parent
     while outer is not None and _AROUND.search(outer.type) and node.type != "decorator":
         node, outer = outer, outer.parent
-    words = content[name.start_byte : name.end_byte]
+    words = text_of(content, name)
     return _Part(node.start_point[0], node.end_point[0] + 1, words, outer is None or outer.parent is None)
 
 
@@ -228,7 +220,7 @@ def _lost(parts: _Parts, hunk: Hunk, after: Sequence[bytes]) -> Iterator[Hunk]:
     if hunk.new_start == hunk.new_end:
         return
     own, whole = b"\n".join(after[hunk.new_start : hunk.new_end]), b"\n".join(after)
-    inside = range(hunk.old_start, hunk.old_end)
+    inside = _old_rows(hunk)
     for call in parts.calls:
         if call.first in inside and call.end <= inside.stop and not _has(own, call.name.rpartition(b".")[2]):
             yield Hunk(call.first, call.end, hunk.new_start, hunk.new_start)
@@ -240,11 +232,6 @@ def _lost(parts: _Parts, hunk: Hunk, after: Sequence[bytes]) -> Iterator[Hunk]:
 
 def _has(content: bytes, name: bytes) -> bool:
     return re.search(rb"(?<![\w$])%b(?![\w$])" % re.escape(name), content) is not None
-
-
-def _replaced(differences: Iterable[Hunk]) -> set[int]:
-    """Old rows in whose place there are others."""
-    return {row for each in differences if each.new_start < each.new_end for row in range(each.old_start, each.old_end)}
 
 
 def _decides(place: "_Place") -> bool:
@@ -270,11 +257,9 @@ class _Place(NamedTuple):
 
 
 def _places(language: str, content: bytes) -> list[_Place]:
-    def examine(tree: Tree) -> list[_Place]:
-        found = sorted(set(_found(tree.root_node, content)), key=lambda place: place.branches)
-        return sorted({(place.start, place.end, place.kind): place for place in found}.values())
-
-    return grammars.with_tree(language, content, examine, max_bytes=MAX_BYTES, seconds=SECONDS) or []
+    root = root_of(language, content)
+    found = sorted(set(_found(root, content)) if root is not None else (), key=lambda place: place.branches)
+    return sorted({(place.start, place.end, place.kind): place for place in found}.values())
 
 
 def _found(root: Node, content: bytes) -> Iterator[_Place]:
@@ -283,9 +268,8 @@ def _found(root: Node, content: bytes) -> Iterator[_Place]:
         node, inside = waiting.pop()
         if node.type in _ASSERTIONS:
             continue
-        yield from (
-            _place("outcome", leaf, content, branches=branches) for leaf, branches in _conditions(node, content)
-        )
+        for leaf, branches in _conditions(node, content):
+            yield _place("outcome", leaf, content, branches=branches)
         if inside and node.type in _STATEMENTS and not _is_docstring(node):
             yield _place("statement", node, content)
         inside = inside or _FUNCTION.search(node.type) is not None
@@ -293,22 +277,12 @@ def _found(root: Node, content: bytes) -> Iterator[_Place]:
 
 
 def _place(kind: Kind, node: Node, content: bytes, *, branches: bool = False) -> _Place:
-    orders = (
-        (child.start_byte, child.end_byte, child.type)
-        for child in (node.children if kind == "outcome" and node.type in _EXPRESSIONS else ())
-        if child.type in _ORDER
-    )
-    return _Place(
-        node.start_byte,
-        node.end_byte,
-        kind,
-        node.start_point[0] + 1,
-        node.end_point[0] + 1,
-        content[node.start_byte : node.end_byte],
-        _in_loop(node),
-        branches,
-        tuple(orders),
-    )
+    comparing = kind == "outcome" and node.type in _EXPRESSIONS
+    signs = [child for child in node.children if child.type in _ORDER] if comparing else []
+    first, last = node.start_point[0] + 1, node.end_point[0] + 1
+    orders = tuple((sign.start_byte, sign.end_byte, sign.type) for sign in signs)
+    text = text_of(content, node)
+    return _Place(node.start_byte, node.end_byte, kind, first, last, text, _in_loop(node), branches, orders)
 
 
 def _is_docstring(statement: Node) -> bool:
@@ -322,8 +296,8 @@ def _conditions(node: Node, content: bytes) -> Iterator[tuple[Node, bool]]:
         condition = node.named_children[0]
     if condition is None and node.type == "conditional_expression" and node.named_child_count == 3:
         condition = node.named_children[1]  # Python's has no names for its parts
-    if node.type == "except_clause" and b"raise" not in content[node.start_byte : node.end_byte].split():
-        yield from ((one, False) for one in _catching(node) if content[one.start_byte : one.end_byte] in _WIDE)
+    if node.type == "except_clause" and b"raise" not in text_of(content, node).split():
+        yield from ((one, False) for one in _catching(node) if text_of(content, one) in _WIDE)
     if condition is not None:
         yield from ((leaf, True) for leaf in _leaves(condition))
     if node.type in _EXPRESSIONS:
@@ -393,3 +367,92 @@ def _altered(language: str, place: _Place) -> Iterator[NewCondition]:
 def _shown(text: bytes) -> str:
     shown = " ".join(text.decode("utf-8", "replace").split()).replace("`", "'")
     return f"`{shown if len(shown) <= MAX_TEXT else f'{shown[:MAX_TEXT]}…'}`"
+
+
+_FIELDS = {
+    "assignment": ("left", "right"),
+    "default_parameter": ("name", "value"),
+    "typed_default_parameter": ("name", "value"),
+    "variable_declarator": ("name", "value"),
+    "field_definition": ("property", "value"),
+    "public_field_definition": ("name", "value"),
+    "assignment_pattern": ("left", "right"),
+    "const_spec": ("name", "value"),
+    "var_spec": ("name", "value"),
+    "const_item": ("name", "value"),
+    "static_item": ("name", "value"),
+}
+_PARAMETERS = frozenset({"default_parameter", "typed_default_parameter", "assignment_pattern"})
+_CALLABLE = re.compile(r"function|method|arrow|lambda|closure|func_literal")
+_OWNER = re.compile(_CALLABLE.pattern + r"|class|impl|mod_item")
+_LOADED = re.compile(rb"^(?:await\s+)?(?:require|import)\b")
+_STATED = re.compile(rb"^(?:__\w+__|_?version)$", re.IGNORECASE)
+"""Names that describe a module and decide nothing."""
+
+
+class _Value(NamedTuple):
+    """Where the text of a value is; lines are from 1. `body` are the words of the function that it is a default of:
+    if these change as well, either default may be right."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+    text: bytes
+    body: tuple[bytes, ...]
+
+
+def _changed_values(language: str, old: bytes, new: bytes) -> Iterator[NewCondition]:
+    """Those of both versions that differ. Functions are not values, and names that occur twice are left out."""
+    before, after = _values(language, old), _values(language, new)
+    for key, place in after.items():
+        earlier = before.get(key)
+        if earlier is not None and earlier.text.split() != place.text.split() and earlier.body == place.body:
+            text = earlier.text.decode("utf-8", "surrogateescape")
+            says = f"{_shown(key[-1])} is {_shown(earlier.text)} again"
+            yield NewCondition("removed", place.first, place.last, says, place.start, place.end, text)
+
+
+def _values(language: str, content: bytes) -> dict[tuple[bytes, ...], _Value]:
+    """The values of modules, classes and parameters, by the names around them and their own."""
+    root = root_of(language, content)
+    found: dict[tuple[bytes, ...], _Value] = {}
+    twice = set[tuple[bytes, ...]]()
+    for node in walk_nodes(root) if root is not None else ():
+        fields = _FIELDS.get(node.type)
+        name, value = (node.child_by_field_name(field) for field in fields) if fields else (None, None)
+        if name is None or value is None or not name.type.endswith("identifier") or not _counts(node, value, content):
+            continue
+        key = (*_owners(node, content), text_of(content, name))
+        twice |= {key} & found.keys()
+        rows = (value.start_point[0] + 1, value.end_point[0] + 1)
+        body = _body(node, content) if node.type in _PARAMETERS else ()
+        found[key] = _Value(value.start_byte, value.end_byte, *rows, text_of(content, value), body)
+    return {key: value for key, value in found.items() if key not in twice and not _STATED.match(key[-1])}
+
+
+def _counts(node: Node, value: Node, content: bytes) -> bool:
+    inner = (_CALLABLE.search(each.type) for each in walk_nodes(value))
+    if any(inner) or _LOADED.match(text_of(content, value)):
+        return False
+    return node.type in _PARAMETERS or not any(_CALLABLE.search(each.type) for each in _around(node))
+
+
+def _body(parameter: Node, content: bytes) -> tuple[bytes, ...]:
+    bodies = (each.child_by_field_name("body") for each in _around(parameter))
+    body = next((each for each in bodies if each is not None), None)
+    return () if body is None else tuple(text_of(content, body).split())
+
+
+def _owners(node: Node, content: bytes) -> Iterator[bytes]:
+    for each in reversed([*_around(node)]):
+        if _OWNER.search(each.type):
+            name = each.child_by_field_name("name") or each.child_by_field_name("type")
+            yield text_of(content, name) if name is not None else b""
+
+
+def _around(node: Node) -> Iterator[Node]:
+    around = node.parent
+    while around is not None:
+        yield around
+        around = around.parent

@@ -13,13 +13,12 @@ from app.verify.sources import (
     changed_rows,
     harness_detection,
     kept_state,
-    literal_branches,
+    literals,
     new_conditions,
     parsed_sources,
     python_additions,
-    python_noise,
     python_sources,
-    shared_names,
+    text_variants,
 )
 
 _DEPTH = 20_000
@@ -68,8 +67,8 @@ def add_comments(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -
     for source in sources:
         if source.old is not None:
             random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
-            noisy = python_noise.noisy(source.old, source.new, random) if source.language == "python" else None
-            noisy = noisy or parsed_sources.noisy(source.language, source.old, source.new, random)
+            noisy = text_variants.noisy_python(source.old, source.new, random) if source.language == "python" else None
+            noisy = noisy or text_variants.noisy(source.language, source.old, source.new, random)
             made |= {source.path: encoded(noisy)} if noisy is not None else {}
     return made
 
@@ -81,7 +80,7 @@ def reprint_sources(sources: Sequence[ChangedSource], options: Mapping[str, Any]
         if source.new is not None:
             random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
             printed = python_sources.reprint(source.new) if source.language == "python" else None
-            printed = printed or parsed_sources.reprint(source.language, source.new, random)
+            printed = printed or text_variants.reprint(source.language, source.new, random)
             made |= {source.path: encoded(printed)} if printed is not None else {}
     return made
 
@@ -149,9 +148,7 @@ def find_literal_branches(sources: Sequence[ChangedSource], options: Mapping[str
         (source.path, line, found)
         for source in sources
         if source.new is not None
-        for line, found in literal_branches.literal_conditions(
-            source.language, source.old, source.new, options["texts"]
-        )
+        for line, found in literals.literal_conditions(source.language, source.old, source.new, options["texts"])
     ]
 
 
@@ -183,17 +180,13 @@ def find_shared_names(sources: Sequence[ChangedSource], options: Mapping[str, An
     """(path of the source, name) of every name that tests and changed sources agree on."""
     tests, names = (
         set(options["tests"]),
-        {
-            source.path: shared_names.names_of(source.language, source.new)
-            for source in sources
-            if source.new is not None
-        },
+        {source.path: literals.names_of(source.language, source.new) for source in sources if source.new is not None},
     )
     found = {
         (path, name)
         for test in tests & names.keys()
         for path in names.keys() - tests
-        for name in shared_names.names_shared_by_test_and_source(names[test], names[path])
+        for name in literals.names_shared_by_test_and_source(names[test], names[path])
     }
     return sorted(found)
 

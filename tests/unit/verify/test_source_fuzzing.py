@@ -14,11 +14,11 @@ from app.repo.grammars import language_of
 from app.verify.sources import (
     additions,
     harness_detection,
-    literal_branches,
+    literals,
     parsed_sources,
     python_additions,
-    python_noise,
     python_sources,
+    text_variants,
 )
 from app.verify.sources.changed_rows import changed_rows
 from app.verify.sources.process import ChangedSource, find_unchanged
@@ -85,11 +85,11 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
     content, language = FILES[path].encode(), language_of(path)
     assert language
     for made in (
-        parsed_sources.noisy(language, content, FILES[other].encode(), Random(seed)),
-        parsed_sources.reprint(language, content, Random(seed))
+        text_variants.noisy(language, content, FILES[other].encode(), Random(seed)),
+        text_variants.reprint(language, content, Random(seed))
         if language != "python"
         else python_sources.reprint(content),
-        python_noise.noisy(content, None, Random(seed)) if language == "python" else content,
+        text_variants.noisy_python(content, None, Random(seed)) if language == "python" else content,
     ):
         assert made is not None
         assert same(path, content, made)
@@ -100,7 +100,7 @@ def test_noise_and_another_layout_are_none(path: str, seed: int, other: str) -> 
 def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -> None:
     content = module.read_bytes()
     assume(len(content) < 30_000)
-    printed, noisy = python_sources.reprint(content), python_noise.noisy(content, None, Random(seed))
+    printed, noisy = python_sources.reprint(content), text_variants.noisy_python(content, None, Random(seed))
     assert printed is not None
     assert noisy is None or same("a.py", content, noisy)
     assert same("a.py", content, printed)
@@ -114,13 +114,13 @@ def test_any_bytes_are_answered(path: str, junk: bytes, at: int, cut: int) -> No
     assert language
     new = old[:at] + junk + old[at + cut :]
     same(path, old, new)
-    parsed_sources.reprint(language, new, Random(1))
-    parsed_sources.noisy(language, new, old, Random(1))
+    text_variants.reprint(language, new, Random(1))
+    text_variants.noisy(language, new, old, Random(1))
     changed_rows(language, old, new)
     list(harness_detection.watching_lines(language, path, old, new))
-    literal_branches.literal_conditions(language, old, new, ["1"])
+    literals.literal_conditions(language, old, new, ["1"])
     additions.with_additions(language, old, new, ())
     if language == "python":
         python_sources.reprint(new)
-        python_noise.noisy(old, new, Random(1))
+        text_variants.noisy_python(old, new, Random(1))
         python_additions.with_additions(path, old, new, ())

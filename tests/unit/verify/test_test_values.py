@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.verification import SourceText
-from app.verify.sources.test_values import uses_unseen_values
+from app.verify.sources.literals import uses_unseen_values
 
 ISSUE = "# Cents are lost\n\n`split(100, 3)` gives `[33, 33, 33]`, `title('hello')` is not shown.\n"
 EXAMPLE = SourceText(path="tests/test_it.py", text="def test_it():\n    assert split(100, 3) == [34, 33, 33]\n")
