@@ -26,7 +26,7 @@ from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.repeated_runs import Repeats, Runs, passed
 from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, other_types, replay_controls
-from app.verify.sources.file_kinds import kind_of
+from app.verify.sources.analysis import kind_of
 from app.verify.sources.new_conditions import NewCondition
 from app.verify.test_paths import is_test_path
 from app.verify.test_support import support_files

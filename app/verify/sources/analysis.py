@@ -4,9 +4,10 @@ Everything is parsed in a separate process, so these functions block: call them 
 """
 
 import atexit
+import base64
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from random import Random
 from typing import Any
@@ -19,11 +20,10 @@ from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.gates.test_configuration import configures_tests, test_settings
-from app.verify.sources.file_kinds import kind_of, same_lines
 from app.verify.sources.literals import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
-from app.verify.sources.process import ChangedSource, decoded, encoded
-from app.verify.sources.unused_code import Unused, is_used_elsewhere
+from app.verify.sources.process import ChangedSource, encoded
+from app.verify.sources.python_sources import Unused, is_used_elsewhere
 from app.verify.test_paths import is_test_path
 
 _PATTERNS = (
@@ -55,35 +55,29 @@ _MANIFEST = re.compile(
     r"|MANIFEST\.in)$|[.-]lock(?:\.\w+)?$"
 )
 _MAX_DEPTH = 4
-_VERSION_NUMBER = re.compile(rb"\d+")
 
 
-def has_version(path: str) -> bool:
+def _has_version(path: str) -> bool:
     """True for files in which projects state their version. Cargo's is left out: its lock file repeats it."""
     return path.count("/") < _MAX_DEPTH and _USUAL.search(PurePosixPath(path).name) is not None
 
 
-def _pattern(path: str) -> re.Pattern[bytes] | None:
+def _with_next_version(path: str, content: bytes, head: bytes | None) -> bytes | None:
+    """The content with the head's version, or else with the third (or last) number increased; None if it has none."""
     name = PurePosixPath(path).name
-    return next((pattern for names, pattern in _PATTERNS if names.search(name)), None)
-
-
-def with_next_version(path: str, content: bytes, head: bytes | None) -> bytes | None:
-    """The content with the head's version, or else with the next one; None if it states none."""
-    pattern = _pattern(path)
+    pattern = next((pattern for names, pattern in _PATTERNS if names.search(name)), None)
     found = pattern.search(content) if pattern else None
     if pattern is None or found is None:
         return None
     later = pattern.search(head) if head is not None else None
-    version = later[1] if later and later[1] != found[1] else _next(found[1])
+    version = found[1]
+    if later and later[1] != version:
+        version = later[1]
+    else:
+        numbers = list(re.finditer(rb"\d+", version))
+        number = numbers[min(2, len(numbers) - 1)]
+        version = version[: number.start()] + str(int(number[0][:18]) + 1).encode() + version[number.end() :]
     return content[: found.start(1)] + version + content[found.end(1) :]
-
-
-def _next(version: bytes) -> bytes:
-    """Increases the third number, or the last one if there are fewer."""
-    numbers = list(_VERSION_NUMBER.finditer(version))
-    number = numbers[min(2, len(numbers) - 1)]
-    return version[: number.start()] + str(int(number[0][:18]) + 1).encode() + version[number.end() :]
 
 
 _PROCESS = SyntaxProcess("app.verify.sources.process", timeout=120.0)
@@ -103,6 +97,42 @@ _MEMORY = re.compile(
 )
 """Words of an issue that asks for something to be kept from one call to the next."""
 _REFUSED = "the changed sources could not be analysed: parsing failed or took too long"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_DOCUMENTATION = _words(".md .mdx .rst .txt .adoc .asciidoc .org .tex .1 .po .pot")
+_HASH = _words(".sh .bash .zsh .fish .ps1 .pl .pm .r .jl .ex .exs .nim .tcl .cr .coffee .pyx .pxd .pxi .cmake")
+_SLASHES = _words(".php .cs .fs .kt .kts .swift .scala .dart .proto .groovy .gradle .zig .scss .less .m .mm .d .sol .v")
+_COMMENT = {
+    **dict.fromkeys(_HASH, b"#"),
+    **dict.fromkeys(_SLASHES, b"//"),
+    **dict.fromkeys(_words(".sql .lua .hs .elm .ada .vhd"), b"--"),
+}
+"""What begins a comment, by the ending of a file without a grammar."""
+_OTHER_CODE = _words("""
+    .css .html .htm .vue .svelte .astro .xml .xsl .erl .hrl .clj .cljs .lisp .el .scm .rkt .ml .mli .f .f90 .s .asm .bat
+    .cmd .jinja .jinja2 .j2 .erb .haml .slim .ejs .hbs .mustache .njk .twig .tmpl .gotmpl .tpl .pug .y .l .g4 .peg .lark
+    .ipynb .graphql .gql .wgsl .glsl .hlsl .cu .awk .sed
+""")
+
+
+def kind_of(path: str) -> str:
+    """`code`, `documentation`, or `configuration or data`, for a file without a grammar."""
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in _COMMENT or suffix in _OTHER_CODE:
+        return "code"
+    return "documentation" if suffix in _DOCUMENTATION else "configuration or data"
+
+
+def _same_lines(path: str, old: bytes | None, new: bytes | None) -> bool:
+    """True if only empty lines, comment lines and trailing space differ."""
+    mark = _COMMENT.get(PurePosixPath(path).suffix.lower(), b"\0")
+    sides = [[line.rstrip() for line in (side or b"").split(b"\n")] for side in (old, new)]
+    before, after = ([line for line in lines if line and not line.lstrip().startswith(mark)] for lines in sides)
+    return before == after
 
 
 def sources_changed(base: Tree, patch: Patch) -> str:
@@ -138,8 +168,7 @@ def base_with_comments(base: Tree, patch: Patch, seed: int) -> Patch | None:
     deltas = CandidatePatch(base, patch).deltas
     touched = _sources(deltas)
     others = _other_sources(base, patch, {source.language for source in touched}, seed)
-    made = _ask("add_comments", [*touched, *others], seed=seed) or {}
-    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    contents = _contents(_ask("add_comments", [*touched, *others], seed=seed))
     if not any(source.path in contents for source in touched if source.old is not None):
         return None
     prose = {
@@ -157,8 +186,7 @@ def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
     if that is all of them.
     """
     sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
-    made = _ask("reprint_sources", sources, seed=seed) or {}
-    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    contents = _contents(_ask("reprint_sources", sources, seed=seed))
     if not contents:
         return None
     changes = tuple(
@@ -182,8 +210,7 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
     if found and found["inherited"]:
         known = _found(base, _MEMBER, found["inherited"], sources)
         found = _ask("apply_additions", sources, known=sorted(known))
-    made = found["contents"] if found else {}
-    contents = {path: content for path, text in made.items() if (content := decoded(text)) is not None}
+    contents = _contents(found["contents"] if found else None)
     created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
     if not contents and not any(kind_of(path) != "documentation" for path in created):
         return None
@@ -198,9 +225,8 @@ def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
     additions = additions_only(base, patch)
     if additions is None:
         return None
-    made = _ask("stub_additions", _sources(CandidatePatch(base, additions).deltas))
-    contents = {path: content for path, text in (made or {}).items() if (content := decoded(text)) is not None}
-    if not contents or len(contents) < len(made):
+    contents = _contents(_ask("stub_additions", _sources(CandidatePatch(base, additions).deltas)))
+    if not contents:
         return None
     kept = {change.path: change.content for change in additions.changes if change.content is not None}
     return _patch(base, patch, {**kept, **contents})
@@ -208,17 +234,19 @@ def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
 
 def _found(base: Tree, pattern: str, words: Collection[str], sources: Sequence[ChangedSource]) -> set[str]:
     """The words that occur in the base's sources, of the same languages, in the way of the pattern."""
+    languages = {source.language for source in sources}
+    paths = [path for path in _readable(base) if language_of(path) in languages and not is_test_path(path)]
+    return _occurring(base, paths, pattern, words)
+
+
+def _readable(base: Tree) -> list[str]:
+    return [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
+
+
+def _occurring(base: Tree, paths: Sequence[str], pattern: str, words: Collection[str]) -> set[str]:
+    """The words that occur in these files of the base in the way of the pattern."""
     if not words:
         return set()
-    languages = {source.language for source in sources}
-    paths = [
-        path
-        for path, entry in base.entries().items()
-        if language_of(path) in languages
-        and entry.size <= _MAX_SOURCE
-        and entry.mode != "120000"
-        and not is_test_path(path)
-    ]
     compiled = re.compile(pattern.format("|".join(map(re.escape, sorted(words)))).encode("utf-8", "replace"))
     contents = base.read_many(paths[:_MAX_SEARCHED]).values()
     return {match.decode("utf-8", "replace") for content in contents for match in compiled.findall(content)}
@@ -239,12 +267,8 @@ def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
     answer = _ask("find_new_conditions", _sources(deltas)) or {}
     found: dict[str, list[NewCondition]] = {}
     for delta in deltas:
-        if (
-            _is_read(delta)
-            and delta.old is not None
-            and delta.new is not None
-            and (data := replaced_data(delta.old, delta.new))
-        ):
+        both = delta.old is not None and delta.new is not None and _is_read(delta)
+        if both and (data := replaced_data(delta.old or b"", delta.new or b"")):
             found[delta.path] = data
     for path, given in answer.items():
         for each in (NewCondition(*values) for values in given):
@@ -272,9 +296,8 @@ def _variables_of_tests(base: Tree, sources: Sequence[ChangedSource]) -> Iterato
     }
     if not any(new.values()):
         return
-    paths = [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
     ours, theirs = set[bytes](), set[bytes]()
-    for path, content in base.read_many(paths[:_MAX_SEARCHED]).items():
+    for path, content in base.read_many(_readable(base)[:_MAX_SEARCHED]).items():
         words = {*re.findall(rb"\w+", content)}
         if is_test_path(path) or configures_tests(path) or test_settings(path, "") is not None:
             theirs |= words
@@ -335,7 +358,7 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     if found is None:
         return (_REFUSED,)
     names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
-    known = _in_base(base, names)
+    known = _occurring(base, _readable(base), _WHOLE, names)  # anywhere in the base
     return tuple(f"{path}: {name}" for path, name in found if name in names - known)
 
 
@@ -368,21 +391,15 @@ def _is_used(base: Tree, path: str, unused: Unused) -> bool:
     return is_used_elsewhere(unused, path, base.read_many(others).values())
 
 
-def _in_base(base: Tree, names: Collection[str]) -> set[str]:
-    """The names that occur anywhere in the base's files."""
-    if not names:
-        return set()
-    paths = [path for path, entry in base.entries().items() if entry.size <= _MAX_SOURCE and entry.mode != "120000"]
-    pattern = re.compile(_WHOLE.format("|".join(map(re.escape, sorted(names)))).encode("utf-8", "replace"))
-    contents = base.read_many(paths[:_MAX_SEARCHED]).values()
-    return {found.decode("utf-8", "replace") for content in contents for found in pattern.findall(content)}
-
-
 def _ask(question: str, sources: Iterable[ChangedSource], **options: Any) -> Any:
     rows = [[source.path, source.language, encoded(source.old), encoded(source.new)] for source in sources]
     if not rows:
         return []
     return _PROCESS.ask(question, "", json.dumps({"sources": rows, "options": options}).encode())
+
+
+def _contents(answer: Mapping[str, str] | None) -> dict[str, bytes]:
+    return {path: base64.b64decode(text) for path, text in (answer or {}).items()}
 
 
 def _sources(deltas: Iterable[ChangedPath]) -> list[ChangedSource]:
@@ -419,7 +436,9 @@ def _kind(delta: ChangedPath) -> str:
     if delta.old == delta.new:
         return "file modes"
     kind = kind_of(delta.path)
-    return "comments, docstrings or layout" if kind == "code" and same_lines(delta.path, delta.old, delta.new) else kind
+    return (
+        "comments, docstrings or layout" if kind == "code" and _same_lines(delta.path, delta.old, delta.new) else kind
+    )
 
 
 def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> list[ChangedSource]:
@@ -443,15 +462,11 @@ def _other_sources(base: Tree, patch: Patch, languages: set[str], seed: int) -> 
 
 def _versions(base: Tree, patch: Patch, noisy: dict[str, bytes]) -> dict[str, bytes]:
     touched = set(patch.paths())
-    paths = [
-        path
-        for path, entry in base.entries().items()
-        if entry.mode != "120000" and entry.size <= _MAX_SOURCE and (path in touched or has_version(path))
-    ]
-    before = base.read_many(path for path in paths if not is_test_path(path))
+    paths = [path for path in _readable(base) if (path in touched or _has_version(path)) and not is_test_path(path)]
+    before = base.read_many(paths)
     after = {change.path: change.content for change in patch.changes}
     made = {
-        path: with_next_version(path, noisy.get(path, content), after.get(path)) for path, content in before.items()
+        path: _with_next_version(path, noisy.get(path, content), after.get(path)) for path, content in before.items()
     }
     return {path: content for path, content in made.items() if content is not None}
 

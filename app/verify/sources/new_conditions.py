@@ -13,7 +13,7 @@ from tree_sitter import Node
 from app.verify.sources.changed_rows import code_rows
 from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import Hunk, added_rows, hunks, root_of, text_of, walk_nodes
-from app.verify.sources.unused_code import Unused, all_unused, unused_rows
+from app.verify.sources.python_sources import Unused, all_unused, unused_rows
 
 MAX_TEXT = 60
 Kind = Literal["outcome", "boundary", "statement", "removed"]

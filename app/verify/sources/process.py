@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 from app.repo.syntax_process import answer_requests
 from app.verify.sources import additions as tree_additions
 from app.verify.sources import (
-    changed_rows,
     harness_detection,
-    kept_state,
     literals,
     new_conditions,
     parsed_sources,
@@ -20,6 +18,8 @@ from app.verify.sources import (
     python_sources,
     text_variants,
 )
+from app.verify.sources.changed_rows import changed_rows
+from app.verify.sources.kept_state import added_state
 
 _DEPTH = 20_000
 """Python's own recursion limit; the process's stack is made for it."""
@@ -42,7 +42,7 @@ def decoded(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def find_unchanged(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[str]:
+def find_unchanged(sources: Sequence[ChangedSource]) -> list[str]:
     """The paths in which only comments, docstrings and layout differ."""
     return [source.path for source in sources if _same_program(source)]
 
@@ -61,150 +61,127 @@ def _same_program(source: ChangedSource) -> bool:
     return form == parsed_sources.normal_form(source.language, new)
 
 
-def add_comments(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+def add_comments(sources: Sequence[ChangedSource], seed: int) -> dict[str, str]:
     """Each old version with more comments."""
-    made: dict[str, str | None] = {}
+    made = {}
     for source in sources:
         if source.old is not None:
-            random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
+            random = Random(f"{seed}:{source.path}")  # noqa: S311 - varied, not secret
             noisy = text_variants.noisy_python(source.old, source.new, random) if source.language == "python" else None
-            noisy = noisy or text_variants.noisy(source.language, source.old, source.new, random)
-            made |= {source.path: encoded(noisy)} if noisy is not None else {}
-    return made
+            made[source.path] = noisy or text_variants.noisy(source.language, source.old, source.new, random)
+    return _encoded(made)
 
 
-def reprint_sources(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, str | None]:
+def reprint_sources(sources: Sequence[ChangedSource], seed: int) -> dict[str, str]:
     """Each new version reprinted."""
-    made: dict[str, str | None] = {}
+    made = {}
     for source in sources:
         if source.new is not None:
-            random = Random(f"{options['seed']}:{source.path}")  # noqa: S311 - varied, not secret
+            random = Random(f"{seed}:{source.path}")  # noqa: S311 - varied, not secret
             printed = python_sources.reprint(source.new) if source.language == "python" else None
-            printed = printed or text_variants.reprint(source.language, source.new, random)
-            made |= {source.path: encoded(printed)} if printed is not None else {}
-    return made
+            made[source.path] = printed or text_variants.reprint(source.language, source.new, random)
+    return _encoded(made)
 
 
-def apply_additions(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> dict[str, Any]:
+def apply_additions(sources: Sequence[ChangedSource], known: Sequence[str]) -> dict[str, Any]:
     """Each old version with what is new in it; and the new members that something may already use by their names."""
-    made: dict[str, str | None] = {}
+    made = {}
     inherited: set[str] = set()
-    known = frozenset(options["known"])
-    for source in sources:
-        if source.old is not None and source.new is not None:
-            if source.language == "python":
-                content, members = python_additions.with_additions(source.path, source.old, source.new, known)
+    for path, language, old, new in sources:
+        if old is not None and new is not None:
+            if language == "python":
+                made[path], members = python_additions.with_additions(path, old, new, known)
             else:
-                content, members = tree_additions.with_additions(source.language, source.old, source.new, known)
+                made[path], members = tree_additions.with_additions(language, old, new, known)
             inherited |= members
-            made |= {source.path: encoded(content)} if content is not None else {}
-    return {"contents": made, "inherited": sorted(inherited)}
+    return {"contents": _encoded(made), "inherited": sorted(inherited)}
 
 
-def stub_additions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, str | None]:
-    """Each new version with nothing in what is new in it; None if that cannot be made."""
-    return {
-        source.path: encoded(
-            python_sources.stub_additions(source.old or b"", source.new) if source.language == "python" else None
-        )
-        for source in sources
-        if source.new is not None
+def stub_additions(sources: Sequence[ChangedSource]) -> dict[str, str] | None:
+    """Each new version with nothing in what is new in it; None if one of them cannot be made so."""
+    made = {
+        path: python_sources.stub_additions(old or b"", new) if language == "python" else None
+        for path, language, old, new in sources
+        if new is not None
     }
+    return None if None in made.values() else _encoded(made)
 
 
-def find_changed_lines(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[int]]:
+def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]:
     """Executable lines of each new version that differ; those of an import only if there are no others."""
-    found = {
-        source.path: changed_rows.changed_rows(source.language, source.old, source.new)
-        for source in sources
-        if source.new is not None
-    }
+    found = {path: changed_rows(language, old, new) for path, language, old, new in sources if new is not None}
     inner = any(rows.inner for rows in found.values())
     chosen = {path: rows.inner if inner else rows.outer for path, rows in found.items()}
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
 
 
-def find_harness_detection(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[str]:
+def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[str]:
     """`path:line: what` for every added line that examines tests, frames, the command line and the like."""
     found = [
-        f"{source.path}:{line}: {what}"
-        for source in sources
-        if source.new is not None
-        for line, what in sorted(
-            set(
-                harness_detection.watching_lines(
-                    source.language, source.path, source.old, source.new, options.get("features", ())
-                )
-            )
-        )
+        f"{path}:{line}: {what}"
+        for path, language, old, new in sources
+        if new is not None
+        for line, what in sorted(set(harness_detection.watching_lines(language, path, old, new, features)))
     ]
     left = len(found) - harness_detection.MAX_FINDINGS
     return [*found[: harness_detection.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
 
 
-def find_literal_branches(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+def find_literal_branches(sources: Sequence[ChangedSource], texts: Sequence[str]) -> list[Any]:
     """(path, line, literals) of every added condition that only literals of the texts fulfil."""
     return [
-        (source.path, line, found)
-        for source in sources
-        if source.new is not None
-        for line, found in literals.literal_conditions(source.language, source.old, source.new, options["texts"])
+        (path, line, found)
+        for path, language, old, new in sources
+        if new is not None
+        for line, found in literals.literal_conditions(language, old, new, texts)
     ]
 
 
-def find_kept_state(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> list[Any]:
+def find_kept_state(sources: Sequence[ChangedSource]) -> list[Any]:
     """(path, line, name) of every added place that keeps something from one call to the next."""
     return [
-        (source.path, line, name)
-        for source in sources
-        if source.new is not None
-        for line, name in kept_state.added_state(source.language, source.old, source.new)
+        (path, line, name)
+        for path, language, old, new in sources
+        if new is not None
+        for line, name in added_state(language, old, new)
     ]
 
 
-def find_new_conditions(sources: Sequence[ChangedSource], _options: Mapping[str, Any]) -> dict[str, list[Any]]:
+def find_new_conditions(sources: Sequence[ChangedSource]) -> dict[str, list[Any]]:
     """By path: what each new version adds or takes away that a test may depend on."""
-    found = {
-        source.path: new_conditions.new_conditions(source.language, source.old, source.new)
-        for source in sources
-        if source.new is not None
-    }
-    for source in sources:
-        if source.old is not None and source.new is not None:
-            only = len(sources) == 1
-            found[source.path] += new_conditions.removed_conditions(source.language, source.old, source.new, only=only)
+    found: dict[str, list[Any]] = {}
+    for path, language, old, new in sources:
+        if new is not None:
+            found[path] = new_conditions.new_conditions(language, old, new)
+            if old is not None:
+                found[path] += new_conditions.removed_conditions(language, old, new, only=len(sources) == 1)
     return found
 
 
-def find_shared_names(sources: Sequence[ChangedSource], options: Mapping[str, Any]) -> list[Any]:
+def find_shared_names(sources: Sequence[ChangedSource], tests: Sequence[str]) -> list[Any]:
     """(path of the source, name) of every name that tests and changed sources agree on."""
-    tests, names = (
-        set(options["tests"]),
-        {source.path: literals.names_of(source.language, source.new) for source in sources if source.new is not None},
-    )
+    names = {path: literals.names_of(language, new) for path, language, _, new in sources if new is not None}
     found = {
         (path, name)
-        for test in tests & names.keys()
-        for path in names.keys() - tests
+        for test in names.keys() & set(tests)
+        for path in names.keys() - set(tests)
         for name in literals.names_shared_by_test_and_source(names[test], names[path])
     }
     return sorted(found)
 
 
-QUESTIONS: Mapping[str, Callable[[Sequence[ChangedSource], Mapping[str, Any]], Any]] = {
+def _encoded(contents: Mapping[str, bytes | None]) -> dict[str, str]:
+    """As JSON can have them, without those that could not be made."""
+    return {
+        path: base64.b64encode(content).decode("ascii") for path, content in contents.items() if content is not None
+    }
+
+
+QUESTIONS: Mapping[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        find_unchanged,
-        add_comments,
-        reprint_sources,
-        apply_additions,
-        stub_additions,
-        find_changed_lines,
-        find_harness_detection,
-        find_literal_branches,
-        find_kept_state,
-        find_new_conditions,
-        find_shared_names,
+        *(find_unchanged, add_comments, reprint_sources, apply_additions, stub_additions, find_changed_lines),
+        *(find_harness_detection, find_literal_branches, find_kept_state, find_new_conditions, find_shared_names),
     )
 }
 
@@ -215,7 +192,7 @@ def answer(question: str, _path: str, content: bytes) -> Any:
         ChangedSource(path, language, decoded(old), decoded(new)) for path, language, old, new in request["sources"]
     ]
     try:
-        return QUESTIONS[question](sources, request["options"])
+        return QUESTIONS[question](sources, **request["options"])
     except RecursionError:
         return None
 

@@ -49,7 +49,7 @@ def tokens(path: str, content: bytes) -> list[tuple[int, int, str]]:
 def same(path: str, old: bytes, new: bytes) -> bool:
     language = language_of(path)
     assert language
-    return find_unchanged([ChangedSource(path, language, old, new)], {}) == [path]
+    return find_unchanged([ChangedSource(path, language, old, new)]) == [path]
 
 
 def docstrings(content: bytes) -> set[int]:
