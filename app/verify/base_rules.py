@@ -13,8 +13,7 @@ from app.core.text import plain
 from app.core.tree import Tree
 from app.core.verification import ExistingTestChange
 from app.verify.gates.candidate import as_text
-from app.verify.gates.small_gates import removed_tests
-from app.verify.gates.test_configuration import PACKAGE_KEYS, configures_tests, test_settings
+from app.verify.gates.test_changes import PACKAGE_KEYS, configures_tests, removed_tests, test_settings
 from app.verify.sources.parsed_sources import with_test_modules
 from app.verify.test_paths import is_test_file, is_test_path
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from app.core.patch import Patch
 from app.core.tree import Tree
 from app.repo.grammars import language_of
-from app.verify.gates.test_configuration import configures_tests, test_settings
+from app.verify.gates.test_changes import configures_tests, test_settings
 from app.verify.overlay import Overlay
 from app.verify.test_paths import is_test_path
 

@@ -5,21 +5,11 @@ from collections.abc import Collection, Iterable, Sequence
 from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
-from app.verify.gates.file_kinds import file_kinds
-from app.verify.gates.hidden_characters import hidden_characters
+from app.verify.gates.contents import conflicts, dependencies, hidden_characters, secrets, syntax
+from app.verify.gates.file_kinds import file_kinds, refused_files, size
 from app.verify.gates.protected_paths import protected_paths
 from app.verify.gates.shadowing import shadowing
-from app.verify.gates.small_gates import (
-    conflicts,
-    dependencies,
-    refused_files,
-    secrets,
-    size,
-    syntax,
-    tests_alone,
-    weaker_tests,
-)
-from app.verify.gates.test_configuration import how_tests_run
+from app.verify.gates.test_changes import how_tests_run, tests_alone, weaker_tests
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
 

@@ -90,17 +90,14 @@ async def lint(command: str | None, patch: Patch, borrow: BorrowSandbox, *, time
     """Blocks what is red on the head and green on the base; red on both only warns."""
     if not command:
         return GateResult(name="lint", outcome="not_run", details=("no lint command is configured",))
-    head = await _run(command, "lint-head", patch, borrow, timeout)
+    async with borrow("lint-head", patch) as opened:
+        head = (await run(opened, command, timeout=timeout)).execution
     if head.ok:
         return GateResult(name="lint", outcome="passed")
-    base = await _run(command, "lint-base", None, borrow, timeout)
+    async with borrow("lint-base", None) as opened:
+        base = (await run(opened, command, timeout=timeout)).execution
     if not base.ok:
         return GateResult(name="lint", outcome="warned", details=(f"`{command}` {_ended(head)}, as on the base",))
     lines = head.excerpt.splitlines()[-MAX_LINES:]
     outcome = f"`{command}` {_ended(head)}, and passes on the base"
     return GateResult(name="lint", outcome="blocked", details=(outcome, *lines))
-
-
-async def _run(command: str, sandbox: str, patch: Patch | None, borrow: BorrowSandbox, timeout: float) -> Execution:
-    async with borrow(sandbox, patch) as opened:
-        return (await run(opened, command, timeout=timeout)).execution

@@ -1,4 +1,4 @@
-"""Checks the kind of each changed path: links, executables, binaries and bundles that cannot be reviewed."""
+"""Gates on which files change: how many, how large, and of a kind that people can review (no binaries, links out …)."""
 
 import posixpath
 import re
@@ -17,6 +17,28 @@ _PROGRAMS = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca
 _COMPILED = re.compile(r"\.(?:pyc|pyo|pyd|so|dylib|dll|exe|class|jar|war|o|a|wasm|whl|egg|node)$", re.IGNORECASE)
 _BUNDLED = re.compile(r"\.min\.(?:js|mjs|css)$|\.bundle\.js$", re.IGNORECASE)
 _SCRIPT = re.compile(r"\.(?:[cm]?js|css)$", re.IGNORECASE)
+MAX_FILES = 100
+MAX_BYTES = 4 * 1024**2
+
+
+def size(candidate: CandidatePatch) -> GateResult:
+    """Blocks an empty patch and one with too many files or bytes, with the numbers; nothing is ever cut to fit."""
+    files = len(candidate.deltas)
+    weight = sum(len(delta.new) for delta in candidate.deltas if delta.new is not None)
+    blocked = []
+    if not files:
+        blocked.append("the patch changes nothing")
+    if files > MAX_FILES:
+        blocked.append(f"{files} files are changed; the limit is {MAX_FILES}")
+    if weight > MAX_BYTES:
+        blocked.append(f"the changed files have {weight:,} bytes; the limit is {MAX_BYTES:,}")
+    return gate("size", blocked=blocked)
+
+
+def refused_files(candidate: CandidatePatch) -> GateResult:
+    """Files in the work tree that cannot be part of a patch block the submission while they exist."""
+    refusals = candidate.patch.refusals
+    return gate("refused files", blocked=[f"{displayed_path(refusal.path)}: {refusal.reason}" for refusal in refusals])
 
 
 def file_kinds(candidate: CandidatePatch) -> GateResult:
@@ -41,15 +63,10 @@ def _content(delta: ChangedPath) -> str:
         return "a compiled program"
     if delta.text is None and len(content) > MAX_BINARY:
         return f"binary, {len(content):,} bytes; the limit is {MAX_BINARY:,}"
-    if _BUNDLED.search(delta.path) or _minified(delta):
+    script = _SCRIPT.search(delta.path) and len(content) >= MIN_BUNDLE
+    if _BUNDLED.search(delta.path) or (script and any(len(line) > MAX_LINE for _, line in delta.added)):
         return "a minified bundle; change its sources instead"
     return ""
-
-
-def _minified(delta: ChangedPath) -> bool:
-    if not _SCRIPT.search(delta.path) or len(delta.new or b"") < MIN_BUNDLE:
-        return False
-    return any(len(line) > MAX_LINE for _, line in delta.added)
 
 
 def _note(delta: ChangedPath) -> str:

@@ -7,7 +7,7 @@ Unicode nor a symlink in place of a directory evades a rule.
 import posixpath
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pathspec
 
@@ -35,11 +35,6 @@ def components(path: str) -> tuple[str, ...]:
     alternate streams (`.git::$INDEX`), DOS short names (`GIT~1`), empty and `.` parts.
     """
     return tuple(part for part in _folded(path) if part not in ("", "."))
-
-
-def has_empty_part(path: str) -> bool:
-    """True if some part reads as nothing, `.` or `..`, so that the path may mean another one."""
-    return not {"", ".", ".."}.isdisjoint(_folded(path))
 
 
 def _folded(path: str) -> list[str]:
@@ -102,13 +97,14 @@ def protected_paths(
         permit = next((each for each in allowed if each.covers(delta.path)), None)
         if not reason and _matches(patterns, delta.path):
             if permit is not None:
-                warned.append(f"{displayed_path(delta.path)}: {_CONFIGURED}; {_allowed_by(permit)}")
+                by = f"{permit.by} allowed this change" if permit.by else "this change was allowed with `--allow`"
+                warned.append(f"{displayed_path(delta.path)}: {_CONFIGURED}; {by}")
                 continue
             reason = _CONFIGURED
         if reason:
             blocked.append(f"{displayed_path(delta.path)}: {reason}")
-        elif note := _to_review(parts):
-            warned.append(f"{displayed_path(delta.path)}: {note}")
+        elif not _REVIEWED.isdisjoint(parts) or ".github" in parts:
+            warned.append(f"{displayed_path(delta.path)}: configures tools or agents; review it first")
     return gate("protected paths", blocked=blocked, warned=warned)
 
 
@@ -128,13 +124,9 @@ def allowed_path(value: str) -> str:
     return path
 
 
-def _allowed_by(permit: AllowedPath) -> str:
-    return f"{permit.by} allowed this change" if permit.by else "this change was allowed with `--allow`"
-
-
 def is_unusual_path(path: str) -> str:
     """Why a repository should not have such a path; empty if it is ordinary."""
-    if has_empty_part(path):
+    if not {"", ".", ".."}.isdisjoint(_folded(path)):
         return "not a path inside the repository"
     if len(path.encode(errors="surrogateescape")) > MAX_PATH:
         return f"longer than {MAX_PATH} bytes"
@@ -145,37 +137,18 @@ def is_unusual_path(path: str) -> str:
 
 def always_protected(parts: tuple[str, ...]) -> str:
     """The fixed list, on folded components; empty if it does not apply."""
-    rules = (_git, _github, _ci, _owners)
-    return next((reason for rule in rules if (reason := rule(parts))), "")
-
-
-def _git(parts: tuple[str, ...]) -> str:
     for part in parts:
         if part in _HOOK_DIRECTORIES:
             return "git hooks would run on every machine that checks this out"
         if part.startswith(".git") and part not in _GIT_ALLOWED:
             return "only people may change git settings"
-    return ""
-
-
-def _github(parts: tuple[str, ...]) -> str:
-    for at, part in enumerate(parts):
-        if part != ".github":
-            continue
-        if len(parts) == at + 1:
+    for part, inner in zip(parts, (*parts[1:], ""), strict=True):
+        if part == ".github" and not inner:
             return "must remain a directory"
-        if _GITHUB_PROTECTED.match(parts[at + 1]):
+        if part == ".github" and _GITHUB_PROTECTED.match(inner):
             return "only people may change workflows, actions and bot settings"
-    return ""
-
-
-def _ci(parts: tuple[str, ...]) -> str:
     if parts and (parts[0] in _CI_DIRECTORIES or parts[-1] in _CI_FILES):
         return "only people may change continuous integration"
-    return ""
-
-
-def _owners(parts: tuple[str, ...]) -> str:
     return "only people may change code owners" if "codeowners" in parts else ""
 
 
@@ -190,15 +163,14 @@ def _matches(patterns: tuple[pathspec.GitIgnoreSpec, pathspec.GitIgnoreSpec], pa
     return exact.match_file(path) or folded.match_file("/".join(components(path)))
 
 
-def _to_review(parts: tuple[str, ...]) -> str:
-    if not _REVIEWED.isdisjoint(parts) or ".github" in parts:
-        return "configures tools or agents; review it first"
-    return ""
-
-
 def _local_actions(tree: Tree) -> Callable[[tuple[str, ...]], str]:
     """`action.yml` files that the base's own workflows use (`uses: ./here`) are part of its CI."""
-    used = {components(path) for text in _workflows(tree).values() for path in _local_uses(text)}
+    workflows = tree.read_many(path for path in tree.entries() if path.startswith(".github/workflows/"))
+    used = {
+        components(posixpath.normpath(path))
+        for content in workflows.values()
+        for path in re.findall(r"uses:\s*[\"']?\./([^\s\"'#]*)", content.decode(errors="replace"))
+    }
 
     def rule(parts: tuple[str, ...]) -> str:
         if parts and parts[-1] in ("action.yml", "action.yaml") and parts[:-1] in used:
@@ -206,12 +178,3 @@ def _local_actions(tree: Tree) -> Callable[[tuple[str, ...]], str]:
         return ""
 
     return rule
-
-
-def _workflows(tree: Tree) -> Mapping[str, str]:
-    paths = [path for path in tree.entries() if path.startswith(".github/workflows/")]
-    return {path: content.decode(errors="replace") for path, content in tree.read_many(paths).items()}
-
-
-def _local_uses(text: str) -> list[str]:
-    return [posixpath.normpath(found) for found in re.findall(r"uses:\s*[\"']?\./([^\s\"'#]*)", text)]

@@ -63,8 +63,7 @@ def shadowing(candidate: CandidatePatch, installed: Collection[str] = ()) -> Gat
     for delta in candidate.deltas:
         if delta.new is None:
             continue
-        rules = (_loaded_by_itself, _node, _cargo, _go)
-        reason = next((reason for rule in rules if (reason := rule(candidate, delta))), "")
+        reason = _loaded_by_itself(delta) or _node_or_cargo(delta) or _go(candidate, delta)
         module = "" if reason else _new_module(candidate, delta)
         if module:
             names = frozenset(installed) | required_modules(candidate.base) if names is None else names
@@ -80,7 +79,7 @@ async def installed_modules(sandbox: Sandbox, python: str = "python3") -> frozen
     return frozenset(found.output.decode("utf-8", "replace").split()) if found.ok else frozenset()
 
 
-def _loaded_by_itself(candidate: CandidatePatch, delta: ChangedPath) -> str:
+def _loaded_by_itself(delta: ChangedPath) -> str:
     path = PurePosixPath(delta.path)
     if not delta.created:
         return ""
@@ -93,17 +92,13 @@ def _loaded_by_itself(candidate: CandidatePatch, delta: ChangedPath) -> str:
     return ""
 
 
-def _node(candidate: CandidatePatch, delta: ChangedPath) -> str:
-    parts = PurePosixPath(delta.path).parts
+def _node_or_cargo(delta: ChangedPath) -> str:
+    path = PurePosixPath(delta.path)
+    parts = path.parts
     if "node_modules" in parts[:-1] and _FIXTURES.isdisjoint(parts[: parts.index("node_modules")]):
         return "would replace an installed package"
     if parts[-1] in _NODE_SETTINGS and any(_LOADS_CODE.search(line) for _, line in delta.added):
         return "loads code into every program"
-    return ""
-
-
-def _cargo(candidate: CandidatePatch, delta: ChangedPath) -> str:
-    path = PurePosixPath(delta.path)
     settings = path.parent.name == ".cargo" and path.name in ("config", "config.toml")
     if settings and any(_TAKES_OVER.match(line) for _, line in delta.added):
         return "changes how everything is built and run"

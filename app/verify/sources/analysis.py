@@ -19,7 +19,7 @@ from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
-from app.verify.gates.test_configuration import configures_tests, test_settings
+from app.verify.gates.test_changes import configures_tests, test_settings
 from app.verify.sources.literals import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, encoded

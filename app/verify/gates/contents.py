@@ -1,15 +1,92 @@
-"""Finds characters in added lines that are invisible to a reviewer or look like others (Trojan Source and similar)."""
+"""Gates on what is in changed files: conflicts, dependencies, secrets, syntax, and characters that mislead reviewers.
+
+Misleading characters are invisible or look like others (Trojan Source and similar), or are read in another coding.
+"""
 
 import re
 import tokenize
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
+from pathlib import PurePosixPath
 
+from app.core.redaction import find_secrets
 from app.core.text import is_hidden
 from app.core.verification import GateResult
-from app.repo.syntax import language_of
+from app.repo.merge import markers_left
+from app.repo.syntax import first_error, language_of
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.overlay import Overlay
+from app.verify.test_paths import is_test_file, is_test_path
+
+
+def conflicts(candidate: CandidatePatch, paths: Iterable[str]) -> GateResult:
+    """Blocks while a conflict marker is left in one of these files, even if the patch does not touch it."""
+    contents = Overlay(candidate.base, candidate.patch).read_many(paths)
+    return gate("conflicts", blocked=[f"{place}: contains a conflict marker" for place in markers_left(contents)])
+
+
+_DEPENDENCY_FILES = re.compile(
+    r"^(?:pyproject\.toml|setup\.(?:py|cfg)|.*requirements.*\.(?:txt|in)|constraints.*\.txt|pipfile(?:\.lock)?|.*\.lock"
+    r"|package(?:-lock)?\.json|npm-shrinkwrap\.json|pnpm-(?:lock|workspace)\.yaml|bun\.lockb?|deno\.jsonc?"
+    r"|cargo\.toml|go\.(?:mod|sum|work)|gemfile|.*\.gemspec|composer\.json|pom\.xml|(?:build|settings)\.gradle(?:\.kts)?"
+    r"|mix\.exs|pubspec\.yaml|package\.swift|environment\.ya?ml|flake\.(?:nix|lock)|.*\.csproj|packages\.config"
+    r"|libs\.versions\.toml|gradle-wrapper\.properties)$"
+)
+
+
+def dependencies(candidate: CandidatePatch) -> GateResult:
+    """Only warns: such changes are allowed, but always reported."""
+    named = (delta for delta in candidate.deltas if _DEPENDENCY_FILES.match(PurePosixPath(delta.path).name.casefold()))
+    return gate("dependencies", warned=[f"{displayed_path(delta.path)}: needs review" for delta in named])
+
+
+_SECRET_FILES = re.compile(
+    r"^(?:\.env(?:\.(?!example|sample|template|dist|test)[\w.-]+)?|\.netrc|\.pgpass|\.htpasswd|id_(?:rsa|dsa|ecdsa|ed25519)"
+    r"|\.git-credentials|.*\.(?:pfx|p12|jks|keystore|kdbx))$",
+    re.IGNORECASE,
+)
+
+
+def secrets(candidate: CandidatePatch) -> GateResult:
+    """Blocks secrets in added lines, with type, path and line, and new files whose names suggest secrets."""
+    blocked = []
+    for delta in candidate.deltas:
+        if delta.created and _SECRET_FILES.match(PurePosixPath(delta.path).name):
+            blocked.append(f"{displayed_path(delta.path)}: files with this name usually hold secrets")
+        blocked += _secrets_in(delta)
+    return gate("secrets", blocked=blocked)
+
+
+def _secrets_in(delta: ChangedPath) -> list[str]:
+    if delta.new is None:
+        return []
+    if delta.text is None:  # binary, or a link's target: every line of it is new
+        findings = find_secrets(delta.new.decode(errors="replace"))
+        return [f"{displayed_path(delta.path)}: {finding.kind}" for finding in findings]
+    added = {number for number, _ in delta.added}
+    findings = find_secrets(delta.text) if added else ()
+    return [
+        f"{displayed_path(delta.path)}:{finding.line}: {finding.kind}" for finding in findings if finding.line in added
+    ]
+
+
+def syntax(candidate: CandidatePatch) -> GateResult:
+    """Blocks a file that parsed on the base, or is new; test data may be broken on purpose, so it only warns."""
+    blocked: list[str] = []
+    warned: list[str] = []
+    for delta in candidate.deltas:
+        if delta.text is None or delta.new is None:
+            continue
+        problem = first_error(delta.path, delta.new)
+        if problem is None:
+            continue
+        finding = f"{displayed_path(delta.path)}:{problem.line}: {problem.text}"
+        broken_before = delta.old is not None and first_error(delta.path, delta.old) is not None
+        data = is_test_path(delta.path) and not is_test_file(delta.path) and not delta.path.endswith("conftest.py")
+        (warned if broken_before or data else blocked).append(finding)
+    return gate("syntax", blocked=blocked, warned=warned)
+
 
 # Letters of other scripts that look like ASCII ones. Greek letters that formulas use (such as nu) are left out.
 _LOOKALIKES = frozenset(

@@ -1,8 +1,9 @@
-"""Reports changes of how tests are found and executed."""
+"""Gates on tests: how they are found and executed, whether they are weaker, and whether nothing else changes."""
 
 import configparser
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.test_paths import is_test_file, is_test_path
 
 _FILES = re.compile(
     r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
@@ -20,18 +22,7 @@ _FILES = re.compile(
 _HOOK = re.compile(r"^\s*(?:async )?def (pytest_\w+)|^(collect_ignore\w*|pytest_plugins)\b", re.MULTILINE)
 _MAIN = re.compile(r"^func TestMain\(", re.MULTILINE)
 PACKAGE_KEYS = (
-    "jest",
-    "mocha",
-    "ava",
-    "vitest",
-    "tap",
-    "nyc",
-    "c8",
-    "babel",
-    "imports",
-    "overrides",
-    "resolutions",
-    "type",
+    *("jest", "mocha", "ava", "vitest", "tap", "nyc", "c8", "babel", "imports", "overrides", "resolutions", "type"),
 )
 _MAX_NAMED = 5
 
@@ -117,3 +108,71 @@ _PARTS: dict[str, Callable[[str], Any]] = {
     "pyproject.toml": _pyproject,
     "setup.cfg": _sections,
 }
+
+
+def tests_alone(candidate: CandidatePatch) -> GateResult:
+    """Blocks every change outside of tests and their supporting files."""
+    others = [delta.path for delta in candidate.deltas if not is_test_path(delta.path)]
+    blocked = [f"{displayed_path(path)}: is not a test; this task may only change tests" for path in others]
+    return gate("tests alone", blocked=blocked)
+
+
+_DEFINITION = re.compile(
+    r"^\s*(?:async )?def (?P<python>test_?\w*)"
+    r"|^func (?P<go>(?:Test|Fuzz|Example)\w*)\("
+    r"|^\s*(?:it|test|describe)(?:\.each\(.*?\))?\(\s*(?P<quote>['\"`])(?P<script>.*?)(?P=quote)"
+    r"|#\[(?:\w+::)?test\](?:\s*#\[.*\])*\s*(?:async )?fn (?P<rust>\w+)"
+    r"|@(?:Parameterized)?Test\b[^{]*?\bvoid (?P<java>\w+)",
+    re.MULTILINE,
+)
+_SKIP = re.compile(
+    r"pytest\.(?:mark\.)?(?:skip|skipif|xfail)\b|\bunittest\.(?:skip\w*|expectedFailure)\b|\bself\.skipTest\("
+    r"|\b(?:it|test|describe)\.(?:skip|todo|failing)\b|\bx(?:it|describe|test)\(|\bt\.Skip(?:f|Now)?\("
+    r"|#\[ignore|@(?:Disabled|Ignore)\b|\bpending\("
+)
+_ASSERTION = re.compile(
+    r"\bassert\w*\b|\bexpect\w*\(|\bshould\b|\bpytest\.raises\b"
+    r"|\brequire\.\w+\(t|\bt\.(?:Error|Fatal)f?\("
+)
+
+
+def weaker_tests(candidate: CandidatePatch) -> GateResult:
+    """Warns of tests that are deleted, renamed, skipped or expected to fail, and of assertions that are changed."""
+    warned = [
+        f"{displayed_path(delta.path)}: {finding}"
+        for delta in candidate.deltas
+        if is_test_path(delta.path) and delta.old is not None and not configures_tests(delta.path)
+        for finding in _weaker(delta)
+    ]
+    return gate("tests", warned=warned)
+
+
+def _weaker(delta: ChangedPath) -> list[str]:
+    before, after = delta.old_text, delta.text or ""
+    if delta.new is None:
+        count = len(_names_of_tests(before))
+        return [f"deleted, with {count} test{'s' if count != 1 else ''}"] if is_test_file(delta.path) else ["deleted"]
+    findings = []
+    if gone := removed_tests(before, after):
+        findings.append(f"tests removed or renamed: {', '.join(gone[:5])}{' …' if len(gone) > 5 else ''}")
+    skips = len(_SKIP.findall(after)) - len(_SKIP.findall(before))
+    if skips > 0:
+        findings.append(f"{skips} more skipped or expected to fail")
+    if changed := (_assertions(before) - _assertions(after)).total():
+        findings.append(f"{changed} assertion{'s' if changed != 1 else ''} changed or removed")
+    return findings
+
+
+def removed_tests(before: str, after: str) -> tuple[str, ...]:
+    """The names of tests that a file no longer has."""
+    return tuple(sorted(_names_of_tests(before) - _names_of_tests(after)))
+
+
+def _assertions(text: str) -> Counter[str]:
+    """A new assertion elsewhere does not make up for a removed one."""
+    return Counter(" ".join(line.split()) for line in text.splitlines() if _ASSERTION.search(line))
+
+
+def _names_of_tests(text: str) -> set[str]:
+    groups = ("python", "go", "script", "rust", "java")
+    return {found[group] for found in _DEFINITION.finditer(text) for group in groups if found[group]}
