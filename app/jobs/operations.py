@@ -13,6 +13,7 @@ from app.core.clock import in_utc, moment
 from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
 from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
+from app.jobs.queries import REPOSITORY_NAME, TITLE
 from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
 from app.jobs.tables import DELIVERIES, EFFECTS, deliveries, effects, github_limits, job_contexts, jobs, writing
 from app.llm.sql_ledger import calls, pauses
@@ -174,7 +175,13 @@ class OperationsOverview:
     def _queue(self, db: Connection, now: datetime) -> tuple[tuple[QueuedJob, ...], int]:
         """The next of the jobs that need a worker and have none, as they are taken, and the number of all of them."""
         needs = _needs_worker(now)
-        columns = (*_WHY, _TITLE, _NAME, job_contexts.c.created_at, job_contexts.c.priority)
+        columns = (
+            *_WHY,
+            TITLE.label("title"),
+            REPOSITORY_NAME.label("name"),
+            job_contexts.c.created_at,
+            job_contexts.c.priority,
+        )
         query = sa.select(*columns).select_from(BOTH).where(needs).order_by(*IN_TURN).limit(SHOWN)
         rows = db.execute(query).mappings()
         count = db.scalar(sa.select(sa.func.count()).select_from(BOTH).where(needs)) or 0
@@ -208,8 +215,6 @@ class OperationsOverview:
         return "for a free worker"
 
 
-_TITLE: Final = jobs.c.job[("task", "issue", "title")].as_string().label("title")
-_NAME: Final = jobs.c.job[("task", "repository")].as_string().label("name")
 _WHY: Final = (
     jobs.c.id,
     jobs.c.reason,
@@ -228,7 +233,7 @@ def _needs_worker(now: datetime) -> sa.ColumnElement[bool]:
 
 
 def _workers(db: Connection, now: datetime) -> list[BusyWorker]:
-    columns = (jobs.c.id, jobs.c.state, jobs.c.owner, _TITLE, job_contexts.c.lease_until)
+    columns = (jobs.c.id, jobs.c.state, jobs.c.owner, TITLE.label("title"), job_contexts.c.lease_until)
     query = sa.select(*columns).select_from(BOTH).where(jobs.c.owner.is_not(None)).order_by(jobs.c.owner, jobs.c.id)
     query = query.limit(SHOWN)
     found: dict[str, list[JobLease]] = {}

@@ -3,23 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 from pydantic import ValidationError
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Engine
 
 from app.core.clock import in_utc, moment
-from app.core.job import FINAL, STREAMED, Job, JobState, ProgressKind
+from app.core.job import FINAL, STREAMED, Job, JobState
 from app.core.money import MicroUSD, Totals
 from app.core.result import JobResult
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
 from app.jobs.job_queries import JobQueries
-from app.jobs.store import JobBlobs, JobStore, ProgressRow, WaitingFor
+from app.jobs.store import JobBlobs, JobStore, ProgressRow, WaitingFor, progress_row
 from app.jobs.tables import effects, job_contexts, jobs, progress, receipts
 from app.jobs.triggers import JobMessages, StoredMessage
-from app.llm.sql_ledger import calls, job_costs
+from app.llm.sql_ledger import SqlLedger, calls, job_costs
 
 MAX_REPOSITORIES = 500
 JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)
@@ -27,6 +27,9 @@ COST: sa.ColumnElement[int] = sa.func.coalesce(
     sa.select(job_costs.c.cost).where(job_costs.c.job_id == jobs.c.id).scalar_subquery(), 0
 )
 _TASK = jobs.c.job
+TITLE = _TASK[("task", "issue", "title")].as_string()
+REPOSITORY_NAME = _TASK[("task", "repository")].as_string()
+_LOGIN = job_contexts.c.context["login"].as_string()
 NUMBER: sa.ColumnElement[int] = sa.func.coalesce(job_contexts.c.number, _TASK[("task", "issue", "number")].as_integer())
 LISTED: tuple[sa.ColumnElement[Any], ...] = (
     jobs.c.id,
@@ -36,14 +39,14 @@ LISTED: tuple[sa.ColumnElement[Any], ...] = (
     jobs.c.updated_at,
     jobs.c.stop_requested,
     jobs.c.owner,
-    _TASK[("task", "issue", "title")].as_string().label("title"),
-    _TASK[("task", "repository")].as_string().label("repository"),
+    TITLE.label("title"),
+    REPOSITORY_NAME.label("repository"),
     _TASK[("task", "origin", "is_pull_request")].as_boolean().label("is_pull_request"),
     _TASK[("budget", "usd")].as_integer().label("budget"),
     _TASK["model"].as_string().label("model"),
     _TASK["runner"].as_string().label("runner"),
     NUMBER.label("number"),
-    job_contexts.c.context["login"].as_string().label("login"),
+    _LOGIN.label("login"),
     job_contexts.c.context["aim"].as_string().label("aim"),
     job_contexts.c.waiting_for,
     jobs.c.verdict,
@@ -62,19 +65,19 @@ class JobSummary:
     created_at: datetime
     updated_at: datetime
     stop_requested: bool
-    owner: str | None
-    title: str
-    repository: str
-    is_pull_request: bool
-    budget: MicroUSD
-    model: str
-    runner: str
-    number: int | None
-    login: str
-    aim: str
     verdict: str
-    url: str
     cost: MicroUSD
+    owner: str | None = None
+    title: str = ""
+    repository: str = ""
+    is_pull_request: bool = False
+    budget: MicroUSD = 0
+    model: str = ""
+    runner: str = "native"
+    number: int | None = None
+    login: str = ""
+    aim: str = ""
+    url: str = ""
     waiting_for: WaitingFor = ""
 
 
@@ -101,135 +104,6 @@ class ModelCallSummary:
     cached_tokens: int
     completion_tokens: int
     cost: MicroUSD
-
-
-class JobOverview:
-    """Queries for details of jobs; each call is one short read transaction."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self.engine = engine
-        self.clock = clock
-
-    def one(self, job_id: str) -> JobSummary | None:
-        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id == job_id)
-        with self.engine.connect() as db:
-            row = db.execute(query).mappings().first()
-        return job_summary(row) if row else None
-
-    def repositories(self, visible: frozenset[int] | None = None) -> dict[int, str]:
-        """The repositories that have had jobs, all or the visible ones: their latest name by number."""
-        newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
-        if visible is not None:
-            newest = newest.where(job_contexts.c.repository.in_(sorted(visible)))
-        name = jobs.c.job[("task", "repository")].as_string()
-        query = sa.select(job_contexts.c.repository, name).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(newest))
-        with self.engine.connect() as db:
-            found = {row[0]: row[1] or "" for row in db.execute(query)}
-        return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
-
-    def log(
-        self, job_id: str, after: int = 0, limit: int = 1_000, *, streamed: bool = False
-    ) -> tuple[ProgressRow, ...]:
-        """The job's log in order, from after a given `seq`; with `streamed`, also what the model wrote as it came."""
-        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
-        if not streamed:
-            query = query.where(progress.c.kind.not_in(STREAMED))
-        with self.engine.connect() as db:
-            return tuple(
-                _progress_row(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)).mappings()
-            )
-
-    def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
-        """The last lines of the job's log, in order."""
-        lines = progress.select().where(progress.c.job == job_id, progress.c.kind.not_in(STREAMED))
-        query = lines.order_by(progress.c.seq.desc()).limit(limit)
-        with self.engine.connect() as db:
-            return tuple(_progress_row(row) for row in db.execute(query).mappings())[::-1]
-
-    def plan(self, job_id: str) -> str:
-        """The plan that the job reported last; empty if there is none yet."""
-        plans = progress.select().where(progress.c.job == job_id, progress.c.kind == "plan")
-        with self.engine.connect() as db:
-            row = db.execute(plans.order_by(progress.c.seq.desc()).limit(1)).mappings().first()
-        return row["text"] if row else ""
-
-    def model_calls(self, job_id: str, limit: int) -> tuple[ModelCallSummary, ...]:
-        """The job's last model calls, in order."""
-        columns = (calls.c.call, calls.c.state, calls.c.prompt_tokens, calls.c.cached_tokens)
-        query = sa.select(*columns, calls.c.completion_tokens, calls.c.cost).where(calls.c.job_id == job_id)
-        newest = query.order_by(calls.c.at.desc(), calls.c.call.desc(), calls.c.attempt.desc()).limit(limit)
-        with self.engine.connect() as db:
-            return tuple(ModelCallSummary(*row) for row in db.execute(newest))[::-1]
-
-    def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
-        """The job's effects in the order in which they were requested."""
-        with self.engine.connect() as db:
-            return tuple(_effect_summaries(db, job_id))
-
-
-def job_summary(row: sa.RowMapping) -> JobSummary:
-    return JobSummary(
-        id=row["id"],
-        state=cast("JobState", row["state"]),
-        reason=row["reason"],
-        created_at=in_utc(row["created_at"]),
-        updated_at=in_utc(row["updated_at"]),
-        stop_requested=row["stop_requested"],
-        owner=row["owner"],
-        title=row["title"] or "",
-        repository=row["repository"] or "",
-        is_pull_request=bool(row["is_pull_request"]),
-        budget=row["budget"] or 0,
-        model=row["model"] or "",
-        runner=row["runner"] or "native",
-        number=row["number"],
-        login=row["login"] or "",
-        aim=row["aim"] or "",
-        verdict=row["verdict"],
-        url=row["url"] or "",
-        cost=int(row["cost"]),
-        waiting_for=row["waiting_for"] or "",
-    )
-
-
-def _progress_row(row: sa.RowMapping) -> ProgressRow:
-    return ProgressRow(row["seq"], in_utc(row["at"]), cast("ProgressKind", row["kind"]), row["text"])
-
-
-def _effect_summaries(db: Connection, job_id: str) -> list[EffectSummary]:
-    newest = sa.select(receipts).where(receipts.c.job == job_id).order_by(receipts.c.revision)
-    newest_receipts = {row["key"]: row for row in db.execute(newest).mappings()}
-    found = []
-    for row in db.execute(effects.select().where(effects.c.job == job_id).order_by(effects.c.seq)).mappings():
-        receipt = newest_receipts.get(row["key"])
-        found.append(
-            EffectSummary(
-                key=row["key"],
-                kind=str(row["effect"].get("kind", "")),
-                state=row["state"],
-                reason=row["reason"],
-                attempts=row["attempts"],
-                url=str(receipt["receipt"].get("url", "")) if receipt else "",
-                at=moment(receipt["at"]) if receipt else None,
-            )
-        )
-    return found
-
-
-SortOrder = Literal["newest", "oldest", "changed", "cost"]
-ON_A_PAGE: Final = 50
-CHART_DAYS: Final = 14
-SUMS_LAST: Final = timedelta(minutes=1)
-"""How long sums over many model calls are kept before they are made again."""
-_LOGIN = job_contexts.c.context["login"].as_string()
-_TITLE = jobs.c.job[("task", "issue", "title")].as_string()
-_NAME = jobs.c.job[("task", "repository")].as_string()
-_ORDER: Final[dict[SortOrder, tuple[sa.ColumnElement[Any], ...]]] = {
-    "newest": (jobs.c.id.desc(),),
-    "oldest": (jobs.c.id.asc(),),
-    "changed": (jobs.c.updated_at.desc(), jobs.c.id.desc()),
-    "cost": (COST.desc(), jobs.c.id.desc()),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,121 +140,6 @@ class DayCost:
 
     day: date
     cost: MicroUSD
-
-
-class JobList:
-    """Queries for the list; each call is one short read transaction."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._sums: dict[tuple[int | None, frozenset[int] | None], tuple[datetime, tuple[DayCost, ...]]] = {}
-
-    def page(
-        self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
-    ) -> ListedJobs:
-        """Page 1 is the first."""
-        where, order_by = _conditions(job_filter), _ORDER[order]
-        shown = sa.select(jobs.c.id).select_from(_source(where)).where(*where).order_by(*order_by)
-        shown = shown.limit(limit + 1).offset((page - 1) * limit)  # sorted before the rest of each row is read
-        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(shown)).order_by(*order_by)
-        with self._engine.connect() as db:
-            found = [job_summary(row) for row in db.execute(query).mappings()]
-        return ListedJobs(tuple(found[:limit]), len(found) > limit)
-
-    def counts(self, job_filter: JobFilter) -> dict[str, int]:
-        """The number of jobs in each state, whatever states the filter names."""
-        where = _conditions(replace(job_filter, states=()))
-        query = sa.select(jobs.c.state, sa.func.count()).where(*where).group_by(jobs.c.state)
-        with self._engine.connect() as db:
-            return {row[0]: row[1] for row in db.execute(query.select_from(_source(where)))}
-
-    def verdicts(self, job_filter: JobFilter) -> dict[str, int]:
-        """The number of jobs of the chart's days with each verdict."""
-        since = self._clock().date() - timedelta(days=CHART_DAYS - 1)
-        where = _conditions(JobFilter(repository=job_filter.repository, visible=job_filter.visible, since=since))
-        query = sa.select(jobs.c.verdict, sa.func.count()).where(*where).group_by(jobs.c.verdict)
-        with self._engine.connect() as db:
-            return {row[0]: row[1] for row in db.execute(query.select_from(_source(where))) if row[0]}
-
-    def day_costs(self, job_filter: JobFilter) -> tuple[DayCost, ...]:
-        """The cost of each of the chart's days, oldest first; at most a minute old."""
-        key, now = (job_filter.repository, job_filter.visible), self._clock()
-        at, kept = self._sums.get(key, (now, ()))
-        if not kept or now - at >= SUMS_LAST:
-            kept = self._day_costs(job_filter, now)
-            self._sums = {known: (then, sums) for known, (then, sums) in self._sums.items() if now - then < SUMS_LAST}
-            self._sums[key] = now, kept
-        return kept
-
-    def _day_costs(self, job_filter: JobFilter, now: datetime) -> tuple[DayCost, ...]:
-        days = [now.date() - timedelta(days=back) for back in range(CHART_DAYS)][::-1]
-        begins = datetime.combine(days[0], datetime.min.time(), UTC).timestamp()
-        part = (calls.c.at - begins) / 86_400.0
-        cuts = self._engine.dialect.name == "sqlite"  # where Postgres rounds
-        day = sa.cast(part if cuts else sa.func.floor(part), sa.Integer)
-        query = sa.select(day, sa.func.sum(calls.c.cost)).where(calls.c.at >= begins, calls.c.state != "reserved")
-        places = _places(job_filter)
-        if places:
-            query = query.join_from(calls, job_contexts, job_contexts.c.job == calls.c.job_id).where(*places)
-        with self._engine.connect() as db:
-            found = {int(row[0]): int(row[1]) for row in db.execute(query.group_by(day))}
-        return tuple(DayCost(day, found.get(number, 0)) for number, day in enumerate(days))
-
-
-def _places(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
-    found = []
-    if job_filter.repository is not None:
-        found.append(job_contexts.c.repository == job_filter.repository)
-    if job_filter.visible is not None:
-        found.append(job_contexts.c.repository.in_(sorted(job_filter.visible)))
-    return found
-
-
-def _conditions(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
-    found = _places(job_filter)
-    if job_filter.states:
-        found.append(jobs.c.state.in_(job_filter.states))
-    if job_filter.verdict:
-        found.append(jobs.c.verdict == job_filter.verdict)
-    if job_filter.person:
-        found.append(sa.func.lower(_LOGIN) == job_filter.person.lower())
-    if job_filter.since is not None:
-        found.append(jobs.c.created_at >= _midnight(job_filter.since))
-    if job_filter.until is not None:
-        found.append(jobs.c.created_at < _midnight(job_filter.until) + timedelta(days=1))
-    if job_filter.text:
-        found.append(_matches(job_filter.text))
-    if job_filter.named:
-        found.append(sa.func.lower(_NAME).in_([job_filter.named.lower()]))
-    if job_filter.number is not None:
-        found.append(NUMBER.in_([job_filter.number]))
-    if job_filter.before:
-        found.append(jobs.c.id < job_filter.before)
-    return found
-
-
-def _matches(text: str) -> sa.ColumnElement[bool]:
-    number = text.removeprefix("#")
-    either = [jobs.c.id == text, *(each.icontains(text, autoescape=True) for each in (_TITLE, _NAME))]
-    if number.isascii() and number.isdigit() and len(number) < 16:
-        either.append(job_contexts.c.number == int(number))
-    return sa.or_(*either)
-
-
-def _source(where: list[sa.ColumnElement[bool]]) -> sa.FromClause:
-    """Only the jobs if nothing else is asked for: a join would read the whole of both tables."""
-    tables = {
-        column.table for each in where for column in sa.sql.visitors.iterate(each) if isinstance(column, sa.Column)
-    }
-    return JOBS_AND_CONTEXTS if job_contexts in tables else jobs
-
-
-def _midnight(day: date) -> datetime:
-    return datetime.combine(day, datetime.min.time(), UTC)
-
-
-LINES_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,49 +219,234 @@ class JobPage:
         return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class JobPages:
-    """Loads the data of job pages."""
+SortOrder = Literal["newest", "oldest", "changed", "cost"]
+ON_A_PAGE: Final = 50
+CHART_DAYS: Final = 14
+SUMS_LAST: Final = timedelta(minutes=1)
+"""How long sums over many model calls are kept before they are made again."""
+_ORDER: Final[dict[SortOrder, tuple[sa.ColumnElement[Any], ...]]] = {
+    "newest": (jobs.c.id.desc(),),
+    "oldest": (jobs.c.id.asc(),),
+    "changed": (jobs.c.updated_at.desc(), jobs.c.id.desc()),
+    "cost": (COST.desc(), jobs.c.id.desc()),
+}
+LINES_SHOWN = 300
 
-    overview: JobOverview
-    store: JobStore
-    job_queries: JobQueries
-    messages: JobMessages
-    totals: Callable[[str], Totals]
-    """Returns the totals of a job's model calls."""
 
-    def job_file(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobPage | None:
-        listed, row = self.overview.one(job_id), self.store.get(job_id)
+class JobOverview:
+    """The queries, in short read transactions."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self.engine = engine
+        self.clock = clock
+        self._store = JobStore(engine, clock)
+        self._sums: dict[tuple[int | None, frozenset[int] | None], tuple[datetime, tuple[DayCost, ...]]] = {}
+
+    def one(self, job_id: str) -> JobSummary | None:
+        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id == job_id)
+        with self.engine.connect() as db:
+            row = db.execute(query).mappings().first()
+        return _job_summary(row) if row else None
+
+    def repositories(self, visible: frozenset[int] | None = None) -> dict[int, str]:
+        """The repositories that have had jobs, all or the visible ones: their latest name by number."""
+        newest = sa.select(sa.func.max(job_contexts.c.job)).group_by(job_contexts.c.repository).limit(MAX_REPOSITORIES)
+        if visible is not None:
+            newest = newest.where(job_contexts.c.repository.in_(sorted(visible)))
+        query = (
+            sa.select(job_contexts.c.repository, REPOSITORY_NAME)
+            .select_from(JOBS_AND_CONTEXTS)
+            .where(jobs.c.id.in_(newest))
+        )
+        with self.engine.connect() as db:
+            found = {row[0]: row[1] or "" for row in db.execute(query)}
+        return dict(sorted(found.items(), key=lambda item: item[1].casefold()))
+
+    def log(
+        self, job_id: str, after: int = 0, limit: int = 1_000, *, streamed: bool = False
+    ) -> tuple[ProgressRow, ...]:
+        """The job's log in order, from after a given `seq`; with `streamed`, also what the model wrote as it came."""
+        query = progress.select().where(progress.c.job == job_id, progress.c.seq > after)
+        if not streamed:
+            query = query.where(progress.c.kind.not_in(STREAMED))
+        with self.engine.connect() as db:
+            return tuple(progress_row(row) for row in db.execute(query.order_by(progress.c.seq).limit(limit)))
+
+    def log_end(self, job_id: str, limit: int) -> tuple[ProgressRow, ...]:
+        """The last lines of the job's log, in order."""
+        lines = progress.select().where(progress.c.job == job_id, progress.c.kind.not_in(STREAMED))
+        query = lines.order_by(progress.c.seq.desc()).limit(limit)
+        with self.engine.connect() as db:
+            return tuple(progress_row(row) for row in db.execute(query))[::-1]
+
+    def plan(self, job_id: str) -> str:
+        """The plan that the job reported last; empty if there is none yet."""
+        return "".join(row.text for row in self._store.recent_progress(job_id, 1, "plan"))
+
+    def model_calls(self, job_id: str, limit: int) -> tuple[ModelCallSummary, ...]:
+        """The job's last model calls, in order."""
+        columns = (calls.c.call, calls.c.state, calls.c.prompt_tokens, calls.c.cached_tokens)
+        query = sa.select(*columns, calls.c.completion_tokens, calls.c.cost).where(calls.c.job_id == job_id)
+        newest = query.order_by(calls.c.at.desc(), calls.c.call.desc(), calls.c.attempt.desc()).limit(limit)
+        with self.engine.connect() as db:
+            return tuple(ModelCallSummary(*row) for row in db.execute(newest))[::-1]
+
+    def effects(self, job_id: str) -> tuple[EffectSummary, ...]:
+        """The job's effects in the order in which they were requested."""
+        by_revision = sa.select(receipts).where(receipts.c.job == job_id).order_by(receipts.c.revision)
+        requested = effects.select().where(effects.c.job == job_id).order_by(effects.c.seq)
+        with self.engine.connect() as db:
+            newest = {row.key: row for row in db.execute(by_revision)}
+            rows = db.execute(requested).all()
+        found = []
+        for row in rows:
+            receipt = newest.get(row.key)
+            kind, url = row.effect.get("kind", ""), receipt.receipt.get("url", "") if receipt else ""
+            at = moment(receipt.at) if receipt else None
+            found.append(EffectSummary(row.key, str(kind), row.state, row.reason, row.attempts, str(url), at))
+        return tuple(found)
+
+    def page(
+        self, job_filter: JobFilter, order: SortOrder = "newest", page: int = 1, limit: int = ON_A_PAGE
+    ) -> ListedJobs:
+        """Page 1 is the first."""
+        where, order_by = _conditions(job_filter), _ORDER[order]
+        shown = sa.select(jobs.c.id).select_from(_source(where)).where(*where).order_by(*order_by)
+        shown = shown.limit(limit + 1).offset((page - 1) * limit)  # sorted before the rest of each row is read
+        query = sa.select(*LISTED).select_from(JOBS_AND_CONTEXTS).where(jobs.c.id.in_(shown)).order_by(*order_by)
+        with self.engine.connect() as db:
+            found = [_job_summary(row) for row in db.execute(query).mappings()]
+        return ListedJobs(tuple(found[:limit]), len(found) > limit)
+
+    def counts(self, job_filter: JobFilter) -> dict[str, int]:
+        """The number of jobs in each state, whatever states the filter names."""
+        where = _conditions(replace(job_filter, states=()))
+        query = sa.select(jobs.c.state, sa.func.count()).where(*where).group_by(jobs.c.state)
+        with self.engine.connect() as db:
+            return {row[0]: row[1] for row in db.execute(query.select_from(_source(where)))}
+
+    def verdicts(self, job_filter: JobFilter) -> dict[str, int]:
+        """The number of jobs of the chart's days with each verdict."""
+        since = self.clock().date() - timedelta(days=CHART_DAYS - 1)
+        where = _conditions(JobFilter(repository=job_filter.repository, visible=job_filter.visible, since=since))
+        query = sa.select(jobs.c.verdict, sa.func.count()).where(*where).group_by(jobs.c.verdict)
+        with self.engine.connect() as db:
+            return {row[0]: row[1] for row in db.execute(query.select_from(_source(where))) if row[0]}
+
+    def day_costs(self, job_filter: JobFilter) -> tuple[DayCost, ...]:
+        """The cost of each of the chart's days, oldest first; at most a minute old."""
+        key, now = (job_filter.repository, job_filter.visible), self.clock()
+        at, kept = self._sums.get(key, (now, ()))
+        if not kept or now - at >= SUMS_LAST:
+            kept = self._day_costs(job_filter, now)
+            self._sums = {known: (then, sums) for known, (then, sums) in self._sums.items() if now - then < SUMS_LAST}
+            self._sums[key] = now, kept
+        return kept
+
+    def _day_costs(self, job_filter: JobFilter, now: datetime) -> tuple[DayCost, ...]:
+        days = [now.date() - timedelta(days=back) for back in range(CHART_DAYS)][::-1]
+        begins = datetime.combine(days[0], datetime.min.time(), UTC).timestamp()
+        part = (calls.c.at - begins) / 86_400.0
+        cuts = self.engine.dialect.name == "sqlite"  # where Postgres rounds
+        day = sa.cast(part if cuts else sa.func.floor(part), sa.Integer)
+        query = sa.select(day, sa.func.sum(calls.c.cost)).where(calls.c.at >= begins, calls.c.state != "reserved")
+        places = _places(job_filter)
+        if places:
+            query = query.join_from(calls, job_contexts, job_contexts.c.job == calls.c.job_id).where(*places)
+        with self.engine.connect() as db:
+            found = {int(row[0]): int(row[1]) for row in db.execute(query.group_by(day))}
+        return tuple(DayCost(day, found.get(number, 0)) for number, day in enumerate(days))
+
+    def details(self, job_id: str, *, lines: int = LINES_SHOWN) -> JobPage | None:
+        """One job with everything stored about it; `lines` is how much of its log."""
+        listed, row = self.one(job_id), self._store.get(job_id)
         if listed is None or row is None:
             return None
-        job = self.job_queries.get(job_id)
+        job = JobQueries(self.engine, self.clock).get(job_id)
         return JobPage(
             listed=listed,
             job=row.job,
             job_context=job.job_context if job else None,
             result=_result(row.result),
-            plan=self.overview.plan(job_id),
-            totals=self.totals(job_id),
-            messages=self.messages.since(job_id, 0),
-            effects=self.overview.effects(job_id),
-            log=self.overview.log_end(job_id, lines) if lines else (),
+            plan=self.plan(job_id),
+            totals=SqlLedger(self.engine, job_id, 0).totals(),
+            messages=JobMessages(self.engine, self.clock).since(job_id, 0),
+            effects=self.effects(job_id),
+            log=self.log_end(job_id, lines) if lines else (),
             attempts=row.epoch,
             crashes=job.crashes if job else 0,
         )
 
     def change(self, job_id: str) -> bytes | None:
         """The job's change as a diff for `git apply`; None if none is stored."""
-        return self._blob(job_id, lambda result: result.diff)
+        return self._blob(job_id, "diff")
 
     def trajectory(self, job_id: str) -> bytes | None:
         """The job's steps as JSON lines; None if none are stored."""
-        return self._blob(job_id, lambda result: result.trajectory)
+        return self._blob(job_id, "trajectory")
 
-    def _blob(self, job_id: str, digest_of: Callable[[JobResult], str]) -> bytes | None:
-        row = self.store.get(job_id)
+    def _blob(self, job_id: str, name: Literal["diff", "trajectory"]) -> bytes | None:
+        row = self._store.get(job_id)
         result = _result(row.result) if row else None
-        digest = digest_of(result) if result else ""
-        return JobBlobs(self.store.engine, job_id).get(digest) if digest else None
+        digest = getattr(result, name) if result else ""
+        return JobBlobs(self.engine, job_id).get(digest) if digest else None
+
+
+def _job_summary(row: sa.RowMapping) -> JobSummary:
+    known = {name: value for name, value in row.items() if value is not None}
+    return JobSummary(**known | {name: in_utc(row[name]) for name in ("created_at", "updated_at")})
+
+
+def _places(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
+    found = []
+    if job_filter.repository is not None:
+        found.append(job_contexts.c.repository == job_filter.repository)
+    if job_filter.visible is not None:
+        found.append(job_contexts.c.repository.in_(sorted(job_filter.visible)))
+    return found
+
+
+def _conditions(job_filter: JobFilter) -> list[sa.ColumnElement[bool]]:
+    found = _places(job_filter)
+    if job_filter.states:
+        found.append(jobs.c.state.in_(job_filter.states))
+    if job_filter.verdict:
+        found.append(jobs.c.verdict == job_filter.verdict)
+    if job_filter.person:
+        found.append(sa.func.lower(_LOGIN) == job_filter.person.lower())
+    if job_filter.since is not None:
+        found.append(jobs.c.created_at >= _midnight(job_filter.since))
+    if job_filter.until is not None:
+        found.append(jobs.c.created_at < _midnight(job_filter.until) + timedelta(days=1))
+    if job_filter.text:
+        found.append(_matches(job_filter.text))
+    if job_filter.named:
+        found.append(sa.func.lower(REPOSITORY_NAME).in_([job_filter.named.lower()]))
+    if job_filter.number is not None:
+        found.append(NUMBER.in_([job_filter.number]))
+    if job_filter.before:
+        found.append(jobs.c.id < job_filter.before)
+    return found
+
+
+def _matches(text: str) -> sa.ColumnElement[bool]:
+    number = text.removeprefix("#")
+    either = [jobs.c.id == text, *(each.icontains(text, autoescape=True) for each in (TITLE, REPOSITORY_NAME))]
+    if number.isascii() and number.isdigit() and len(number) < 16:
+        either.append(job_contexts.c.number == int(number))
+    return sa.or_(*either)
+
+
+def _source(where: list[sa.ColumnElement[bool]]) -> sa.FromClause:
+    """Only the jobs if nothing else is asked for: a join would read the whole of both tables."""
+    tables = {
+        column.table for each in where for column in sa.sql.visitors.iterate(each) if isinstance(column, sa.Column)
+    }
+    return JOBS_AND_CONTEXTS if job_contexts in tables else jobs
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, datetime.min.time(), UTC)
 
 
 def _result(kept: dict[str, Any] | None) -> JobResult | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast, get_args
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, PUBLISHED, STREAMED, Job, JobState, Progress, ProgressKind
@@ -214,14 +215,14 @@ class JobStore:
         query = progress.select().where(progress.c.job == job_id, progress.c.seq > after).order_by(progress.c.seq)
         with self.engine.connect() as db:
             for row in db.execute(query):
-                yield ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text)
+                yield progress_row(row)
 
     def recent_progress(self, job_id: str, limit: int, *kinds: ProgressKind) -> tuple[ProgressRow, ...]:
         """The last log lines of these kinds, in order."""
         query = progress.select().where(progress.c.job == job_id, progress.c.kind.in_(kinds))
         with self.engine.connect() as db:
             rows = db.execute(query.order_by(progress.c.seq.desc()).limit(limit)).all()
-        return tuple(ProgressRow(row.seq, row.at, cast("ProgressKind", row.kind), row.text) for row in reversed(rows))
+        return tuple(progress_row(row) for row in reversed(rows))
 
 
 class JobBlobs:
@@ -266,6 +267,10 @@ def job_row(row: sa.RowMapping) -> JobRow:
         epoch=row["epoch"],
         updated_at=row["updated_at"],
     )
+
+
+def progress_row(row: sa.Row[Any]) -> ProgressRow:
+    return ProgressRow(row.seq, in_utc(row.at), row.kind, row.text)
 
 
 STATES: frozenset[str] = frozenset(get_args(JobState)) - FINAL

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,7 +25,7 @@ from app.github.app_manifest import MAX_NAME, NewAppResponse, exchange, manifest
 from app.github.connection import GitHubHost
 from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen, only_supervisor
-from app.server.web.pages import HERE, environment
+from app.server.web.pages import asset, environment
 from app.server.web.password import HEADERS, from_our_pages, is_small, single_fields, with_headers
 
 COOKIE = "agent_fix_setup"
@@ -59,8 +59,8 @@ class SetupPage:
             Route("/setup", self.begin, methods=["POST"]),
             Route("/setup/confirm", self.confirm),
             Route("/setup/done", self.done),
-            Route("/style.css", _asset("style.css")),
-            Route("/icon.svg", _asset("icon.svg")),
+            Route("/style.css", asset),
+            Route("/icon.svg", asset),
         ]
         app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None)
 
@@ -188,13 +188,6 @@ def _problem_of_address(address: str) -> str:
         if loopback
         else ""
     )
-
-
-def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> Response:
-        return FileResponse(HERE / "static" / name)
-
-    return answer
 
 
 SECONDS = 3_600.0

@@ -9,7 +9,8 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 import uvicorn
@@ -19,23 +20,16 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.config.settings import Settings
-from app.core.clock import utc_now
 from app.core.errors import ExitCode
-from app.core.money import Totals
-from app.jobs.inbox import BatchWriter, Delivery, Inbox, InboxError, InboxHealth, StoreOutcome
-from app.jobs.job_queries import JobQueries
-from app.jobs.operations import TOO_LONG, HealthMetrics
-from app.jobs.queries import JobOverview, JobPages
-from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.inbox import BatchWriter, Delivery, InboxError, InboxHealth, StoreOutcome
+from app.jobs.operations import TOO_LONG
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobStore
-from app.jobs.tables import DatabaseError, open_database
-from app.jobs.triggers import JobMessages
-from app.llm.sql_ledger import SqlLedger
+from app.jobs.tables import DatabaseError
+from app.server.context import ServerContext
 from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen
 from app.server.web.sign_in import SignInClient
-from app.server.web.site import SiteParts, site
+from app.server.web.site import site
 from app.triggers import webhook_parser
 
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
@@ -105,22 +99,16 @@ def receiver(
     `stalled` returns how long a job has been stalled.
     """
     endpoint = WebhookEndpoint(secrets, BatchWriter(inbox.store))
-    readiness, liveliness = Readiness(inbox, clock), Liveness(stalled, clock)
-
-    async def webhook(request: Request) -> JSONResponse:
-        return await endpoint.answer(request)
 
     async def livez(_: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
-    async def healthz(_: Request) -> JSONResponse:
-        return await liveliness.answer()
-
-    async def readyz(_: Request) -> JSONResponse:
-        return await readiness.answer()
-
-    probes = {"/livez": livez, "/healthz": healthz, "/readyz": readyz}
-    routes = [Route("/webhook", webhook, methods=["POST"]), *(Route(path, answer) for path, answer in probes.items())]
+    routes = [
+        Route("/webhook", endpoint.answer, methods=["POST"]),
+        Route("/livez", livez),
+        Route("/healthz", Probe(partial(liveness, stalled), clock).answer),
+        Route("/readyz", Probe(partial(readiness, inbox, clock), clock).answer),
+    ]
     # Plain routes without declared bodies: nothing of a delivery is parsed before its signature is checked.
     app = FastAPI(routes=[*routes], docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.counts = endpoint.counts
@@ -240,152 +228,104 @@ def _headers(status: int) -> dict[str, str]:
     return {"retry-after": "30"} if status == 503 else {}
 
 
-class Readiness:
-    """Reports whether deliveries can be stored and are processed; queries the database at most once a second."""
+class Probe:
+    """Answers a health check; queries the database at most once a second."""
 
-    def __init__(self, inbox: DeliveryStore, clock: Callable[[], datetime]) -> None:
-        self._inbox = inbox
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._last_check: datetime | None = None
-        self._health: InboxHealth | None = None
-
-    async def answer(self) -> JSONResponse:
-        async with self._lock:
-            if self._last_check is None or self._clock() - self._last_check >= FRESH:
-                self._health = await self._ask()
-                self._last_check = self._clock()
-            health = self._health
-        if health is None:
-            return JSONResponse({"status": "not_ready", "database": "not_writable"}, status_code=503)
-        age = (self._clock() - health.oldest).total_seconds() if health.oldest else 0.0
-        late = age > LATE.total_seconds()
-        body: dict[str, Any] = {
-            "status": "late" if late else "ready",
-            "database": "writable",
-            "undone": health.undone,
-            "oldest_undone_seconds": round(age, 1),
-            "given_up": health.dead,
-        }
-        return JSONResponse(body, status_code=503 if late else 200)
-
-    async def _ask(self) -> InboxHealth | None:
-        try:
-            return await asyncio.to_thread(self._inbox.health)
-        except InboxError as error:
-            log.error("not ready: %s", error.message)  # noqa: TRY400  # the message says it
-            return None
-
-
-class Liveness:
-    """Reports whether jobs make progress; queries the database at most once a second."""
-
-    def __init__(self, stalled: Callable[[], timedelta | None], clock: Callable[[], datetime]) -> None:
-        self._stalled = stalled
+    def __init__(self, query: Callable[[], JSONResponse], clock: Callable[[], datetime]) -> None:
+        self._query = query
         self._clock = clock
         self._lock = asyncio.Lock()
         self._last_check: datetime | None = None
         self._answer = JSONResponse({"status": "ok"})
 
-    async def answer(self) -> JSONResponse:
+    async def answer(self, _: Request) -> JSONResponse:
         async with self._lock:
             if self._last_check is None or self._clock() - self._last_check >= FRESH:
-                self._answer = await self._ask()
+                self._answer = await asyncio.to_thread(self._query)
                 self._last_check = self._clock()
             return self._answer
 
-    async def _ask(self) -> JSONResponse:
-        try:
-            stalled = await asyncio.to_thread(self._stalled)
-        except DatabaseError as error:
-            log.error("the jobs cannot be read: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
-            return JSONResponse({"status": "unknown"}, 503)
-        if stalled is None or stalled <= TOO_LONG:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "stalled", "stalled_seconds": round(stalled.total_seconds())}, 503)
+
+def readiness(inbox: DeliveryStore, clock: Callable[[], datetime]) -> JSONResponse:
+    """Whether deliveries can be stored and are processed."""
+    try:
+        health = inbox.health()
+    except InboxError as error:
+        log.error("not ready: %s", error.message)  # noqa: TRY400  # the message says it
+        return JSONResponse({"status": "not_ready", "database": "not_writable"}, status_code=503)
+    age = (clock() - health.oldest).total_seconds() if health.oldest else 0.0
+    late = age > LATE.total_seconds()
+    body = {
+        "status": "late" if late else "ready",
+        "database": "writable",
+        "undone": health.undone,
+        "oldest_undone_seconds": round(age, 1),
+        "given_up": health.dead,
+    }
+    return JSONResponse(body, status_code=503 if late else 200)
 
 
-class ReceiverContext:
-    """What the receiver's process works with."""
-
-    def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
-        self.clock = clock
-        self.engine = open_database(settings.database_url, settings.state)
-        self.inbox = Inbox(self.engine, clock)
-        self.queue = JobQueue(self.engine, clock)
-        self.health = HealthMetrics(
-            self.engine, clock, QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
-        )
-        self.files = JobPages(
-            overview=JobOverview(self.engine, clock),
-            store=JobStore(self.engine, clock),
-            job_queries=JobQueries(self.engine, clock),
-            messages=JobMessages(self.engine, clock),
-            totals=self._totals,
-        )
-
-    def sign_in(self, settings: Settings) -> SignInClient | None:
-        """GitHub's part of the sign-in; None if no client is set."""
-        if not settings.client_id:
-            return None
-        # 18 MB of GitHub's library, which no other part of the receiver needs
-        from app.github.connection import GitHubHost  # noqa: PLC0415
-        from app.github.user_sign_in import GitHubSignIn  # noqa: PLC0415
-
-        host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
-        return GitHubSignIn(host, settings.client_id, settings.client_secret, now=self.clock)
-
-    def prepare(self) -> None:
-        prepare_tables(self.engine)
-
-    def close(self) -> None:
-        self.engine.dispose()
-
-    def _totals(self, job_id: str) -> Totals:
-        return SqlLedger(self.engine, job_id, 0).totals()
+def liveness(stalled: Callable[[], timedelta | None]) -> JSONResponse:
+    """Whether jobs make progress."""
+    try:
+        stalled_for = stalled()
+    except DatabaseError as error:
+        log.error("the jobs cannot be read: %s", type(error).__name__)  # noqa: TRY400  # its text may tell
+        return JSONResponse({"status": "unknown"}, 503)
+    if stalled_for is None or stalled_for <= TOO_LONG:
+        return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "stalled", "stalled_seconds": round(stalled_for.total_seconds())}, 503)
 
 
 def run_receiver(settings: Settings, listening: int | None = None) -> int:
     """Run until SIGTERM or SIGINT. `listening` is a socket that the supervisor opened and keeps."""
-    receiver_context = ReceiverContext(settings)
-    receiver_context.prepare()
+    server_context = ServerContext(settings)
+    prepare_tables(server_context.engine)
     listener = socket.socket(fileno=listening) if listening is not None else listen(settings.host, settings.port)
+    servers: list[uvicorn.Server] = []
+    app = application(server_context, ending=lambda: any(server.should_exit for server in servers))
     try:
         with listener:
-            serve(receiver_context, settings, listener)
+            servers.append(bounded_server(app, settings.trusted_proxies))
+            log.info("receiver ready at %s", address_of(listener))
+            servers[0].run([listener])
     finally:
-        receiver_context.close()
+        server_context.engine.dispose()
     return ExitCode.OK
 
 
-def serve(receiver_context: ReceiverContext, settings: Settings, listener: socket.socket) -> None:
-    servers: list[uvicorn.Server] = []
-    app = application(receiver_context, settings, ending=lambda: any(server.should_exit for server in servers))
-    servers.append(bounded_server(app, settings.trusted_proxies))
-    log.info("receiver ready at %s", address_of(listener))
-    servers[0].run([listener])
-
-
 def application(
-    receiver_context: ReceiverContext,
-    settings: Settings,
+    server_context: ServerContext,
     *,
     ending: Callable[[], bool] = lambda: False,
     sign_in: SignInClient | None = None,
 ) -> FastAPI:
     """Webhooks and health for everybody; pages and API if there is a password or a sign-in.
 
-    `sign_in` takes the place of the client that the settings name.
+    `sign_in` takes the place of the client that the settings name. `ending` says that the process is about to end, so
+    that streams end too.
     """
+    settings = server_context.settings
 
     def stalled() -> timedelta | None:
-        found = receiver_context.health.stalled()
+        found = server_context.health.stalled()
         return timedelta(seconds=found.seconds) if found else None
 
-    app = receiver(settings.webhook_secrets, receiver_context.inbox, receiver_context.clock, stalled=stalled)
-    client = sign_in or receiver_context.sign_in(settings)
+    app = receiver(settings.webhook_secrets, server_context.inbox, server_context.clock, stalled=stalled)
+    client = sign_in or _sign_in_client(server_context)
     if settings.web_token or client is not None:
-        context, counts = receiver_context, app.state.counts
-        parts = SiteParts(context.files, context.health, context.queue, client, counts, ending)
-        app.mount("/", site(settings, parts))
+        app.mount("/", site(server_context, client, answers=app.state.counts, ending=ending))
     return app
+
+
+def _sign_in_client(server_context: ServerContext) -> SignInClient | None:
+    """GitHub's part of the sign-in; None if no client is set."""
+    settings = server_context.settings
+    if not settings.client_id:
+        return None
+    # 18 MB of GitHub's library, which no other part of the receiver needs
+    from app.github.connection import GitHubHost  # noqa: PLC0415
+    from app.github.user_sign_in import GitHubSignIn  # noqa: PLC0415
+
+    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
+    return GitHubSignIn(host, settings.client_id, settings.client_secret, now=server_context.clock)

@@ -19,7 +19,8 @@ from app.jobs.queue import QueueLimits
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
 from app.llm.sql_ledger import SqlLedger
-from app.server.receiver import ReceiverContext, application
+from app.server.context import ServerContext
+from app.server.receiver import application
 from docs.pictures.make import HERE, shrink
 from tests.integration.server.browser.chromium import chromium
 from tests.integration.server.browser.dashboard import KNOWS
@@ -65,12 +66,12 @@ def main() -> None:
         place = Path(directory)
         seeded(place)
         chosen = settings(place, JOBS="4", JOBS_PER_REPOSITORY="3")
-        receiving = ReceiverContext(chosen)
+        receiving = ServerContext(chosen)
         receiving.prepare()
         earlier_days(receiving.engine, receiving.clock())
         at_work(receiving.engine, receiving.clock())
         PlanVersions(receiving.engine, receiving.clock).record("seed16", PLAN)
-        with listening() as listener, serving(application(receiving, chosen), listener) as address:
+        with listening() as listener, serving(application(receiving), listener) as address:
             browser = driver.chromium.launch(executable_path=chromium().path)
             for name, (path, height) in PAGES.items():
                 context = browser.new_context(http_credentials=KNOWS, viewport={"width": 1180, "height": height})
@@ -81,7 +82,7 @@ def main() -> None:
                 if importlib.util.find_spec("PIL"):
                     shrink(HERE / f"{name}.png")
             browser.close()
-        receiving.close()
+        receiving.engine.dispose()
 
 
 if __name__ == "__main__":

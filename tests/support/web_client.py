@@ -10,7 +10,8 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.config.settings import Settings, settings_from
-from app.server.receiver import ReceiverContext, application
+from app.server.context import ServerContext
+from app.server.receiver import application
 from app.server.web.sign_in import SignInClient
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
@@ -27,7 +28,7 @@ class WebClient:
 
     client: httpx.AsyncClient
     stranger: httpx.AsyncClient
-    receiving: ReceiverContext
+    receiving: ServerContext
     clock: SettableClock
 
     @property
@@ -53,9 +54,9 @@ async def web_client(
     if seed:
         seeded(place, NOW)
     chosen = settings(place, **changes)
-    receiving = ReceiverContext(chosen, clock)
+    receiving = ServerContext(chosen, clock)
     receiving.prepare()
-    transport = httpx.ASGITransport(application(receiving, chosen, sign_in=sign_in), client=(address, 1))
+    transport = httpx.ASGITransport(application(receiving, sign_in=sign_in), client=(address, 1))
     try:
         async with (
             httpx.AsyncClient(transport=transport, base_url=HOST, headers=OURS) as client,
@@ -63,4 +64,4 @@ async def web_client(
         ):
             yield WebClient(client, stranger, receiving, clock)
     finally:
-        receiving.close()
+        receiving.engine.dispose()

@@ -18,7 +18,7 @@ from app.core.verification import Verdict
 from app.jobs.accounts import ApiCaller
 from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions, PlanVersion, UnknownJob, WrongState
-from app.jobs.queries import JobFilter, JobList, JobPage, JobPages, JobSummary
+from app.jobs.queries import JobFilter, JobOverview, JobPage, JobSummary
 from app.jobs.queue import QueuePlace
 from app.jobs.requests import IdempotencyKeys, KeyReused, ProgramRequest, StillInProgress
 from app.jobs.store import ProgressRow
@@ -66,15 +66,14 @@ TOKEN = "The value of AGENT_FIX_WEB_TOKEN, or a key that `agent-fix keys create`
 class ApiParts:
     """What the routes work with."""
 
-    pages: JobPages
-    listing: JobList
+    overview: JobOverview
     actions: JobActions
     audit: AuditLog
     once: IdempotencyKeys
     streams: LogStreams
 
     def page(self, job: str, lines: int = 0) -> JobPage:
-        page = self.pages.job_file(job, lines=lines)
+        page = self.overview.details(job, lines=lines)
         if page is None:
             raise HTTPException(404, "There is no such job.")
         return page
@@ -178,7 +177,7 @@ def list_jobs(
         verdict=verdict or "",
         before=before or "",
     )
-    page = parts.listing.page(job_filter, limit=limit)
+    page = parts.overview.page(job_filter, limit=limit)
     return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
 
 
@@ -226,7 +225,7 @@ def log(
     limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = MAX_LINES,
 ) -> LogPage:
     parts.page(job)
-    lines = parts.pages.overview.log(job, offset, limit)
+    lines = parts.overview.log(job, offset, limit)
     return LogPage(lines=[line(each) for each in lines], offset=lines[-1].seq if lines else offset)
 
 
@@ -333,7 +332,7 @@ def cancel(change: Changing, job: JobName) -> Stopped:
     summary="Download a job's change, for `git apply`",
 )
 def patch(_: Reader, parts: Parts, job: JobName) -> Response:
-    return download(parts.pages.change(job), "change.patch", "text/x-diff; charset=utf-8")
+    return download(parts.overview.change(job), "change.patch", "text/x-diff; charset=utf-8")
 
 
 @router.get(
@@ -343,7 +342,7 @@ def patch(_: Reader, parts: Parts, job: JobName) -> Response:
     summary="Download a job's steps, one JSON object in a line",
 )
 def trajectory(_: Reader, parts: Parts, job: JobName) -> Response:
-    return download(parts.pages.trajectory(job), "trajectory.jsonl", "application/jsonl; charset=utf-8")
+    return download(parts.overview.trajectory(job), "trajectory.jsonl", "application/jsonl; charset=utf-8")
 
 
 def requested(new: NewJob, job: str, change: Change) -> ProgramRequest:
@@ -363,7 +362,7 @@ def requested(new: NewJob, job: str, change: Change) -> ProgramRequest:
         kind=new.kind,
         attempts=new.attempts,
         urgent=new.urgent,
-        at=change.parts.pages.overview.clock(),
+        at=change.parts.overview.clock(),
     )
 
 

@@ -14,9 +14,15 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 
-from app.config.settings import Settings
 from app.core.job import JobState, new_job_id
 from app.core.plan import (
     COMMANDS,
@@ -32,10 +38,12 @@ from app.core.text import plain
 from app.core.verification import Verdict
 from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState, may_be_approved
-from app.jobs.operations import SLOW, TOO_LONG, HealthMetrics, OperationsOverview
-from app.jobs.queries import DayCost, JobFilter, JobList, JobOverview, JobPage, JobPages, SortOrder
+from app.jobs.operations import SLOW, TOO_LONG
+from app.jobs.outcomes import outcome_totals
+from app.jobs.queries import DayCost, JobFilter, JobPage, SortOrder
 from app.llm.ledger import usd
-from app.server.web import formatting
+from app.server.context import ServerContext
+from app.server.web import formatting, metrics
 from app.server.web.access import visitor_of
 from app.server.web.api_models import micro
 from app.server.web.password import client_of, form_fields, single_fields
@@ -178,6 +186,11 @@ def _part(value: int, most: int) -> float:
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
+ASSETS: Final[Mapping[str, str]] = {
+    "style.css": "text/css",
+    "live.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 CALLS_SHOWN = 200
 
 
@@ -216,40 +229,29 @@ def environment() -> Environment:
     return made
 
 
+async def asset(request: Request) -> Response:
+    name = request.url.path.removeprefix("/")
+    return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
+
+
 class DashboardPages:
     """Answers in HTML."""
 
-    def __init__(
-        self,
-        files: JobPages,
-        listing: JobList,
-        health: HealthMetrics,
-        actions: JobActions,
-        settings: Settings,
-        *,
-        operations: OperationsOverview,
-    ) -> None:
-        self._files = files
-        self._list = listing
-        self._health = health
+    def __init__(self, server_context: ServerContext, actions: JobActions) -> None:
+        self._server_context = server_context
+        self._overview = server_context.overview
         self._actions = actions
-        self._operations = operations
-        self._settings = settings
         self._templates = environment()
-
-    @property
-    def _overview(self) -> JobOverview:
-        return self._files.overview
 
     async def jobs(self, request: Request) -> Response:
         return await asyncio.to_thread(self._jobs, ListQuery.of(request.query_params), visitor_of(request))
 
     async def job(self, request: Request) -> Response:
         job = request.path_params["job"]
-        page = await asyncio.to_thread(self._files.job_file, job)
+        page = await asyncio.to_thread(self._overview.details, job)
         if page is None:
             return await self.missing(request)
-        change = await asyncio.to_thread(self._files.change, job)
+        change = await asyncio.to_thread(self._overview.change, job)
         visitor, form_id = visitor_of(request), new_job_id()
         return self.render(
             "job.html",
@@ -261,7 +263,7 @@ class DashboardPages:
             versions=await asyncio.to_thread(self._actions.plans.of, job),
             approvable=may_be_approved(page.listed.state, page.listed.aim),
             place=await asyncio.to_thread(self._actions.place, job) if page.waits else None,
-            why=await asyncio.to_thread(self._operations.why_waiting, [job]),
+            why=await asyncio.to_thread(self._server_context.operations.why_waiting, [job]),
             links=self._links(page),
             change=(change or b"").decode("utf-8", "replace"),
             model_calls=await asyncio.to_thread(self._overview.model_calls, job, CALLS_SHOWN),
@@ -275,7 +277,7 @@ class DashboardPages:
 
     async def change(self, request: Request) -> Response:
         """The job's change as a file, whatever its outcome."""
-        kept = await asyncio.to_thread(self._files.change, request.path_params["job"])
+        kept = await asyncio.to_thread(self._overview.change, request.path_params["job"])
         if kept is None:
             return await self.missing(request)
         named = {"content-disposition": 'attachment; filename="change.patch"'}
@@ -302,26 +304,26 @@ class DashboardPages:
         if list_query.repository and chosen is None:
             return self.message(404, "This repository has no jobs", "")
         job_filter = list_query.job_filter(chosen, visitor.visible)
-        counts = self._list.counts(job_filter)
+        counts = self._overview.counts(job_filter)
         groups = {name: sum(counts.get(state, 0) for state in states) for name, states in formatting.GROUPS.items()}
-        listed = self._list.page(job_filter, list_query.sort, list_query.page)
+        listed = self._overview.page(job_filter, list_query.sort, list_query.page)
         return self.render(
             "jobs.html",
             visitor=visitor,
             list_query=list_query,
             listed=listed,
-            why=self._operations.why_waiting([job.id for job in listed.jobs if job.state == "queued"]),
+            why=self._server_context.operations.why_waiting([job.id for job in listed.jobs if job.state == "queued"]),
             groups=groups,
             total=sum(counts.values()),
             states=STATES,
             verdicts=VERDICTS,
             sorts=SORTS,
             repositories=list(repositories.values()),
-            figures=self._health.figures() if visitor.operator else None,
+            figures=self._server_context.health.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
             slow=SLOW.total_seconds(),
-            verdict_chart=verdict_chart(self._list.verdicts(job_filter)),
-            day_chart=day_chart(self._list.day_costs(job_filter)),
+            verdict_chart=verdict_chart(self._overview.verdicts(job_filter)),
+            day_chart=day_chart(self._overview.day_costs(job_filter)),
         )
 
     async def _whole_log(self, job: str) -> AsyncIterator[str]:
@@ -332,7 +334,7 @@ class DashboardPages:
 
     def _links(self, page: JobPage) -> "JobLinks":
         """GitHub URLs, built only from values that GitHub itself sent."""
-        server, job_context = f"{self._settings.github_url}/", page.job_context
+        server, job_context = f"{self._server_context.settings.github_url}/", page.job_context
         issue = commit = ""
         if job_context is not None:
             place = job_context.issue_ref
@@ -375,15 +377,15 @@ class OperatorPages:
 
     def __init__(
         self,
-        operations: OperationsOverview,
-        health: HealthMetrics,
+        server_context: ServerContext,
         audit: AuditLog,
         render: Callable[..., Response],
+        answers: Mapping[str, int],
     ) -> None:
-        self._operations = operations
-        self._health = health
+        self._server_context = server_context
         self._audit = audit
         self._render = render
+        self._answers = answers
 
     async def page(self, request: Request) -> Response:
         visitor = visitor_of(request)
@@ -391,9 +393,17 @@ class OperatorPages:
             "operators.html",
             visitor=visitor,
             seal=visitor.seal(SEAL),
-            operations=await asyncio.to_thread(self._operations.now),
-            figures=await asyncio.to_thread(self._health.figures),
+            operations=await asyncio.to_thread(self._server_context.operations.now),
+            figures=await asyncio.to_thread(self._server_context.health.figures),
         )
+
+    async def metrics(self, _: Request) -> Response:
+        figures, totals = await asyncio.gather(
+            asyncio.to_thread(self._server_context.health.figures),
+            asyncio.to_thread(outcome_totals, self._server_context.engine),
+        )
+        text = metrics.render(figures, self._answers, totals)
+        return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
 
     async def audit(self, request: Request) -> Response:
         """Who did what, newest first; `before` is the number of the last entry on the page before."""
@@ -411,7 +421,7 @@ class OperatorPages:
         if not visitor.sealed(SEAL, seal):
             text = "Reload the page and try again."
             return self._render("message.html", 403, title="This form has expired", text=text, visitor=visitor)
-        if not await asyncio.to_thread(self._operations.retry, kind, name):
+        if not await asyncio.to_thread(self._server_context.operations.retry, kind, name):
             text = "It has already been retried or deleted."
             return self._render("message.html", 404, title="There is nothing to retry", text=text, visitor=visitor)
         record = partial(self._audit.record, detail=f"{kind} {name}", address=client_of(request))

@@ -1,8 +1,6 @@
 """The dashboard, the API and the metrics as one application behind the sign-in."""
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -12,59 +10,42 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 
 from app import __version__
-from app.config.settings import Settings
 from app.jobs.accounts import ApiKeys, WebSessions
 from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions
-from app.jobs.operations import HealthMetrics, OperationsOverview
-from app.jobs.outcomes import outcome_totals
-from app.jobs.queries import JobList, JobPages
-from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.requests import IdempotencyKeys
 from app.jobs.tables import DatabaseError
-from app.server.web import metrics
+from app.server.context import ServerContext
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
 from app.server.web.api import ApiParts
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem, invalid, problem, problem_of_exception
 from app.server.web.log_stream import LogStreams
-from app.server.web.pages import ACTIONS, HERE, DashboardPages, JobForms, OperatorPages
+from app.server.web.pages import ACTIONS, ASSETS, DashboardPages, JobForms, OperatorPages, asset
 from app.server.web.password import DashboardPassword, FailureLimit, is_api
 from app.server.web.sign_in import OPEN, SignInClient, SignInPages
 
-ASSETS: Mapping[str, str] = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
-
-@dataclass(frozen=True, slots=True)
-class SiteParts:
-    """What the pages work with. `ending` says that the process is about to end, so that streams end too."""
-
-    files: JobPages
-    health: HealthMetrics
-    queue: JobQueue
-    sign_in: SignInClient | None
-    """None if people do not sign in with GitHub."""
-    answers: Mapping[str, int]
-    """The receiver's counts of its answers to webhooks."""
-    ending: Callable[[], bool] = lambda: False
-
-
-def site(settings: Settings, parts: SiteParts) -> AccessGuard:
-    files, engine, clock = parts.files, parts.files.overview.engine, parts.files.overview.clock
+def site(
+    server_context: ServerContext,
+    sign_in: SignInClient | None,
+    *,
+    answers: Mapping[str, int],
+    ending: Callable[[], bool],
+) -> AccessGuard:
+    """`sign_in` is None if people do not sign in with GitHub; `answers` counts the receiver's answers to webhooks."""
+    settings, engine, clock = server_context.settings, server_context.engine, server_context.clock
     password = DashboardPassword(settings.web_token, clock)
-    actions = JobActions(engine, clock, parts.queue, settings.defaults)
-    audit, listing = AuditLog(engine, clock), JobList(engine, clock)
-    limits = QueueLimits(jobs=settings.jobs, per_repository=settings.jobs_per_repository)
-    operations = OperationsOverview(engine, clock, limits)
-    pages = DashboardPages(files, listing, parts.health, actions, settings, operations=operations)
+    actions, audit = JobActions(engine, clock, server_context.queue, settings.defaults), AuditLog(engine, clock)
+    pages = DashboardPages(server_context, actions)
     signing_in = None
-    if parts.sign_in is not None:
+    if sign_in is not None:
         signing_in = SignInPages(
-            client=parts.sign_in,
+            client=sign_in,
             sessions=WebSessions(engine, clock),
             audit=audit,
             clock=clock,
@@ -74,12 +55,15 @@ def site(settings: Settings, parts: SiteParts) -> AccessGuard:
             failures=FailureLimit(clock),
             render=pages.render,
         )
-    following = LogStreams(files.overview, ending=parts.ending)
+    following = LogStreams(server_context.overview, ending=ending)
     public = {f"/{name}" for name in ASSETS} | set(OPEN if signing_in else ())
-    operators = OperatorPages(operations, parts.health, audit, pages.render)
-    forms = JobForms(actions, audit, pages.message)
+    forms, operators = (
+        JobForms(actions, audit, pages.message),
+        OperatorPages(server_context, audit, pages.render, answers),
+    )
+    rules = PageRules(server_context.job_queries.context, pages.refusal, pages.missing)
     app = FastAPI(
-        routes=_routes(parts, pages, forms=forms, following=following, operators=operators, signing_in=signing_in),
+        routes=_routes(pages, forms, operators, following, rules, signing_in=signing_in),
         title="agent-fix",
         version=__version__,
         description="Jobs of agent-fix: start them, follow them, decide on them.",
@@ -95,38 +79,25 @@ def site(settings: Settings, parts: SiteParts) -> AccessGuard:
         redirect_slashes=False,
     )
     app.include_router(api_router)
-    app.state.api = ApiParts(files, listing, actions, audit, IdempotencyKeys(engine, clock), following)
+    app.state.api = ApiParts(server_context.overview, actions, audit, IdempotencyKeys(engine, clock), following)
     app.openapi = lambda: _with_problems(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
     keys, local = ApiKeys(engine, clock), is_local(settings.host)
     return AccessGuard(app, password, pages.refusal, public, keys, signing_in, local)
 
 
 def _routes(
-    parts: SiteParts,
     pages: DashboardPages,
-    *,
     forms: JobForms,
-    following: LogStreams,
     operators: OperatorPages,
+    following: LogStreams,
+    rules: PageRules,
+    *,
     signing_in: SignInPages | None,
 ) -> list[BaseRoute]:
     """Every page with what it demands of a visitor; the API's routes check the scopes of keys themselves."""
-    rules = PageRules(parts.files.job_queries.context, pages.refusal, pages.missing)
-
-    engine = parts.files.overview.engine
-
-    async def figures(_: Request) -> Response:
-        totals = asyncio.to_thread(outcome_totals, engine)
-        found, ended = await asyncio.gather(asyncio.to_thread(parts.health.figures), totals)
-        text = metrics.render(found, parts.answers, ended)
-        return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
 
     async def events(request: Request) -> Response:
         return await following.events(request, partial(rules.still_reads, request))
-
-    async def asset(request: Request) -> Response:
-        name = request.url.path.removeprefix("/")
-        return FileResponse(HERE / "static" / name, media_type=ASSETS[name])
 
     routes: list[BaseRoute] = [
         Route("/", pages.jobs),
@@ -138,7 +109,7 @@ def _routes(
         Route("/operators", rules.for_operators(operators.page)),
         Route("/audit", rules.for_operators(operators.audit)),
         Route("/operators/retry", rules.for_operators(operators.retry), methods=["POST"]),
-        Route(METRICS, rules.for_operators(figures)),
+        Route(METRICS, rules.for_operators(operators.metrics)),
         *(Route(f"/{name}", asset) for name in ASSETS),
     ]
     if signing_in is not None:

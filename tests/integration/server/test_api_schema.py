@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, assume, settings
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from app.jobs.requests import KEPT_FOR
-from app.server.receiver import ReceiverContext, application
+from app.server.context import ServerContext
+from app.server.receiver import application
 from app.server.web.password import FORGET_AFTER
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
@@ -43,14 +44,14 @@ def described(clock: SettableClock, tmp_path_factory: pytest.TempPathFactory) ->
     place = tmp_path_factory.mktemp("server")
     seeded(place, NOW)
     chosen = server_settings(place)
-    receiving = ReceiverContext(chosen, clock)
+    receiving = ServerContext(chosen, clock)
     receiving.prepare()
     try:
-        described = schemathesis.openapi.from_asgi("/api/openapi.json", application(receiving, chosen), headers=OURS)
+        described = schemathesis.openapi.from_asgi("/api/openapi.json", application(receiving), headers=OURS)
         described.auth()(Password)
         yield described
     finally:
-        receiving.close()
+        receiving.engine.dispose()
 
 
 API = schemathesis.pytest.from_fixture("described")

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from app.jobs.queries import JobFilter, JobList, SortOrder
+from app.jobs.queries import JobFilter, JobOverview, SortOrder
 from app.jobs.schema import prepare_tables
 from tests.support.databases import DIALECTS, database
 
@@ -22,7 +22,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         yield made
 
 
-def plan_of(engine: Engine, query: Callable[[JobList], object]) -> str:
+def plan_of(engine: Engine, query: Callable[[JobOverview], object]) -> str:
     """How the database executes the one statement of this query."""
     seen: list[tuple[str, object]] = []
 
@@ -30,7 +30,7 @@ def plan_of(engine: Engine, query: Callable[[JobList], object]) -> str:
         seen.append((statement, values))
 
     sa.event.listen(engine, "before_cursor_execute", note)
-    query(JobList(engine, lambda: NOW))
+    query(JobOverview(engine, lambda: NOW))
     sa.event.remove(engine, "before_cursor_execute", note)
     ((statement, values),) = seen
     explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"

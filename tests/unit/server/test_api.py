@@ -168,7 +168,7 @@ async def test_the_log_is_read_line_by_line(here: WebClient) -> None:
 
 
 async def test_events_go_on_from_an_offset_with_the_models_text(here: WebClient) -> None:
-    store = here.receiving.files.store
+    store = here.receiving.job_store()
     await asyncio.to_thread(store.add_progress, "seed13", "text", "Let me think.")
     whole = (await send(here, "GET", "/seed13/events")).text
     assert '"kind": "text", "text": "Let me think."' in whole
@@ -182,7 +182,7 @@ async def test_events_go_on_from_an_offset_with_the_models_text(here: WebClient)
 
 
 async def test_patch_and_trajectory_are_downloaded(here: WebClient) -> None:
-    blobs, store = JobBlobs(here.engine, "seed13"), here.receiving.files.store
+    blobs, store = JobBlobs(here.engine, "seed13"), here.receiving.job_store()
     await got(here, "/seed13/patch", 404)
     result = JobResult(exit_status="pr_opened", diff=blobs.put(b"--- a\n"), trajectory=blobs.put(b'{"turn": 1}\n'))
     await asyncio.to_thread(store.store_result, "seed13", result.model_dump(mode="json"))
@@ -296,7 +296,7 @@ async def test_a_plan_is_edited_by_version_and_approved_as_edited(here: WebClien
     assert (late.status_code, "not the newest" in late.json()["detail"]) == (409, True)
     assert (await send(here, "POST", "/seed16/approve", {"version": 1})).status_code == 409
     assert (await send(here, "POST", "/seed16/approve", {"version": 2})).json() == {"id": "seed16"}
-    (message,) = here.receiving.files.messages.since("seed16", 0, "approve")
+    (message,) = here.receiving.messages.since("seed16", 0, "approve")
     assert "Round once, half up." in message.text
     assert (await got(here, "/seed16"))["state"] == "queued"
     assert (await send(here, "POST", "/seed16/approve")).status_code == 409
@@ -307,12 +307,12 @@ async def test_a_plan_is_edited_by_version_and_approved_as_edited(here: WebClien
 
 async def test_a_plan_that_nobody_edited_is_approved_as_it_is(here: WebClient) -> None:
     assert (await send(here, "POST", "/seed16/approve")).status_code == 202
-    assert [each.text for each in here.receiving.files.messages.since("seed16", 0, "approve")] == [""]
+    assert [each.text for each in here.receiving.messages.since("seed16", 0, "approve")] == [""]
 
 
 async def test_questions_are_answered_and_paused_jobs_continued(here: WebClient) -> None:
     assert (await send(here, "POST", "/seed15/answer", {"text": "Half up."})).json() == {"id": "seed15"}
-    assert [each.text for each in here.receiving.files.messages.since("seed15", 0, "answer")] == ["Half up."]
+    assert [each.text for each in here.receiving.messages.since("seed15", 0, "answer")] == ["Half up."]
     assert (await send(here, "POST", "/seed15/answer", {"text": "Again."})).status_code == 409
     assert (await send(here, "POST", "/seed14/continue", {"extra": "1.25"})).status_code == 202
     assert (await got(here, "/seed14"))["limits"] == {"usd": "6.25", "minutes": 120.0, "steps": 200}

@@ -32,7 +32,7 @@ async def send(here: WebClient, job: str, action: str, **fields: Any) -> httpx.R
 
 
 def state(here: WebClient, job: str) -> str:
-    listed = here.receiving.files.overview.one(job)
+    listed = here.receiving.overview.one(job)
     assert listed is not None
     return listed.state
 
@@ -47,7 +47,7 @@ async def test_a_plan_is_edited_and_approved_with_its_versions_shown(here: WebCl
     assert (await send(here, APPROVABLE, "plan", text="steps: 7")).status_code == 422
     assert (await send(here, APPROVABLE, "approve", text="summary: Round twice.\n")).status_code == 303
     assert state(here, APPROVABLE) == "queued"
-    (message,) = [each for each in here.receiving.files.messages.since(APPROVABLE, 0) if each.kind == "approve"]
+    (message,) = [each for each in here.receiving.messages.since(APPROVABLE, 0) if each.kind == "approve"]
     assert "Round twice." in message.text
 
 
@@ -76,7 +76,7 @@ async def test_a_plan_is_edited_in_fields(here: WebClient) -> None:
 async def test_a_paused_job_continues_with_more_money(here: WebClient) -> None:
     assert (await send(here, PAUSED, "continue", extra="much")).status_code == 422
     assert (await send(here, PAUSED, "continue", extra="2.50")).status_code == 303
-    listed = here.receiving.files.overview.one(PAUSED)
+    listed = here.receiving.overview.one(PAUSED)
     assert listed is not None
     assert (listed.state, listed.budget) == ("queued", 7_500_000)
     assert (await send(here, PAUSED, "continue", id="x", seal="x")).status_code == 403
@@ -102,7 +102,7 @@ async def test_a_new_jobs_id_is_the_pages_own_and_no_other_jobs(here: WebClient)
     assert AuditLog(here.engine, here.clock).newest(9) == ()
     again = await send(here, FAILED, "retry")
     found = asked.get(again.headers["location"].removeprefix("/jobs/"))
-    place = here.receiving.files.job_queries.context(FAILED)
+    place = here.receiving.job_queries.context(FAILED)
     assert found is not None
     assert place is not None
     assert (found.repository_id, found.user) == (place.issue_ref.repository, 0)

@@ -62,7 +62,7 @@ async def test_a_log_is_followed_to_the_jobs_end(here: WebClient) -> None:
 
 
 async def test_subscribers_get_every_message_until_the_end(here: WebClient) -> None:
-    store = here.receiving.files.store
+    store = here.receiving.job_store()
     following = LogStreams(JobOverview(here.engine, here.clock), pause=0.01)
     listening = asyncio.create_task(told(following, "seed22"))
     await asyncio.to_thread(store.add_progress, "seed22", "step", "4  <b>Look</b> \x1b[31magain.")

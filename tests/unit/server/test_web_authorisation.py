@@ -9,7 +9,8 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.jobs.accounts import ApiKeys
-from app.server.receiver import ReceiverContext, application
+from app.server.context import ServerContext
+from app.server.receiver import application
 from app.server.web.access import AccessGuard
 from tests.support.signed_in import ROLES, GitHubPeople, github_people
 from tests.support.web_client import HOST, TOKEN, WebClient, settings, web_client
@@ -129,13 +130,13 @@ def _tokens(here: WebClient) -> dict[str, str]:
 
 def test_every_route_has_a_row(tmp_path: Path, github: GitHubPeople) -> None:
     chosen = settings(tmp_path)
-    receiving = ReceiverContext(chosen)
+    receiving = ServerContext(chosen)
     receiving.prepare()
     try:
-        app = application(receiving, chosen, sign_in=github.client())
+        app = application(receiving, sign_in=github.client())
         assert sorted(routes_of(app.routes)) == sorted(MATRIX)
     finally:
-        receiving.close()
+        receiving.engine.dispose()
 
 
 async def test_each_role_may_do_what_its_row_says(browsers: dict[str, httpx.AsyncClient]) -> None:

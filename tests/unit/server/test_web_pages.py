@@ -147,7 +147,7 @@ async def test_the_list_is_sorted_and_keeps_its_filter_while_paging(here: WebCli
     oldest = await seen(here, "/?sort=oldest")
     assert oldest.jobs == everything[::-1]
     assert (await seen(here, "/?sort=cost")).jobs[0] == "seed14"
-    here.receiving.files.store.enter("seed03", "working")
+    here.receiving.job_store().enter("seed03", "working")
     assert (await seen(here, "/?sort=changed")).jobs[0] == "seed03"
     assert "/?state=done&sort=oldest" in oldest.links
     assert (await seen(here, "/?sort=nonsense&since=nonsense&until=9999-12-31&page=0")).jobs == everything
@@ -253,7 +253,7 @@ async def test_the_whole_log_is_text(here: WebClient) -> None:
 async def test_a_change_that_was_not_published_can_be_had(here: WebClient) -> None:
     """Whatever bytes are in it, it is a file, and never a page."""
     diff = b"diff --git a/x b/x\n+<script>alert(1)</script>\n+caf\xe9\n"
-    store = here.receiving.files.store
+    store = here.receiving.job_store()
     kept = JobResult(exit_status="error", diff=JobBlobs(store.engine, "seed05").put(diff))
     store.finish("seed05", "error", "It was refused.", kept.model_dump(mode="json"))
     assert "/jobs/seed05/change.patch" in (await seen(here, "/jobs/seed05")).links
@@ -276,7 +276,7 @@ async def test_calls_whose_price_is_not_known_are_not_shown_as_free(here: WebCli
 
 async def test_a_job_shows_its_outputs_side_by_side_its_diff_and_what_each_call_cost(here: WebClient) -> None:
     diff = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old <b>\n+new \x1b[31m caf\xe9\n"
-    store = here.receiving.files.store
+    store = here.receiving.job_store()
     red = Execution(command="pytest", exit_code=1, seconds=1.0, excerpt="AssertionError: 0.12 != 0.13")
     green = Execution(command="pytest", exit_code=0, seconds=1.0, excerpt="1 passed in 0.1s")
     shown = Reproduction(command="pytest", base=red, head=green)
@@ -329,10 +329,10 @@ def fill(here: WebClient, text: str) -> str:
     where = issue_ref(7).model_copy(update={"owner": text[:80], "name": text[:80]})
     asked = Trigger(key="hostile", repository=2, number=7, actor=1, verb=text[:30], at=NOW)
     assert receiving.queue.admit(hostile_job(name, text), job_context(where, login=text), asked) == name
-    store = receiving.files.store
+    store = receiving.job_store()
     for kind in ("plan", "step", "command", "observation", "note", "warning", "verification"):
         store.add_progress(name, kind, text)
-    receiving.files.messages.add(name, "steer", key="hostile", who=text[:80], text=text)
+    receiving.messages.add(name, "steer", key="hostile", who=text[:80], text=text)
     effects = Outbox(here.engine, here.clock)
     effects.add(name, 0, issue_ref(7), UpdateStatusComment(body="ours"))
     claim = effects.claim("publisher")
@@ -380,7 +380,7 @@ async def test_an_id_from_the_address_is_not_repeated(here: WebClient) -> None:
 
 
 async def test_a_result_of_another_shape_is_left_out(here: WebClient) -> None:
-    here.receiving.files.store.finish("seed05", "error", "", {"exit_status": "error", "of": "another version"})
+    here.receiving.job_store().finish("seed05", "error", "", {"exit_status": "error", "of": "another version"})
     page = await seen(here, "/jobs/seed05")
     assert "Verification" not in page.text
 

@@ -61,7 +61,7 @@ async def test_static_files_need_no_password(here: WebClient, path: str) -> None
 @pytest.mark.parametrize("path", ["/jobs/seed22/stop", "/api/jobs/seed22/cancel"])
 async def test_nothing_is_done_without_the_password(here: WebClient, path: str) -> None:
     assert (await here.stranger.post(path)).status_code == 401
-    listed = here.receiving.files.overview.one("seed22")
+    listed = here.receiving.overview.one("seed22")
     assert listed is not None
     assert not listed.stop_requested
 
@@ -211,7 +211,7 @@ async def test_the_button_needs_its_pages_csrf_token(here: WebClient) -> None:
     other = (await here.page("/jobs/seed19")).partition('name="seal" value="')[2].partition('"')[0]
     assert (await here.client.post("/jobs/seed22/stop", data={"seal": other})).status_code == 403
     assert (await here.client.post("/jobs/seed22/stop", data={"seal": "x" * 600_000})).status_code == 413
-    listed = here.receiving.files.overview.one("seed22")
+    listed = here.receiving.overview.one("seed22")
     assert listed is not None
     assert not listed.stop_requested
 

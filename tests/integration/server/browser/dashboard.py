@@ -8,7 +8,8 @@ from typing import Protocol
 
 from playwright.sync_api import HttpCredentials
 
-from app.server.receiver import ReceiverContext, application
+from app.server.context import ServerContext
+from app.server.receiver import application
 from app.server.web.sign_in import SignInClient
 from tests.support.clock import SettableClock
 from tests.support.loopback import listening, serving
@@ -29,13 +30,13 @@ class Dashboard:
     """`address` is a secure context for browsers."""
 
     address: str
-    receiving: ReceiverContext
+    receiving: ServerContext
 
     def at(self, host: str) -> str:
         return self.address.replace("127.0.0.1", host)
 
     def stop_requested(self, job: str) -> bool:
-        listed = self.receiving.files.overview.one(job)
+        listed = self.receiving.overview.one(job)
         assert listed is not None
         return listed.stop_requested
 
@@ -45,10 +46,10 @@ def dashboard(place: Path, *, seed: bool = True, sign_in: SignInClient | None = 
     if seed:
         seeded(place, NOW)
     chosen = settings(place)
-    receiving = ReceiverContext(chosen, SettableClock(NOW))
+    receiving = ServerContext(chosen, SettableClock(NOW))
     receiving.prepare()
     try:
-        with listening() as listener, serving(application(receiving, chosen, sign_in=sign_in), listener) as address:
+        with listening() as listener, serving(application(receiving, sign_in=sign_in), listener) as address:
             yield Dashboard(address, receiving)
     finally:
-        receiving.close()
+        receiving.engine.dispose()

@@ -19,7 +19,7 @@ APPROVABLE, ASKS, PAUSED, FAILED = "seed16", "seed15", "seed14", "seed08"
 
 
 def state(here: Dashboard, job: str) -> str:
-    listed = here.receiving.files.overview.one(job)
+    listed = here.receiving.overview.one(job)
     assert listed is not None
     return listed.state
 
