@@ -12,8 +12,7 @@ from app.core.errors import AgentFixError, ExitCode
 from app.github.base import GIVEN
 from app.github.connection import RepositoryId
 from app.github.reader import RepositoryReader
-from app.jobs.job_queries import JobWithContext
-from app.jobs.recovered import RecoveredJobQueries, RecoveredJobs
+from app.jobs.job_queries import JobWithContext, RecoveredJobQueries, RecoveredJobs
 from app.publish.status_text import KEPT_IN_RECORD, NOT_KEPT
 from app.server.context import ServerContext
 from app.server.github_access import connect

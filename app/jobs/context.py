@@ -4,6 +4,7 @@ from typing import Final, Literal
 
 from app.config.prompt_overrides import Overrides
 from app.config.repository import RepoConfig
+from app.core.job import Job
 from app.core.record import Record
 from app.core.task import IssueRef, Person
 from app.github.base import ReactionTarget
@@ -68,6 +69,12 @@ class JobContext(Record):
     """Notes for people: hidden characters removed, a description edited since, how much context was left out."""
 
     @property
+    def active_key(self) -> str:
+        """The key that makes an active job unique for its issue; questions have keys of their own."""
+        place = f"{self.issue_ref.repository}#{self.issue_ref.number}"
+        return f"{place}/ask:{self.trigger}" if self.aim == "ask" else place
+
+    @property
     def is_round(self) -> bool:
         """True for a follow-up that the bot started by itself, within the repository's limit."""
         return self.aim == "revise" or (self.aim in NO_REQUESTER and not self.login)
@@ -96,3 +103,9 @@ class JobContext(Record):
                 return ReactionTarget(kind="review comment", id=int(number))
             case _:
                 return None
+
+
+def paid_by(job: Job, job_context: JobContext) -> int:
+    """The id of the person whose budget a job uses; 0 if the bot started it by itself."""
+    origin = job.task.origin
+    return origin.actor if origin is not None and job_context.login else 0

@@ -41,7 +41,7 @@ from sqlalchemy.exc import IntegrityError
 from app.core.failpoints import failpoint
 from app.core.job import FINAL, WAITING, Job, JobState
 from app.core.money import MicroUSD
-from app.jobs.context import JobContext
+from app.jobs.context import JobContext, paid_by
 from app.jobs.daily_budget import DailyBudget, DayCaps
 from app.jobs.job_queries import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON
 from app.jobs.store import WaitingFor
@@ -132,7 +132,7 @@ class JobQueue:
         now = self._clock()
         place = job_context.issue_ref
         with writing(self.engine) as db:
-            active = self._active(db, active_key(job_context))
+            active = self._active(db, job_context.active_key)
             if active is not None:
                 return active
             requested = db.execute(sa.select(jobs.c.state).where(jobs.c.id == job.id).with_for_update()).scalar()
@@ -142,7 +142,7 @@ class JobQueue:
                 return ""
             failpoint("job.admitting")
             row = {
-                "key": active_key(job_context),
+                "key": job_context.active_key,
                 "state": "queued",
                 "job": job.model_dump(mode="json"),
                 "reason": waits,
@@ -151,7 +151,7 @@ class JobQueue:
                 db.execute(jobs.insert().values(id=job.id, **row, created_at=now, updated_at=now))
             else:
                 db.execute(jobs.update().where(jobs.c.id == job.id).values(**row, updated_at=now))
-            there = {"repository": place.repository, "number": place.number, "active_key": active_key(job_context)}
+            there = {"repository": place.repository, "number": place.number, "active_key": job_context.active_key}
             how = {"context": job_context.model_dump(mode="json"), "priority": priority, "ready": ready}
             how |= {"actor": paid_by(job, job_context), "waiting_for": "pull_requests" if waits else ""}
             db.execute(job_contexts.insert().values(job=job.id, **there, **how, created_at=now.timestamp()))
@@ -481,15 +481,3 @@ def _full(now: datetime, per_repository: int) -> sa.Select[tuple[int]]:
     """The repositories with as many jobs in progress as they may have."""
     places = sa.select(job_contexts.c.repository).select_from(BOTH).where(JOB_LEASE.held(now))
     return places.group_by(job_contexts.c.repository).having(sa.func.count() >= per_repository)
-
-
-def paid_by(job: Job, job_context: JobContext) -> int:
-    """The id of the person whose budget a job uses; 0 if the bot started it by itself."""
-    origin = job.task.origin
-    return origin.actor if origin is not None and job_context.login else 0
-
-
-def active_key(job_context: JobContext) -> str:
-    """The key that makes an active job unique for its issue; questions have keys of their own."""
-    place = f"{job_context.issue_ref.repository}#{job_context.issue_ref.number}"
-    return f"{place}/ask:{job_context.trigger}" if job_context.aim == "ask" else place

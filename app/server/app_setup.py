@@ -49,7 +49,7 @@ class SetupPage:
         self._keep = keep
         self._states: dict[str, dict[str, str]] = {}
         """Forms that were filled in, by the state that GitHub hands back."""
-        self._templates = environment()
+        self._template = environment().get_template("setup.html")
         self.made: NewAppResponse | None = None
         self.ended = asyncio.Event()
 
@@ -82,7 +82,7 @@ class SetupPage:
             return self._stranger()
         empty = {"name": "", "organisation": "", "address": self._public}
         form = self._states.get(request.query_params.get("state", ""), empty)
-        return self._render("setup.html", status=200, problem="", **form)
+        return self._render("form", status=200, problem="", **form)
 
     async def begin(self, request: Request) -> Response:
         if not self._knows(request) or not from_our_pages(request.headers) or not is_small(request.headers):
@@ -90,7 +90,7 @@ class SetupPage:
         fields = await single_fields(request)
         form = {name: fields.get(name, "").strip() for name in ("name", "organisation", "address")}
         if problem := _problem(form):
-            return self._render("setup.html", status=400, problem=problem, **form)
+            return self._render("form", status=400, problem=problem, **form)
         # A separate page, so that people can return to it from GitHub; a form's answer would be gone.
         return RedirectResponse(f"/setup/confirm?state={self._new_state(form)}", 303)
 
@@ -112,7 +112,7 @@ class SetupPage:
         )
         access = wanted["default_permissions"].items()
         page = self._render(
-            "setup_confirm.html",
+            "confirm",
             action=page_to_make_it(self._github, form["organisation"], state),
             state=state,
             manifest=json.dumps(wanted),
@@ -139,10 +139,10 @@ class SetupPage:
             app = await self._exchange(request.query_params.get("code", ""))
             place = self._keep(app, state["address"].rstrip("/"))
         except AgentFixError as error:
-            return self._render("setup_failed.html", status=502, message=error.message, hint=error.hint)
+            return self._render("failed", status=502, message=error.message, hint=error.hint)
         self.made = app
         self.ended.set()
-        return self._render("setup_done.html", app=app, place=place, github=self._github)
+        return self._render("done", app=app, place=place, github=self._github)
 
     def _knows(self, request: Request) -> bool:
         return _same(request.cookies.get(COOKIE, ""), self._token)
@@ -155,12 +155,10 @@ class SetupPage:
         return state
 
     def _stranger(self) -> Response:
-        return self._render("setup_stranger.html", status=403)
+        return self._render("stranger", status=403)
 
-    def _render(self, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
-        return HTMLResponse(
-            self._templates.get_template(template).render(most_name=MAX_NAME, visitor=None, **values), status
-        )
+    def _render(self, step: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self._template.render(step=step, most_name=MAX_NAME, visitor=None, **values), status)
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -30,11 +30,11 @@ from app.core.redaction import Redactor
 from app.core.result import JobResult
 from app.core.text import clip
 from app.core.verification import Verification
-from app.jobs.context import JobContext
+from app.jobs.context import JobContext, paid_by
 from app.jobs.job_actions import AGENT, PlanVersions
 from app.jobs.leases import this_process
 from app.jobs.lessons import SqlLessonStore
-from app.jobs.queue import LEASE, JobClaim, paid_by
+from app.jobs.queue import LEASE, JobClaim
 from app.jobs.store import JobStore, StoredProgress, WaitingFor
 from app.jobs.tables import is_unreachable
 from app.llm.budgeted_model import CircuitBreakers

@@ -21,9 +21,8 @@ from app.github.http_client import NotFoundOnGitHub
 from app.github.models import IssueComment, PullRequest, WorkflowRunResponse
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
-from app.jobs.job_queries import WORKED_ON
+from app.jobs.job_queries import WORKED_ON, RecoveredJobs
 from app.jobs.leases import this_process
-from app.jobs.recovered import RecoveredJobs
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id

@@ -12,7 +12,7 @@ from app.core.job import JobState
 from app.github.base import GIVEN, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
-from app.jobs.recovered import RecoveredJobs
+from app.jobs.job_queries import RecoveredJobs
 from app.server.context import ServerContext
 from app.server.publisher import defaults_of
 from app.triggers.github_clients import GitHubClients
