@@ -147,10 +147,7 @@ class Inbox:
         with self._transaction() as db:
             beat = insert_into(db, write_checks).values(id=1, at=self._clock())
             db.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"at": self._clock()}))
-            query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
-            count, oldest = db.execute(query).one()
-            dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead))
-            return InboxHealth(undone=count, oldest=in_utc(oldest) if oldest else None, dead=dead or 0)
+            return inbox_health(db)
 
     def prune(self) -> int:
         """Delete the bodies, and later the rows, of old processed deliveries; return the number of rows."""
@@ -200,6 +197,13 @@ def insert_delivery(db: Connection, delivery: Delivery, now: datetime) -> bool:
     row = {"id": delivery.id, "content": delivery.content, "event": delivery.event, "body": delivery.body}
     times = {"received_at": now, "due_at": now}
     return db.execute(_NEW[db.dialect.name], {**row, **times, "state": "waiting"}).first() is not None
+
+
+def inbox_health(db: Connection) -> InboxHealth:
+    query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
+    undone, oldest = db.execute(query).one()
+    dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead)) or 0
+    return InboxHealth(undone, in_utc(oldest) if oldest else None, dead)
 
 
 def _claimed(row: sa.RowMapping) -> ClaimedDelivery:

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, Engine
 from app.core.clock import in_utc, moment
 from app.core.money import MicroUSD
 from app.jobs.daily_budget import WAITS_FOR_MONEY
+from app.jobs.inbox import inbox_health
 from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.queries import REPOSITORY_NAME, TITLE
 from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
@@ -351,7 +352,7 @@ class HealthMetrics:
         now = self._clock()
         with self._engine.connect() as db:
             waiting = _waiting_jobs(db, now)
-            undone, oldest, dead = _deliveries(db)
+            inbox = inbox_health(db)
             former = sa.exists().where(jobs.c.id == effects.c.job, jobs.c.epoch != effects.c.epoch)
             open_effects = sa.and_(effects.c.state == "wanted", sa.not_(former))  # nobody claims those of former owners
             due = sa.select(sa.func.min(effects.c.due)).where(open_effects)
@@ -363,9 +364,9 @@ class HealthMetrics:
                 jobs=_counted(db, jobs.c.state),
                 oldest_queued=_age(min(queued, default=now), now),
                 stalled=longest_stalled(waiting, self._limits, _last_release(db, waiting), now),
-                deliveries_undone=undone,
-                oldest_delivery=_age(oldest or now, now),
-                deliveries_dead=dead,
+                deliveries_undone=inbox.undone,
+                oldest_delivery=_age(inbox.oldest or now, now),
+                deliveries_dead=inbox.dead,
                 outbox=_counted(db, effects.c.state),
                 oldest_effect=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
                 effects_retried=db.scalar(sa.select(sa.func.count()).where(retried)) or 0,
@@ -424,13 +425,6 @@ def _spent(db: Connection) -> tuple[MicroUSD, int]:
     cost = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0), sa.func.count())
     spent, count = db.execute(cost.where(calls.c.state != "reserved")).one()
     return int(spent), int(count)
-
-
-def _deliveries(db: Connection) -> tuple[int, datetime | None, int]:
-    query = sa.select(sa.func.count(), sa.func.min(deliveries.c.received_at)).where(DELIVERIES.open)
-    count, oldest = db.execute(query).one()
-    dead = db.scalar(sa.select(sa.func.count()).where(DELIVERIES.dead)) or 0
-    return count, in_utc(oldest) if oldest is not None else None, dead
 
 
 def _counted(db: Connection, column: sa.Column[str]) -> dict[str, int]:

@@ -35,7 +35,7 @@ from app.jobs.job_actions import AGENT, PlanVersions
 from app.jobs.leases import this_process
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.queue import LEASE, JobClaim
-from app.jobs.store import JobStore, StoredProgress, WaitingFor
+from app.jobs.store import StoredProgress, WaitingFor
 from app.jobs.tables import is_unreachable
 from app.llm.budgeted_model import CircuitBreakers
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
@@ -206,87 +206,6 @@ def make_commit(mirror: GitStore, patch: Patch, recipe: CommitRecipe) -> str:
     return mirror.commit(patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents)
 
 
-class JobProcess:
-    """The resources with which a process works on one claimed job."""
-
-    def __init__(self, server_context: ServerContext, claim: JobClaim) -> None:
-        self.server_context = server_context
-        self.claim = claim
-        self.store: JobStore = server_context.job_store(fence=claim.epoch)
-
-    def runner(self, watcher: Progress) -> ServerJobRunner:
-        """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""
-        found = self.server_context.job_queries.get(self.claim.job)
-        if found is None:
-            raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
-        job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.issue_ref.repository)
-        job = found.job
-        self._fetch_missing(mirror, job_context.issue_ref.repository, job.task.base, *job_context.parents[:1])
-        if fix := job.task.fixed_by:
-            self._fetch_missing(mirror, job_context.issue_ref.repository, fix)
-            self._fetch_missing(mirror, job_context.issue_ref.repository, *mirror.parents(fix)[:1])
-        progress = StoredProgress(self.store, job.id, watcher, streams=True)
-        inputs = JobInputs(
-            job=job,
-            config=job_context.config,
-            tree=mirror.tree(job.task.base),
-            mirror=mirror,
-            store=self.store,
-            settings=self.server_context.settings,
-            notes=job_context.notes,
-            overrides=job_context.overrides,
-            lessons=self._lessons(job_context),
-        )
-        return ServerJobRunner(self, job_context, inputs, progress)
-
-    def save_rest(self, result: JobResult) -> None:
-        """Store what the remaining tests showed so far.
-
-        A resumed process begins with nothing and repeats the parts that are known: these are stored already. Raises
-        StaleEpoch if the claim was lost, and PreemptedError if another job waits for a place. Blocking.
-        """
-        row, queue = self.store.get(self.claim.job), self.server_context.queue
-        known = JobResult.model_validate(row.result).rest if row and row.result else None
-        is_news = known is None or result.rest is None or result.rest.parts >= known.parts
-        if is_news and not queue.store_rest(self.claim, result.model_dump(mode="json")):
-            raise StaleEpoch(self.claim.job)
-        if queue.others_wait(self.claim, self.server_context.limits):
-            raise PreemptedError("Another job waits; the remaining tests continue after it.")
-
-    def end_rest(self, result: JobResult) -> None:
-        """Hand the result with the remaining tests to the publisher. Raises StaleEpoch if the claim was lost."""
-        failpoint("rest.done")
-        if not self.server_context.queue.end_rest(self.claim, result.model_dump(mode="json")):
-            raise StaleEpoch(self.claim.job)
-
-    def _lessons(self, job_context: JobContext) -> SqlLessonStore | None:
-        if self.server_context.settings.lessons == "off":
-            return None
-        return self.server_context.lessons(job_context.issue_ref.repository, self.claim.epoch)
-
-    def ledger(self, job: Job, job_context: JobContext) -> SqlLedger:
-        """The job's account, limited by its own cap and by the daily caps."""
-        server_context = self.server_context
-        clock = lambda: server_context.clock().timestamp()  # noqa: E731
-        shared = server_context.caps.budgets(job_context, paid_by(job, job_context), clock)
-        return SqlLedger(server_context.engine, job.id, job.budget.usd, shared=shared, clock=clock)
-
-    def engine(self, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
-        from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse
-
-        settings = self.server_context.settings
-        return DurableEngine(settings.state, JobResult, work, scope=self.claim.job, database_url=settings.database_url)
-
-    def _fetch_missing(self, mirror: GitStore, repository: int, *commits: str) -> None:
-        """Make commits available on this machine: they exist, are transferred, or are waited for."""
-        transfers = self.server_context.transfers
-        missing = [commit for commit in commits if not transfers.unpack_into(mirror, repository, commit)]
-        for commit in missing:
-            transfers.request(repository, commit)
-        if missing:
-            raise LostBaseError("The base commit has not arrived on this machine yet.")
-
-
 LOOK_SECONDS = 0.5
 """Between two checks whether the job must stop."""
 REMOTE_LOOK_SECONDS = 2.0
@@ -354,15 +273,17 @@ class InterruptibleJournal:
         return result
 
 
-class JobWorker:
+class JobProcess:
     """Works on one claimed job in this process.
 
     `alone`: no supervising worker runs beside it, so it keeps its own lease and gives the job back itself.
     """
 
-    def __init__(self, job_process: JobProcess, *, alone: bool = False) -> None:
-        self.job_process = job_process
-        self.claim = job_process.claim
+    def __init__(self, server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> None:
+        self.server_context = server_context
+        self.claim = claim
+        self.store = server_context.job_store(fence=claim.epoch)
+        self._queue = server_context.queue
         self._alone = alone
         self._progress: Progress = LoggedProgress() if alone else NoProgress()
         self._draining = asyncio.Event()
@@ -374,7 +295,7 @@ class JobWorker:
         if self._alone:
             watching.append(asyncio.create_task(self._keep_lease()))
         try:
-            runner = await self._runner()
+            runner = await self._wait_for_runner()
             rest = await asyncio.to_thread(self._is_rest)
             if not rest:
                 runner.job_models.warm()
@@ -395,12 +316,12 @@ class JobWorker:
         logger.info("job %s: %s", self.claim.job, result.exit_status)
         return ExitCode.OK
 
-    async def _runner(self) -> ServerJobRunner:
+    async def _wait_for_runner(self) -> ServerJobRunner:
         clock = asyncio.get_running_loop().time
         end = clock() + BASE_SECONDS
         while True:
             try:
-                return await asyncio.to_thread(self.job_process.runner, self._progress)
+                return await asyncio.to_thread(self.runner)
             except LostBaseError:
                 if self._draining.is_set() or clock() >= end:
                     raise
@@ -408,54 +329,48 @@ class JobWorker:
 
     def _is_rest(self) -> bool:
         """Whether the job is published, and only the rest of its suite is to be run. Blocking."""
-        row = self.job_process.store.get(self.claim.job)
+        row = self.store.get(self.claim.job)
         return row is not None and row.final
 
     async def _work(self, runner: ServerJobRunner, *, rest: bool) -> JobResult:
-        progressed = partial(self.job_process.server_context.queue.made_progress, self.claim.job)
+        progressed = partial(self._queue.made_progress, self.claim.job)
 
         async def work(_job: str, journal: Journal) -> JobResult:
             interruptible = InterruptibleJournal(journal, self._draining, progressed)
             return await (runner.run_rest(interruptible) if rest else runner.work(interruptible))
 
-        engine = await asyncio.to_thread(self.job_process.engine, work)
+        engine = await asyncio.to_thread(self.engine, work)
         await asyncio.to_thread(engine.launch)
         name = f"{self.claim.job}.rest" if rest else self.claim.job
         result = await engine.carry_out(name, resumed=self.claim.resumed)
         if rest:  # after the workflow, which may have succeeded in a process that died or lost its claim here
-            await asyncio.to_thread(self.job_process.end_rest, result)
+            await asyncio.to_thread(self.end_rest, result)
         return result
 
     def release(self, error: AgentFixError) -> None:
         """Set the job's state for its next owner: waiting for people, or postponed."""
-        job, store = self.claim.job, self.job_process.store
+        job, store = self.claim.job, self.store
         if self._is_rest():
             self._release_rest(error)
         elif isinstance(error, WaitingForUser):
             store.enter(job, error.state, error.message)
         elif isinstance(error, DayBudgetError):
-            self.job_process.server_context.queue.postpone(
-                self.claim, f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET
-            )
+            self._queue.postpone(self.claim, f"{error.message} {error.hint}", RETRY_AFTER_EMPTY_BUDGET)
         elif is_for_people(error):
             waiting_for: WaitingFor = "money" if isinstance(error, BudgetError) else ""
             store.enter(job, "paused", f"{error.message} {error.hint}".strip(), waiting_for=waiting_for)
         elif isinstance(error, LostSandboxError):  # some code may kill its sandboxes: that is counted
-            self.job_process.server_context.queue.postpone(
-                self.claim, f"{error.message} The job continues in a new sandbox.", RETRY_AFTER_FAULT
-            )
-            self.job_process.server_context.queue.release(self.claim, crashed=True)
+            self._queue.postpone(self.claim, f"{error.message} The job continues in a new sandbox.", RETRY_AFTER_FAULT)
+            self._queue.release(self.claim, crashed=True)
         elif error.final:
             store.enter(job, "error", f"{error.message} {error.hint}".strip())
         else:
-            self.job_process.server_context.queue.postpone(
-                self.claim, f"{error.message} It is tried again.", RETRY_AFTER_FAULT
-            )
+            self._queue.postpone(self.claim, f"{error.message} It is tried again.", RETRY_AFTER_FAULT)
         logger.warning("job %s released: %s", job, error.message)
 
     def _release_rest(self, error: AgentFixError) -> None:
         """End the remaining tests, or postpone them; after some failures at the same step they are given up."""
-        queue, row = self.job_process.server_context.queue, self.job_process.store.get(self.claim.job)
+        queue, row = self._queue, self.store.get(self.claim.job)
         if row is None or not row.rest_pending:  # others have ended the job meanwhile
             return
         result = JobResult.model_validate(row.result)
@@ -477,7 +392,7 @@ class JobWorker:
             timer.start()
 
     def _give_back(self) -> None:
-        self.job_process.server_context.queue.release(self.claim)
+        self._queue.release(self.claim)
         end_process(ExitCode.INTERRUPTED)
 
     async def _watch_for_stop(self) -> None:
@@ -490,7 +405,7 @@ class JobWorker:
             await asyncio.sleep(REMOTE_LOOK_SECONDS if self._alone else LOOK_SECONDS)
 
     async def _check_for_stop(self) -> None:
-        job, store, queue = self.claim.job, self.job_process.store, self.job_process.server_context.queue
+        job, store, queue = self.claim.job, self.store, self._queue
         row = await asyncio.to_thread(store.get, job)
         if row is None or row.epoch != self.claim.epoch:
             end_process(ExitCode.BUSY)
@@ -500,7 +415,7 @@ class JobWorker:
 
     async def _keep_lease(self) -> None:
         """Extend the lease. Ends the process when that failed for as long as a lease lasts: others have the job now."""
-        clock, queue = asyncio.get_running_loop().time, self.job_process.server_context.queue
+        clock, queue = asyncio.get_running_loop().time, self._queue
         kept_at = clock()
         while True:
             try:
@@ -511,6 +426,78 @@ class JobWorker:
                 if clock() - kept_at >= LEASE.total_seconds():
                     end_process(ExitCode.BUSY)
             await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def runner(self) -> ServerJobRunner:
+        """The job's runner. Raises LostBaseError if the base commit is not here. Blocking."""
+        found = self.server_context.job_queries.get(self.claim.job)
+        if found is None:
+            raise AgentFixError(f"There is no job {self.claim.job}.", code=ExitCode.INTERNAL)
+        job_context, mirror = found.job_context, self.server_context.mirror(found.job_context.issue_ref.repository)
+        job = found.job
+        self._fetch_missing(mirror, job_context.issue_ref.repository, job.task.base, *job_context.parents[:1])
+        if fix := job.task.fixed_by:
+            self._fetch_missing(mirror, job_context.issue_ref.repository, fix)
+            self._fetch_missing(mirror, job_context.issue_ref.repository, *mirror.parents(fix)[:1])
+        progress = StoredProgress(self.store, job.id, self._progress, streams=True)
+        inputs = JobInputs(
+            job=job,
+            config=job_context.config,
+            tree=mirror.tree(job.task.base),
+            mirror=mirror,
+            store=self.store,
+            settings=self.server_context.settings,
+            notes=job_context.notes,
+            overrides=job_context.overrides,
+            lessons=self._lessons(job_context),
+        )
+        return ServerJobRunner(self, job_context, inputs, progress)
+
+    def save_rest(self, result: JobResult) -> None:
+        """Store what the remaining tests showed so far.
+
+        A resumed process begins with nothing and repeats the parts that are known: these are stored already. Raises
+        StaleEpoch if the claim was lost, and PreemptedError if another job waits for a place. Blocking.
+        """
+        row, queue = self.store.get(self.claim.job), self._queue
+        known = JobResult.model_validate(row.result).rest if row and row.result else None
+        is_news = known is None or result.rest is None or result.rest.parts >= known.parts
+        if is_news and not queue.store_rest(self.claim, result.model_dump(mode="json")):
+            raise StaleEpoch(self.claim.job)
+        if queue.others_wait(self.claim, self.server_context.limits):
+            raise PreemptedError("Another job waits; the remaining tests continue after it.")
+
+    def end_rest(self, result: JobResult) -> None:
+        """Hand the result with the remaining tests to the publisher. Raises StaleEpoch if the claim was lost."""
+        failpoint("rest.done")
+        if not self._queue.end_rest(self.claim, result.model_dump(mode="json")):
+            raise StaleEpoch(self.claim.job)
+
+    def _lessons(self, job_context: JobContext) -> SqlLessonStore | None:
+        if self.server_context.settings.lessons == "off":
+            return None
+        return self.server_context.lessons(job_context.issue_ref.repository, self.claim.epoch)
+
+    def ledger(self, job: Job, job_context: JobContext) -> SqlLedger:
+        """The job's account, limited by its own cap and by the daily caps."""
+        server_context = self.server_context
+        clock = lambda: server_context.clock().timestamp()  # noqa: E731
+        shared = server_context.caps.budgets(job_context, paid_by(job, job_context), clock)
+        return SqlLedger(server_context.engine, job.id, job.budget.usd, shared=shared, clock=clock)
+
+    def engine(self, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
+        from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, after everything that may refuse
+
+        settings = self.server_context.settings
+        return DurableEngine(settings.state, JobResult, work, scope=self.claim.job, database_url=settings.database_url)
+
+    def _fetch_missing(self, mirror: GitStore, repository: int, *commits: str) -> None:
+        """Make commits available on this machine: they exist, are transferred, or are waited for."""
+        transfers = self.server_context.transfers
+        missing = [commit for commit in commits if not transfers.unpack_into(mirror, repository, commit)]
+        for commit in missing:
+            transfers.request(repository, commit)
+        if missing:
+            raise LostBaseError("The base commit has not arrived on this machine yet.")
 
 
 def is_for_people(error: AgentFixError) -> bool:
@@ -546,7 +533,7 @@ def run_job(settings: Settings, job: str, epoch: int, owner: str) -> NoReturn:
 
 def _work(server_context: ServerContext, claim: JobClaim, *, alone: bool = False) -> ExitCode:
     try:
-        return asyncio.run(JobWorker(JobProcess(server_context, claim), alone=alone).run())
+        return asyncio.run(JobProcess(server_context, claim, alone=alone).run())
     except Exception as error:
         logger.exception("job %s failed", claim.job)
         return ExitCode.INTERRUPTED if is_unreachable(error) else ExitCode.INTERNAL

@@ -23,7 +23,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 
-from app.core.job import JobState, new_job_id
+from app.core.job import new_job_id
 from app.core.plan import (
     COMMANDS,
     FIELDS,
@@ -94,17 +94,15 @@ class ListQuery:
         )
 
     @property
-    def states(self) -> tuple[JobState, ...]:
-        return tuple(formatting.GROUPS.get(self.state, ())) or ((self.state,) if self.state else ())  # type: ignore[return-value]
-
-    @property
     def filters(self) -> bool:
         """True if anything is filtered."""
         return replace(self, sort="newest", page=1) != ListQuery()
 
     def job_filter(self, repository: int | None, visible: frozenset[int] | None) -> JobFilter:
         since, until = (date.fromisoformat(day) if day else None for day in (self.since, self.until))
-        return JobFilter(self.states, repository, self.person, self.verdict, self.q, since, until, visible)
+        return JobFilter(
+            formatting.states_of(self.state), repository, self.person, self.verdict, self.q, since, until, visible
+        )
 
     def address(self, **changes: str | int) -> str:
         """The URL of the same list with some values changed; it begins at the first page unless told."""

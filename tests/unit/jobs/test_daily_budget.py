@@ -27,7 +27,7 @@ from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.llm.sql_ledger import SqlLedger, calls
 from app.server.context import ServerContext
-from app.server.job_process import JobProcess, JobWorker
+from app.server.job_process import JobProcess
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
@@ -232,7 +232,7 @@ def test_only_budget_errors_make_a_job_wait_for_money(
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     claim = server_context.queue.claim("w1", QueueLimits(1, 1))
     assert claim is not None
-    JobWorker(JobProcess(server_context, claim)).release(error)
+    JobProcess(server_context, claim).release(error)
     found = server_context.job_queries.get("a")
     assert found is not None
     assert (found.row.state, found.waiting_for) == (state, waiting_for)
@@ -257,7 +257,7 @@ def test_lost_sandbox_is_retried_a_limited_number_of_times(server_context: Serve
             db.execute(job_contexts.update().values(due=0.0))
         claim = server_context.queue.claim("w1", QueueLimits(1, 1))
         assert claim is not None
-        JobWorker(JobProcess(server_context, claim)).release(error)
+        JobProcess(server_context, claim).release(error)
         found = server_context.job_queries.get("a")
         assert found is not None
         told.append(found.row.state)
@@ -269,7 +269,7 @@ def test_unavailable_sandbox_pauses_the_job_for_people(server_context: ServerCon
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     claim = server_context.queue.claim("w1", QueueLimits(1, 1))
     assert claim is not None
-    JobWorker(JobProcess(server_context, claim)).release(SandboxError("E2B refused the key."))
+    JobProcess(server_context, claim).release(SandboxError("E2B refused the key."))
     found = server_context.job_queries.get("a")
     assert found is not None
     assert (found.row.state, "refused the key" in found.row.reason) == ("paused", True)

@@ -8,7 +8,6 @@ import pytest
 
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError, ExitCode, SetupError
-from app.core.job import Progress
 from app.core.result import JobResult
 from app.core.verification import RestOfSuite
 from app.jobs.queue import MAX_CRASHES, JobClaim, QueueLimits
@@ -18,7 +17,6 @@ from app.server.context import ServerContext
 from app.server.job_process import (
     RETRY_AFTER_FAULT,
     JobProcess,
-    JobWorker,
     LostBaseError,
     PreemptedError,
     ServerJobRunner,
@@ -62,7 +60,7 @@ class FinishedProcess(JobProcess):
         super().__init__(server_context, claim)
         self._result = result
 
-    def runner(self, watcher: Progress) -> ServerJobRunner:  # the signature is the base class's
+    def runner(self) -> ServerJobRunner:
         return cast("ServerJobRunner", ReadyRunner())
 
     def engine(self, work: object) -> "DurableEngine[JobResult]":
@@ -114,7 +112,7 @@ def stored(server_context: ServerContext) -> tuple[str, RestOfSuite]:
 def fail(server_context: ServerContext, error: AgentFixError) -> None:
     """What a process does that this error ends, and its worker after it."""
     claim = take(server_context)
-    JobWorker(JobProcess(server_context, claim)).release(error)
+    JobProcess(server_context, claim).release(error)
     server_context.queue.release(claim, crashed=True)
 
 
@@ -122,7 +120,7 @@ def test_a_job_that_others_have_ended_has_no_remaining_tests(server_context: Ser
     server_context.queue.admit(job("a"), job_context(), trigger("t"), ready=True)
     claim = take(server_context)
     server_context.queue.end("a", "no_access", "The App was uninstalled.")
-    JobWorker(JobProcess(server_context, claim)).release(SetupError("pip failed."))
+    JobProcess(server_context, claim).release(SetupError("pip failed."))
     row = server_context.job_store().get("a")
     assert row is not None
     assert (row.state, row.reason, row.result) == ("no_access", "The App was uninstalled.", None)
@@ -196,7 +194,7 @@ async def test_a_rest_whose_workflow_has_ended_already_is_ended_by_the_next_proc
     server_context: ServerContext,
 ) -> None:
     ended = with_rest(published(server_context), state="finished", parts=1)
-    worker = JobWorker(FinishedProcess(server_context, retake(server_context), ended))
+    worker = FinishedProcess(server_context, retake(server_context), ended)
     assert await worker.run() == ExitCode.OK
     assert stored(server_context) == ("rest_ended", ended.rest)
 
