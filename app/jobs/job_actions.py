@@ -140,16 +140,16 @@ class JobActions:
         if version is not None and (not known or known[-1].version != version):
             raise WrongState(f"Version {version} of the plan is not the newest one.")
         if job.row.state == "awaiting_approval":
-            self._resume(job, "approve", self.plans.edited_text(job_id), id=id, who=who)
+            self._resume(job, "approve", self.plans.edited_text(job_id), id, who)
             return job_id
-        self._promise(self._request(job, "approve", id=id, who=who, user=user))
+        self._promise(self._request(job, "approve", id, who, user))
         return id
 
     def answer(self, job_id: str, text: str, *, id: str, who: str) -> None:  # noqa: A002
         job = self._job(job_id)
         if job.row.state != "needs_input":
             raise WrongState("The job has asked nothing.")
-        self._resume(job, "answer", text, id=id, who=who)
+        self._resume(job, "answer", text, id, who)
 
     def proceed(
         self,
@@ -169,7 +169,7 @@ class JobActions:
             raise WrongState("The operator has locked `budget.usd`; continue without changing the budget.")
         if job.waiting_for == "money" and budget is None and extra is None:
             raise WrongState("Its budget is spent: say how much more it may cost.")
-        self._resume(job, "continue", text, id=id, who=who, budget=raised_budget(job, budget, extra))
+        self._resume(job, "continue", text, id, who, budget=raised_budget(job, budget, extra))
 
     def retry(self, job_id: str, *, id: str, who: str, user: int) -> None:  # noqa: A002
         """Stop the job if it is active, and promise the same one again."""
@@ -180,7 +180,7 @@ class JobActions:
             again = {"job": id, "by": who, "user": user, "at": self._clock()}
             self._promise(earlier.model_copy(update=again))
             return
-        self._promise(self._request(self._job(job_id), "retry", id=id, who=who, user=user))
+        self._promise(self._request(self._job(job_id), "retry", id, who, user))
 
     def cancel(self, job_id: str, reason: str) -> Literal["stopped", "stopping"]:
         """Stop a job: `stopping` if its process must end first."""
@@ -216,16 +216,9 @@ class JobActions:
         return job
 
     def _resume(
-        self,
-        job: JobWithContext,
-        kind: MessageKind,
-        text: str,
-        *,
-        id: str,  # noqa: A002
-        who: str,
-        budget: Budget | None = None,
+        self, job: JobWithContext, kind: MessageKind, text: str, message: str, who: str, *, budget: Budget | None = None
     ) -> None:
-        self._messages.add(job.job.id, kind, key=f"api:{id}", who=who, text=text)
+        self._messages.add(job.job.id, kind, key=f"api:{message}", who=who, text=text)
         changed = job.job.model_copy(update={"budget": budget}) if budget is not None else None
         if not self._queue.resume(job.job.id, changed):
             raise WrongState("The job has continued or ended in the meantime.")
@@ -239,17 +232,11 @@ class JobActions:
             raise WrongState("This id belongs to another job.")
 
     def _request(
-        self,
-        job: JobWithContext,
-        verb: Literal["approve", "retry"],
-        *,
-        id: str,  # noqa: A002
-        who: str,
-        user: int,
+        self, job: JobWithContext, verb: Literal["approve", "retry"], new_job: str, who: str, user: int
     ) -> ProgramRequest:
         place = job.job_context.issue_ref
         return ProgramRequest(
-            job=id,
+            job=new_job,
             by=who,
             user=user,
             repository=f"{place.owner}/{place.name}",

@@ -1,4 +1,7 @@
-"""Queries for a server's jobs by issue, repository and state, and for those whose status must be posted."""
+"""Queries for a server's jobs by issue, repository and state, and for those whose status must be posted.
+
+A server or a workflow that lost its rows restores them from the status comments on GitHub (`RecoveredJobs`).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ AHEAD = timedelta(minutes=30)
 comes before every newer one, whatever their priorities."""
 IN_TURN: Final = (job_contexts.c.created_at + job_contexts.c.priority * AHEAD.total_seconds(), jobs.c.id)
 """The order in which waiting jobs are claimed."""
+NO_QUESTION: Final = sa.not_(jobs.c.key.like("%/ask:%"))
 AFTER_REST: Final = "rest_ended"
 """The `posted_state` of a published job of which the remaining tests have ended: its status is posted again."""
 WAITS_FOR_PULL_REQUESTS: Final = sa.and_(
@@ -82,13 +86,11 @@ class JobQueries:
 
     def newest(self, repository: int, number: int) -> JobWithContext | None:
         """The newest job of an issue or pull request, not counting questions."""
-        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
-        return self._first(*place, sa.not_(jobs.c.key.like("%/ask:%")))
+        return self._first(*_about(repository, number), NO_QUESTION)
 
     def of_issue(self, repository: int, number: int, most: int) -> tuple[JobWithContext, ...]:
         """The newest jobs of an issue or pull request, newest first, not counting questions."""
-        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
-        return self._all(*place, sa.not_(jobs.c.key.like("%/ask:%")))[::-1][:most]
+        return self._all(*_about(repository, number), NO_QUESTION)[::-1][:most]
 
     def active_jobs(self, installation: int | None = None, repository: int | None = None) -> tuple[JobWithContext, ...]:
         """The unfinished jobs of a repository or an installation, or of the whole server."""
@@ -98,8 +100,7 @@ class JobQueries:
 
     def follow_up_count(self, repository: int, number: int) -> int:
         """How often the bot has followed up on this pull request without being asked."""
-        place = (job_contexts.c.repository == repository, job_contexts.c.number == number)
-        return sum(each.job_context.is_round for each in self._all(*place))
+        return sum(each.job_context.is_round for each in self._all(*_about(repository, number)))
 
     def has_jobs_in(self, repository: int) -> bool:
         """True if the repository has ever had a job."""
@@ -203,6 +204,10 @@ class JobQueries:
             query = sa.select(jobs, job_contexts).select_from(BOTH).where(*where)
             found = [_job_with_context(row) for row in db.execute(query).mappings()]
         return tuple(sorted(found, key=lambda each: each.job.id))  # sorting in the database would read all jobs
+
+
+def _about(repository: int, number: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return (job_contexts.c.repository == repository, job_contexts.c.number == number)
 
 
 def _opened(pull: int) -> sa.ColumnElement[bool]:

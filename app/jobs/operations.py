@@ -21,6 +21,14 @@ from app.llm.sql_ledger import calls, pauses
 
 SHOWN: Final = 50
 """Rows of each list; a longer one says how many there are."""
+TOO_LONG = timedelta(minutes=10)
+"""A job in which nobody works for so long, although it is somebody's turn, is an alarm (R11)."""
+
+SLOW = timedelta(minutes=1)
+"""A webhook usually takes seconds; the dashboard says when one has been waiting for longer than this."""
+
+SPENT_LASTS = timedelta(minutes=1)
+"""How long the cached sum of all model calls is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +121,53 @@ class Operations:
     pauses: tuple[ProviderPause, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """What decides whether an active job should be in progress. `held`: a worker has a valid lease on it."""
+
+    job: str
+    repository: int
+    state: str
+    reason: str
+    held: bool
+    ready: bool
+    since: datetime
+    """When its state or owner last changed, or when it became due."""
+
+
+@dataclass(frozen=True, slots=True)
+class StalledJob:
+    """A job that should be making progress but that nobody works on."""
+
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFigures:
+    """A server's current load. Ages are in seconds, 0.0 if there is nothing of that kind."""
+
+    jobs: dict[str, int]
+    oldest_queued: float
+    stalled: StalledJob | None
+    deliveries_undone: int
+    oldest_delivery: float
+    deliveries_dead: int
+    outbox: dict[str, int]
+    oldest_effect: float
+    effects_retried: int
+    cost: MicroUSD
+    model_calls: int
+
+
 class OperationsOverview:
-    """Reads the page's data in one transaction, and gives dead letters another try."""
+    """Reads the data, each time in one short transaction, and gives dead letters another try."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime], limits: QueueLimits) -> None:
         self._engine = engine
         self._clock = clock
         self._limits = limits
+        self._spent: tuple[datetime, MicroUSD, int] | None = None
 
     def now(self) -> Operations:
         now = self._clock()
@@ -142,6 +190,39 @@ class OperationsOverview:
                 dead=dead,
                 limits=tuple(_limit(row) for row in limits),
                 pauses=tuple(ProviderPause(row["provider"], moment(row["until"]), row["why"]) for row in paused),
+            )
+
+    def stalled(self) -> StalledJob | None:
+        """The job that has been stalled the longest; None if there is none."""
+        now = self._clock()
+        with self._engine.connect() as db:
+            waiting = _waiting_jobs(db, now)
+            return longest_stalled(waiting, self._limits, _last_release(db, waiting), now)
+
+    def figures(self) -> HealthFigures:
+        now = self._clock()
+        with self._engine.connect() as db:
+            waiting = _waiting_jobs(db, now)
+            inbox = inbox_health(db)
+            former = sa.exists().where(jobs.c.id == effects.c.job, jobs.c.epoch != effects.c.epoch)
+            open_effects = sa.and_(effects.c.state == "wanted", sa.not_(former))  # nobody claims those of former owners
+            due = sa.select(sa.func.min(effects.c.due)).where(open_effects)
+            retried = sa.and_(open_effects, effects.c.attempts > 0, effects.c.key.not_like("%/notification/%"))
+            if self._spent is None or now - self._spent[0] >= SPENT_LASTS:
+                self._spent = now, *_spent(db)
+            queued = [job.since for job in waiting if job.state == "queued"]
+            return HealthFigures(
+                jobs=_counted(db, jobs.c.state),
+                oldest_queued=_age(min(queued, default=now), now),
+                stalled=longest_stalled(waiting, self._limits, _last_release(db, waiting), now),
+                deliveries_undone=inbox.undone,
+                oldest_delivery=_age(inbox.oldest or now, now),
+                deliveries_dead=inbox.dead,
+                outbox=_counted(db, effects.c.state),
+                oldest_effect=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
+                effects_retried=db.scalar(sa.select(sa.func.count()).where(retried)) or 0,
+                cost=self._spent[1],
+                model_calls=self._spent[2],
             )
 
     def why_waiting(self, job_ids: Collection[str]) -> dict[str, str]:
@@ -281,98 +362,6 @@ def _failed_effects(db: Connection) -> list[DeadLetter]:
 def _limit(row: sa.RowMapping) -> GitHubLimit:
     numbers = (row["installation"], row["resource"], row["remaining"], row["limit"])
     return GitHubLimit(*numbers, moment(row["resets_at"]), moment(row["at"]))
-
-
-TOO_LONG = timedelta(minutes=10)
-"""A job in which nobody works for so long, although it is somebody's turn, is an alarm (R11)."""
-
-SLOW = timedelta(minutes=1)
-"""A webhook usually takes seconds; the dashboard says when one has been waiting for longer than this."""
-
-SPENT_LASTS = timedelta(minutes=1)
-"""How long the cached sum of all model calls is valid."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingJob:
-    """What decides whether an active job should be in progress. `held`: a worker has a valid lease on it."""
-
-    job: str
-    repository: int
-    state: str
-    reason: str
-    held: bool
-    ready: bool
-    since: datetime
-    """When its state or owner last changed, or when it became due."""
-
-
-@dataclass(frozen=True, slots=True)
-class StalledJob:
-    """A job that should be making progress but that nobody works on."""
-
-    job: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class HealthFigures:
-    """A server's current load. Ages are in seconds, 0.0 if there is nothing of that kind."""
-
-    jobs: dict[str, int]
-    oldest_queued: float
-    stalled: StalledJob | None
-    deliveries_undone: int
-    oldest_delivery: float
-    deliveries_dead: int
-    outbox: dict[str, int]
-    oldest_effect: float
-    effects_retried: int
-    cost: MicroUSD
-    model_calls: int
-
-
-class HealthMetrics:
-    """Reads the health figures; each call is one short read transaction."""
-
-    def __init__(self, engine: Engine, clock: Callable[[], datetime], limits: QueueLimits) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._limits = limits
-        self._spent: tuple[datetime, MicroUSD, int] | None = None
-
-    def stalled(self) -> StalledJob | None:
-        """The job that has been stalled the longest; None if there is none."""
-        now = self._clock()
-        with self._engine.connect() as db:
-            waiting = _waiting_jobs(db, now)
-            return longest_stalled(waiting, self._limits, _last_release(db, waiting), now)
-
-    def figures(self) -> HealthFigures:
-        now = self._clock()
-        with self._engine.connect() as db:
-            waiting = _waiting_jobs(db, now)
-            inbox = inbox_health(db)
-            former = sa.exists().where(jobs.c.id == effects.c.job, jobs.c.epoch != effects.c.epoch)
-            open_effects = sa.and_(effects.c.state == "wanted", sa.not_(former))  # nobody claims those of former owners
-            due = sa.select(sa.func.min(effects.c.due)).where(open_effects)
-            retried = sa.and_(open_effects, effects.c.attempts > 0, effects.c.key.not_like("%/notification/%"))
-            if self._spent is None or now - self._spent[0] >= SPENT_LASTS:
-                self._spent = now, *_spent(db)
-            queued = [job.since for job in waiting if job.state == "queued"]
-            return HealthFigures(
-                jobs=_counted(db, jobs.c.state),
-                oldest_queued=_age(min(queued, default=now), now),
-                stalled=longest_stalled(waiting, self._limits, _last_release(db, waiting), now),
-                deliveries_undone=inbox.undone,
-                oldest_delivery=_age(inbox.oldest or now, now),
-                deliveries_dead=inbox.dead,
-                outbox=_counted(db, effects.c.state),
-                oldest_effect=max(now.timestamp() - (db.scalar(due) or now.timestamp()), 0.0),
-                effects_retried=db.scalar(sa.select(sa.func.count()).where(retried)) or 0,
-                cost=self._spent[1],
-                model_calls=self._spent[2],
-            )
 
 
 def longest_stalled(

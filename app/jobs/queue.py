@@ -132,9 +132,10 @@ class JobQueue:
         now = self._clock()
         place = job_context.issue_ref
         with writing(self.engine) as db:
-            active = self._active(db, job_context.active_key)
+            same_issue = job_contexts.c.active_key == job_context.active_key
+            active = db.execute(sa.select(job_contexts.c.job).where(same_issue)).scalar()
             if active is not None:
-                return active
+                return str(active)
             requested = db.execute(sa.select(jobs.c.state).where(jobs.c.id == job.id).with_for_update()).scalar()
             if requested in FINAL:
                 return ""
@@ -369,9 +370,6 @@ class JobQueue:
         with self.engine.connect() as db:
             reason = db.execute(sa.select(job_contexts.c.stop_reason).where(job_contexts.c.job == job_id)).scalar()
         return reason or STOPPED
-
-    def _active(self, db: Connection, key: str) -> str | None:
-        return db.execute(sa.select(job_contexts.c.job).where(job_contexts.c.active_key == key)).scalar()
 
     def _waiting(self, db: Connection, now: datetime, per_repository: int) -> Iterator[sa.RowMapping]:
         """Jobs that need a worker, next one first: unclaimed ones and those with an expired lease.

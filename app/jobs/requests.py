@@ -77,7 +77,7 @@ class JobRequests(TableStore):
         db.execute(jobs.insert().values(**row, created_at=now, updated_at=now))
         stored = request.model_dump(mode="json")
         db.execute(job_requests.insert().values(job=request.job, request=stored, at=now.timestamp()))
-        insert_delivery(db, Delivery(_delivery_of(request.job), PROGRAM_EVENT, body.encode()), now)
+        insert_delivery(db, Delivery(f"api-{request.job}", PROGRAM_EVENT, body.encode()), now)
 
     def get(self, job_id: str) -> ProgramRequest | None:
         with self._engine.connect() as db:
@@ -131,10 +131,6 @@ def _promised(request: ProgramRequest) -> dict[str, object]:
     budget = Budget() if request.budget is None else Budget(usd=request.budget)
     job = Job(id=request.job, task=task, branch="", budget=budget, model=request.model or "", created_at=request.at)
     return job.model_dump(mode="json")
-
-
-def _delivery_of(job_id: str) -> str:
-    return f"api-{job_id}"
 
 
 KEPT_FOR: Final = timedelta(days=2)

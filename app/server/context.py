@@ -9,7 +9,7 @@ from app.core.clock import utc_now
 from app.core.errors import OutputError
 from app.jobs.commit_transfer import CommitTransfer
 from app.jobs.daily_budget import DayCaps
-from app.jobs.operations import HealthMetrics, OperationsOverview
+from app.jobs.operations import OperationsOverview
 from app.jobs.queries import JobOverview
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
@@ -54,10 +54,6 @@ class ServerContext(Stores):
     @cached_property
     def operations(self) -> OperationsOverview:
         return OperationsOverview(self.engine, self.clock, self.limits)
-
-    @cached_property
-    def health(self) -> HealthMetrics:
-        return HealthMetrics(self.engine, self.clock, self.limits)
 
     @cached_property
     def overview(self) -> JobOverview:

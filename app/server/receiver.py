@@ -308,7 +308,7 @@ def application(
     settings = server_context.settings
 
     def stalled() -> timedelta | None:
-        found = server_context.health.stalled()
+        found = server_context.operations.stalled()
         return timedelta(seconds=found.seconds) if found else None
 
     app = receiver(settings.webhook_secrets, server_context.inbox, server_context.clock, stalled=stalled)

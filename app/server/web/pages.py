@@ -317,7 +317,7 @@ class DashboardPages:
             verdicts=VERDICTS,
             sorts=SORTS,
             repositories=list(repositories.values()),
-            figures=self._server_context.health.figures() if visitor.operator else None,
+            figures=self._server_context.operations.figures() if visitor.operator else None,
             too_long=TOO_LONG.total_seconds(),
             slow=SLOW.total_seconds(),
             verdict_chart=verdict_chart(self._overview.verdicts(job_filter)),
@@ -392,12 +392,12 @@ class OperatorPages:
             visitor=visitor,
             seal=visitor.seal(SEAL),
             operations=await asyncio.to_thread(self._server_context.operations.now),
-            figures=await asyncio.to_thread(self._server_context.health.figures),
+            figures=await asyncio.to_thread(self._server_context.operations.figures),
         )
 
     async def metrics(self, _: Request) -> Response:
         figures, totals = await asyncio.gather(
-            asyncio.to_thread(self._server_context.health.figures),
+            asyncio.to_thread(self._server_context.operations.figures),
             asyncio.to_thread(outcome_totals, self._server_context.engine),
         )
         text = metrics.render(figures, self._answers, totals)

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Engine
 
 from app.jobs.daily_budget import DailyBudget
 from app.jobs.job_queries import JobQueries
-from app.jobs.operations import HealthMetrics, WaitingJob, longest_stalled
+from app.jobs.operations import OperationsOverview, WaitingJob, longest_stalled
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobStore
@@ -33,7 +33,7 @@ class Server:
         self.queue = JobQueue(engine, self.clock)
         self.store = JobStore(engine, self.clock)
         self.job_queries = JobQueries(engine, self.clock)
-        self.health = HealthMetrics(engine, self.clock, LIMITS)
+        self.health = OperationsOverview(engine, self.clock, LIMITS)
 
     def admit(self, number: int, repository: int = 2, *, ready: bool = True) -> str:
         where, name = issue_ref(number, repository), f"job{number}"

@@ -175,7 +175,7 @@ def ended(here: WebClient, *numbers: int) -> dict[str, float]:
             names = {"job": uuid4().hex, "repository": f"octo/r{number}", "model": f"acme/m{number}"}
             times = {"created_at": 1_000.0 - number, "ended_at": 1_000.0 + number}
             db.execute(outcomes.insert().values(**names, **counted, **times))
-    return samples(render(here.receiving.health.figures(), {}, outcome_totals(here.engine)))
+    return samples(render(here.receiving.operations.figures(), {}, outcome_totals(here.engine)))
 
 
 def test_number_of_series_is_bounded(here: WebClient) -> None:
@@ -196,5 +196,5 @@ async def test_webhook_answers_are_counted(here: WebClient) -> None:
 
 
 def test_a_label_cannot_leave_its_quotes(here: WebClient) -> None:
-    text = render(here.receiving.health.figures(), {'a"} 1\nevil{x="\\': 2}, outcome_totals(here.engine))
+    text = render(here.receiving.operations.figures(), {'a"} 1\nevil{x="\\': 2}, outcome_totals(here.engine))
     assert '{answer="a\\"} 1\\nevil{x=\\"\\\\"} 2' in text
