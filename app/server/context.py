@@ -3,20 +3,23 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from app.config.settings import Settings
 from app.core.clock import utc_now
 from app.core.errors import OutputError
-from app.jobs.commit_transfer import CommitTransfer
 from app.jobs.daily_budget import DayCaps
 from app.jobs.operations import OperationsOverview
 from app.jobs.queries import JobOverview
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import open_database
-from app.repo.git_store import GitStore
 from app.server.launch.base import ChildProcesses, JobLauncher
 from app.triggers.stores import Stores
+
+if TYPE_CHECKING:
+    from app.jobs.commit_transfer import CommitTransfer
+    from app.repo.git_store import GitStore
 
 
 class ServerContext(Stores):
@@ -44,7 +47,9 @@ class ServerContext(Stores):
         return JobQueue(self.engine, self.clock, caps=self.caps)
 
     @cached_property
-    def transfers(self) -> CommitTransfer:
+    def transfers(self) -> "CommitTransfer":
+        from app.jobs.commit_transfer import CommitTransfer  # noqa: PLC0415  # the receiver loads no git
+
         return CommitTransfer(self.engine, self.clock)
 
     @property
@@ -59,8 +64,10 @@ class ServerContext(Stores):
     def overview(self) -> JobOverview:
         return JobOverview(self.engine, self.clock)
 
-    def mirror(self, repository: int) -> GitStore:
+    def mirror(self, repository: int) -> "GitStore":
         """The trusted bare repository of a GitHub repository, by its id, which survives renames."""
+        from app.repo.git_store import GitStore  # noqa: PLC0415  # as above
+
         return GitStore(self.settings.state / "mirrors" / f"r{int(repository)}.git")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Engine
 
@@ -21,9 +22,11 @@ from app.jobs.requests import JobRequests
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.triggers import JobMessages, PollCursors, TriggerLog
 from app.publish.outbox import Outbox
-from app.repo.git_store import GitStore
 
-Mirror = Callable[[int], GitStore]
+if TYPE_CHECKING:
+    from app.repo.git_store import GitStore
+
+Mirror = Callable[[int], "GitStore"]
 """The trusted repository for a forge's repository, by its number."""
 
 
