@@ -266,6 +266,11 @@ class RepoConfig(Record):
             pattern = pattern.split("/", 1)[0] + "/{slug}"
         return rules.fill(pattern, number=str(number), slug=slug)
 
+    @property
+    def branch_prefix(self) -> str:
+        """The part before the slash, by which we recognise our own branches."""
+        return self.branch_for(slug="x", number=1).partition("/")[0]
+
     def title_for(self, title: str, number: int | None = None) -> str:
         """The pull request's title. Without a number, a pattern with `{number}` is not used."""
         pattern = self.title or "{title}"

@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
@@ -35,14 +34,6 @@ MAX_THREADS = 30
 STOPPED = "It was stopped before anything was published."
 STOPPED_REST = "It was stopped."
 GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
-
-
-@dataclass(frozen=True, slots=True)
-class FinalizedJob:
-    """A job's final result, and the effects that follow from it."""
-
-    result: JobResult
-    effects: tuple[Effect, ...] = ()
 
 
 class JobFinalizer:
@@ -82,10 +73,12 @@ class JobFinalizer:
         else:
             failed = result.rest.reason if result.rest else ""
             result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
-        try:
-            for effect in self._with_rest(each, result):
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
-        except StaleEpoch:
+        effects: tuple[Effect, ...] = ()  # the same texts again, with the rest of the suite and the verdict
+        if result.verification is not None and each.job_context.publish_target != "same_branch":
+            effects = (update_verdict(pull_request_content(each.job, result, result.verification)),)
+        elif section := _follow_up_section(each, result):
+            effects = (section,)
+        if not self._add(each, effects):
             return False
         failpoint("rest.publishing")
         if result.verification is not None and result.verification.verdict == "broken":
@@ -93,78 +86,69 @@ class JobFinalizer:
         self._job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
         return True
 
-    def _with_rest(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
-        """The same texts again, with the rest of the suite and the verdict that follows."""
-        if result.verification is None:
-            return
-        facts = pull_request_content(each.job, result, result.verification)
-        if each.job_context.publish_target != "same_branch":
-            yield update_verdict(facts)
-        elif _is_ours(each):
-            yield AddFollowUpSection(section=follow_up_body(facts, each.job_context.login))
+    def _add(self, each: JobWithContext, effects: Iterable[Effect]) -> bool:
+        """Add the effects; False if another process owns the job again."""
+        try:
+            for effect in effects:
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+        except StaleEpoch:
+            return False
+        return True
 
     def _finalize(self, each: JobWithContext) -> bool:
-        final = self._final_result(each)
-        if final is None:
+        result = self._final_result(each)
+        if result is None:
             return False
-        try:
-            for effect in final.effects:
-                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
-        except StaleEpoch:  # another process owns the job again
+        published = result.exit_status in PUBLISHED
+        if published and not self._add(each, tuple(self._effects(each, result))):
             return False
         failpoint("job.finishing")
-        result = final.result
-        if result.exit_status not in PUBLISHED:
+        if not published:
             self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
         self._store.finish(
             each.job.id,
             result.exit_status,
             result.reason,
             result.model_dump(mode="json"),
-            waiting_for="rest" if result.exit_status in PUBLISHED and result.rest_pending else "",
+            waiting_for="rest" if published and result.rest_pending else "",
         )
         failpoint("job.finished")
         return True
 
-    def _final_result(self, each: JobWithContext) -> FinalizedJob | None:
+    def _final_result(self, each: JobWithContext) -> JobResult | None:
         """None while the branch is still being published."""
         branch = self._branch(each.job.id)
         if branch is None:
-            return _ended(each, PublishRefused("The job was handed over without a branch."))
+            return _unpublished(each, PublishRefused("The job was handed over without a branch."))
         if each.row.stop_requested and branch.state == "wanted":
             self._outbox.withdraw(each.job.id)
-            branch = self._branch(each.job.id)
-        match branch.state if branch else "withdrawn":
+            branch = self._branch(each.job.id) or branch
+        match branch.state:
             case "done":
-                receipt = branch.receipt if branch and branch.receipt else Receipt()
-                return self._published(each, receipt)
+                result, receipt = JobResult.model_validate(each.row.result), branch.receipt or Receipt()
+                base_ref = each.job_context.base_ref
+                notes = (merge_note(base_ref, receipt.onto, result.commit),) if receipt.onto else ()
+                update = {"url": receipt.url, "branch": receipt.branch or result.branch}
+                return result.model_copy(update={**update, "notes": (*result.notes, *notes)})
             case "failed":
-                error = branch.error if branch else None
-                return _ended(each, error or PublishRefused(branch.reason if branch else ""))
+                return _unpublished(each, branch.error or PublishRefused(branch.reason))
             case "withdrawn":
-                return _ended(each, PublishRefused(STOPPED, state="stopped"))
+                return _unpublished(each, PublishRefused(STOPPED, state="stopped"))
         return None
 
     def _branch(self, job: str) -> EffectStatus | None:
         found = [each for each in self._outbox.of(job) if isinstance(each.effect, OpenDraftPullRequest | PushCommits)]
         return found[-1] if found else None
 
-    def _published(self, each: JobWithContext, receipt: Receipt) -> FinalizedJob:
-        result = JobResult.model_validate(each.row.result)
-        notes = (merge_note(each.job_context.base_ref, receipt.onto, result.commit),) if receipt.onto else ()
-        update = {"url": receipt.url, "branch": receipt.branch or result.branch, "notes": (*result.notes, *notes)}
-        result = result.model_copy(update=update)
-        return FinalizedJob(result, tuple(self._effects(each, result)))
-
     def _effects(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
+        """What follows once the change is published."""
         job_context, config = each.job_context, each.job_context.config
         if job_context.publish_target != "same_branch" and (config.labels or config.reviewers):
             yield LabelAndRequestReview(branch=result.branch, labels=config.labels, reviewers=config.reviewers)
         for thread in job_context.threads[:MAX_THREADS]:
             yield self._answer(each, result, thread)
-        if job_context.publish_target == "same_branch" and _is_ours(each) and result.verification is not None:
-            facts = pull_request_content(each.job, result, result.verification)
-            yield AddFollowUpSection(section=follow_up_body(facts, job_context.login))
+        if section := _follow_up_section(each, result):
+            yield section
 
     def _answer(self, each: JobWithContext, result: JobResult, thread: ThreadRef) -> AnswerReviewThread:
         if each.job_context.publish_target != "same_branch":
@@ -176,7 +160,7 @@ class JobFinalizer:
         return AnswerReviewThread(comment=thread.comment, body=body, thread=thread.thread if touched else "")
 
 
-def _ended(each: JobWithContext, error: AgentFixError) -> FinalizedJob:
+def _unpublished(each: JobWithContext, error: AgentFixError) -> JobResult:
     """The result of a job that was not published, with the reason; its bytes stay among the job's blobs."""
     state: JobState = "error"
     if isinstance(error, PublishRefused):
@@ -186,13 +170,17 @@ def _ended(each: JobWithContext, error: AgentFixError) -> FinalizedJob:
     branch, compare = (error.branch, error.compare) if isinstance(error, ForgeError) else ("", "")
     result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
     update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
-    return FinalizedJob(result.model_copy(update={**update, "branch": branch, "compare": compare}))
+    return result.model_copy(update={**update, "branch": branch, "compare": compare})
 
 
-def _is_ours(each: JobWithContext) -> bool:
-    """True if the branch has our prefix: other people's pull requests are not edited."""
-    pattern = each.job_context.config.branch_for(slug="x", number=1)
-    return each.job.branch.partition("/")[0] == pattern.partition("/")[0]
+def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSection | None:
+    """The section about this change in our own pull request; other people's pull requests are not edited."""
+    job_context = each.job_context
+    ours = each.job.branch.partition("/")[0] == job_context.config.branch_prefix
+    if job_context.publish_target != "same_branch" or not ours or result.verification is None:
+        return None
+    facts = pull_request_content(each.job, result, result.verification)
+    return AddFollowUpSection(section=follow_up_body(facts, job_context.login))
 
 
 MAX_DISTANCE = 5

@@ -81,6 +81,11 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def paragraphs(*parts: str) -> str:
+    """The parts that are not empty, with a blank line between them. They are Markdown already."""
+    return "\n\n".join(filter(None, parts))
+
+
 def details(summary: str, body: str) -> str:
     """A folded part. `summary` comes from our templates only, `body` is Markdown."""
     return f"<details>\n<summary>{escape(one_line(summary), quote=False)}</summary>\n\n{body}\n\n</details>"

@@ -8,7 +8,7 @@ the recipe, so every retry builds the same one. Nothing is executed on the merge
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from pydantic import ValidationError
@@ -23,11 +23,10 @@ from app.core.tree import TreeEntry
 from app.github.base import ForgeEffects
 from app.github.branches import BranchesApi
 from app.github.errors import NoAccess, RateLimited
-from app.github.models import ActorPermission
 from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobQueries, JobWithContext
 from app.publish.body_edits import insert_note, with_template
-from app.publish.early_draft import AT_WORK, NOT_YET, EarlyDrafts, is_early_effect
+from app.publish.early_draft import AT_WORK, early_commits, early_key, early_recipe
 from app.publish.effects import (
     Effect,
     OpenDraftPullRequest,
@@ -36,7 +35,7 @@ from app.publish.effects import (
     UpdateDraftStatus,
     UpdateVerdict,
 )
-from app.publish.outbox import EffectClaim
+from app.publish.outbox import EffectClaim, EffectStatus, Outbox
 from app.publish.policy_rules import (
     LiveState,
     PublishRefused,
@@ -53,6 +52,8 @@ from app.repo.merge import SideNames, merge
 from app.verify.gates.candidate import CandidatePatch
 
 WORKFLOWS: Final = ".github/workflows/"
+NOT_YET: Final = timedelta(seconds=2)
+"""The publisher asks again so much later whether an effect may be carried out."""
 
 
 def merge_base_branch(store: GitStore, request: PublishRequest, common: str) -> str:
@@ -125,7 +126,7 @@ class PublishPolicy:
         blobs: Callable[[str], Blobs],
         secret_scan: SecretScan,
         now: Callable[[], datetime],
-        drafts: EarlyDrafts,
+        outbox: Outbox,
         *,
         allowed_apps: frozenset[int] = frozenset(),
         operator: OperatorDefaults = NO_DEFAULTS,
@@ -135,34 +136,38 @@ class PublishPolicy:
         self._blobs = blobs
         self._secret_scan = secret_scan
         self._now = now
-        self._drafts = drafts
+        self._outbox = outbox
         self._allowed_apps = allowed_apps
 
     async def check(self, claim: EffectClaim, forge: PolicyTarget) -> Effect:
         """The effect to carry out. Raises PublishRefused, SecretFound or ForgeError."""
         effect = await asyncio.to_thread(self._secret_scan.checked, claim.job, claim.effect)
+        checked = OpenEarlyDraft | UpdateDraftStatus | UpdateVerdict | OpenDraftPullRequest | PushCommits
+        if not isinstance(effect, checked):
+            return effect
+        where = self._job_queries.get(claim.job)
+        if where is None:
+            raise PublishRefused(f"There is no job {claim.job}.")
         match effect:
             case OpenEarlyDraft():
-                return await self._early(claim, effect, forge)
+                return await self._early_draft(claim, effect, where, forge)
             case UpdateDraftStatus():
-                return await self._draft_status(claim, effect, forge)
+                return await self._draft_status(effect, where, forge)
             case UpdateVerdict():
-                where = self._where(claim)
                 if effect.branch != (where.row.result or {}).get("branch"):
                     raise PublishRefused("This is not the branch of the job's pull request.")
-            case OpenDraftPullRequest() | PushCommits():
-                return await self._change(claim, effect, forge)
-        return effect
+                return effect
+        return await self._change(claim, effect, where, forge)
 
     async def _change(
-        self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, forge: PolicyTarget
+        self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, where: JobWithContext, forge: PolicyTarget
     ) -> Effect:
         """The effect for a verified change."""
-        request = await asyncio.to_thread(self._request, claim, effect)
+        request = await asyncio.to_thread(self._request, claim, effect, where)
         _raise(request_refusal(request))
-        if not request.where.handed_over:
+        if not where.handed_over:
             raise RateLimited("The job has not been handed over yet.", until=self._now() + NOT_YET)
-        draft = await self._drafts.resolve(claim.job, self._now())
+        draft = await self._opened_draft(where)
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
         await self._store_commit(request, forge.branches)
@@ -171,9 +176,11 @@ class PublishPolicy:
         tree = forge.branches.store.tree(request.patch.base)
         _raise(await asyncio.to_thread(change_refusal, request, CandidatePatch(tree, request.patch), now.config))
         if isinstance(effect, PushCommits):
-            return effect.model_copy(update={"base": request.where.job_context.base_ref})
-        worded = await asyncio.to_thread(with_template, effect, tree, request.where)
-        return await self._drafts.placed(request.where, worded, draft, forge.branches.store)
+            return effect.model_copy(update={"base": where.job_context.base_ref})
+        effect = await asyncio.to_thread(with_template, effect, tree, where)
+        commits = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        branch = draft.receipt.branch if draft is not None and draft.receipt is not None else ""
+        return effect.model_copy(update={"replaces": commits, "draft": branch})
 
     async def _with_base(self, request: PublishRequest, forge: PolicyTarget) -> OpenDraftPullRequest | PushCommits:
         """The same effect for a merge of the verified commit with `onto`, a commit of the base branch."""
@@ -191,33 +198,47 @@ class PublishPolicy:
         note = merge_note(base_ref, effect.onto, effect.commit)
         return effect.model_copy(update={"commit": merged, "body": insert_note(effect.body, f"> [!NOTE]\n> {note}")})
 
-    async def _early(self, claim: EffectClaim, effect: OpenEarlyDraft, forge: PolicyTarget) -> Effect:
-        """A draft without a change: the same checks, for an empty commit."""
-        where = self._where(claim)
-        request = PublishRequest(
-            where, claim.issue_ref, is_early_effect(where, effect), Patch(base=where.job.task.base)
-        )
+    async def _early_draft(
+        self, claim: EffectClaim, effect: OpenEarlyDraft, where: JobWithContext, forge: PolicyTarget
+    ) -> OpenDraftPullRequest:
+        """A draft without a change: the same checks, for an empty commit, which is made here from the job alone."""
+        job, recipe = where.job, early_recipe(where.job, where.job_context)
+        opening = OpenDraftPullRequest(**effect.model_dump(exclude={"kind"}), commit="", recipe=recipe)
+        request = PublishRequest(where, claim.issue_ref, opening, Patch(base=job.task.base))
         _raise(early_draft_refusal(request))
         if where.row.state not in AT_WORK:
             raise RateLimited("The work has not started yet.", until=self._now() + NOT_YET)
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
+        await _fetch_missing(forge.branches, job.task.base)
+        commit, *former = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        return opening.model_copy(update={"commit": commit, "replaces": tuple(former)})
+
+    async def _draft_status(
+        self, effect: UpdateDraftStatus, where: JobWithContext, forge: PolicyTarget
+    ) -> UpdateDraftStatus:
+        """The effect with the draft's branch and commit. Raises PublishRefused if no draft was opened."""
+        draft = await self._opened_draft(where)
         await _fetch_missing(forge.branches, where.job.task.base)
-        return await self._drafts.opened(where, is_early_effect(where, effect), forge.branches.store)
+        if draft is None or not where.job_context.opens_early:
+            raise PublishRefused("No draft was opened early.")
+        commit, *_ = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        branch = draft.receipt.branch if draft.receipt is not None else where.job.branch
+        close = effect.close or (draft.receipt is None and where.row.final)
+        return effect.model_copy(update={"branch": branch, "commit": commit, "close": close})
 
-    async def _draft_status(self, claim: EffectClaim, effect: UpdateDraftStatus, forge: PolicyTarget) -> Effect:
-        where = self._where(claim)
-        draft = await self._drafts.resolve(claim.job, self._now())
-        await _fetch_missing(forge.branches, where.job.task.base)
-        return await self._drafts.status_update(where, effect, draft, forge.branches.store)
+    async def _opened_draft(self, where: JobWithContext) -> EffectStatus | None:
+        """The status of a job's early draft; None if none was requested.
 
-    def _where(self, claim: EffectClaim) -> JobWithContext:
-        where = self._job_queries.get(claim.job)
-        if where is None:
-            raise PublishRefused(f"There is no job {claim.job}.")
-        return where
+        Opening it must end before anything else happens to it: RateLimited until then.
+        """
+        status = await asyncio.to_thread(self._outbox.status, early_key(where.job.id))
+        if status is not None and status.state in {"wanted", "claimed"}:
+            raise RateLimited("The draft is still being opened.", until=self._now() + NOT_YET)
+        return status
 
-    def _request(self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits) -> PublishRequest:
-        where = self._where(claim)
+    def _request(
+        self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, where: JobWithContext
+    ) -> PublishRequest:
         try:
             patch = Patch.model_validate_json(self._blobs(claim.job).get(effect.recipe.patch))
         except (KeyError, ValidationError):
@@ -233,10 +254,15 @@ class PublishPolicy:
         repository = await reads.repository()
         if origin is None:
             raise PublishRefused("No request for this was found on GitHub.")
+        try:
+            asker = await reads.actor(origin.actor) if job_context.has_requester else None
+        except NoAccess:
+            gone = "The account of the person who requested this no longer exists."
+            raise PublishRefused(gone, state="no_access") from None
         return LiveState(
             installation=await reads.installation(),
             repository=repository,
-            asker=await _asker(reads, origin.actor) if job_context.has_requester else None,
+            asker=asker,
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
             config=await _config(reads, job_context.config, self._operator),
@@ -246,8 +272,16 @@ class PublishPolicy:
     async def _store_commit(self, request: PublishRequest, branches: BranchesApi) -> None:
         """Put the verified commit, made from its bytes, into the trusted repository (I9)."""
         await _fetch_missing(branches, request.patch.base, *request.effect.recipe.parents)
+        recipe = request.effect.recipe
         try:
-            made = await asyncio.to_thread(_rebuilt, branches.store, request)
+            made = await asyncio.to_thread(
+                branches.store.commit,
+                request.patch,
+                message=recipe.message,
+                author=recipe.author,
+                date=recipe.date,
+                parents=recipe.parents,
+            )
         except (GitError, UnsafePathError) as error:
             raise PublishRefused(f"The commit cannot be rebuilt: {error}") from None
         failpoint("commit.rebuilt")
@@ -256,31 +290,10 @@ class PublishPolicy:
 
 
 async def _fetch_missing(branches: BranchesApi, *commits: str) -> None:
-    for needed in commits:
-        if not await asyncio.to_thread(_has, branches.store, needed):
-            await branches.fetch(needed)
-
-
-def _rebuilt(store: GitStore, request: PublishRequest) -> str:
-    recipe = request.effect.recipe
-    return store.commit(
-        request.patch, message=recipe.message, author=recipe.author, date=recipe.date, parents=recipe.parents
-    )
-
-
-def _has(store: GitStore, commit: str) -> bool:
-    store.ensure()
-    return store.keeps(commit)
-
-
-async def _asker(reads: RepositoryReader, user: int) -> ActorPermission:
-    """The requester's permission; an account that is gone has none."""
-    try:
-        return await reads.actor(user)
-    except NoAccess:
-        raise PublishRefused(
-            "The account of the person who requested this no longer exists.", state="no_access"
-        ) from None
+    await asyncio.to_thread(branches.store.ensure)
+    for commit in commits:
+        if not await asyncio.to_thread(branches.store.keeps, commit):
+            await branches.fetch(commit)
 
 
 async def _config(reads: RepositoryReader, admitted: RepoConfig, operator: OperatorDefaults) -> RepoConfig:

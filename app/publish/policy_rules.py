@@ -5,7 +5,7 @@ moved, and branches get new commits.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,7 +71,7 @@ def request_refusal(request: PublishRequest) -> PublishRefused | None:
 
 
 def early_draft_refusal(request: PublishRequest) -> PublishRefused | None:
-    """Reasons in our own tables, for a draft without a change."""
+    """Reasons in our own tables not to open a draft without a change."""
     return next((refused for rule in EARLY_RULES if (refused := rule(request))), None)
 
 
@@ -82,7 +82,10 @@ def live_refusal(request: PublishRequest, now: LiveState) -> PublishRefused | No
 
 def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> PublishRefused | None:
     """Reasons in the resulting tree, checked independently of earlier checks."""
-    found = list(_blocked(request, candidate, config)) if not request.empty else []
+    found: list[str] = []
+    if not request.empty:
+        gates = publisher_gates(candidate, config.protected_paths, request.where.job.task.allowed_paths)
+        found += [detail for gate in gates if gate.outcome == "blocked" for detail in gate.details]
     conflicts = request.where.job.conflicts
     left = {change.path: change.content for change in request.patch.changes}
     contents = {**candidate.base.read_many(conflicts), **{path: left[path] for path in conflicts if path in left}}
@@ -94,18 +97,10 @@ def change_refusal(request: PublishRequest, candidate: CandidatePatch, config: R
     return PublishRefused(f"The change may not be published: {'; '.join(found[:_MAX_FINDINGS])}{more}.")
 
 
-def _blocked(request: PublishRequest, candidate: CandidatePatch, config: RepoConfig) -> Iterator[str]:
-    gates = publisher_gates(candidate, config.protected_paths, request.where.job.task.allowed_paths)
-    return (detail for gate in gates if gate.outcome == "blocked" for detail in gate.details)
-
-
 def _belongs(request: PublishRequest) -> PublishRefused | None:
-    job_place, issue_ref = request.where.job_context.issue_ref, request.issue_ref
-    same = (issue_ref.installation, issue_ref.repository, issue_ref.number) == (
-        job_place.installation,
-        job_place.repository,
-        job_place.number,
-    )
+    ours, theirs = request.where.job_context.issue_ref, request.issue_ref
+    # The repository's name may have changed meanwhile.
+    same = (ours.installation, ours.repository, ours.number) == (theirs.installation, theirs.repository, theirs.number)
     return None if same else PublishRefused("The change is meant for another repository or issue than its job.")
 
 
@@ -115,12 +110,9 @@ def _publishes(request: PublishRequest) -> PublishRefused | None:
     never = job_context.publish_target == "nowhere" or job_context.aim in {"ask", "plan"}
     if never or job.aim == "ask" or job.plan_mode == "only":
         return PublishRefused("Jobs that only answer or plan publish nothing.")
-    pushes = isinstance(request.effect, PushCommits)
-    return (
-        PublishRefused("The branch is not of the kind that the job may push to.")
-        if pushes != _same_branch(request)
-        else None
-    )
+    if isinstance(request.effect, PushCommits) != _same_branch(request):
+        return PublishRefused("The branch is not of the kind that the job may push to.")
+    return None
 
 
 def _is_active(request: PublishRequest) -> PublishRefused | None:
@@ -151,12 +143,9 @@ def _moves_forward(request: PublishRequest) -> PublishRefused | None:
     """Existing commits on a branch stay ancestors of ours, whoever wrote them."""
     if isinstance(request.effect, OpenDraftPullRequest):
         return PublishRefused("The change is empty.") if request.empty else None
-    parents = request.effect.recipe.parents or (request.patch.base,)
-    return (
-        None
-        if request.effect.expected in parents
-        else PublishRefused("The commit is not based on the branch's newest commit.")
-    )
+    if request.effect.expected not in (request.effect.recipe.parents or (request.patch.base,)):
+        return PublishRefused("The commit is not based on the branch's newest commit.")
+    return None
 
 
 def _ci_waits(request: PublishRequest) -> PublishRefused | None:
@@ -232,7 +221,7 @@ def _branch_may_be_pushed(request: PublishRequest, now: LiveState) -> PublishRef
         return PublishRefused(f"agent-fix does not push to the branch {branch}.")
     if _same_branch(request):
         return None
-    prefix = config.branch_for(slug="x", number=1).partition("/")[0]
+    prefix = config.branch_prefix
     if not _BRANCH.fullmatch(branch) or ".." in branch or branch.partition("/")[0] != prefix:
         return PublishRefused(f"New branches must start with {prefix}/ here.")
     return None

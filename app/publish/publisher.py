@@ -40,7 +40,7 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
     """Carry out an effect, whatever exists already; returns its receipt."""
     match effect:
         case OpenDraftPullRequest():
-            return await _opened(forge, effect)
+            return await _open_pull_request(forge, effect)
         case UpdateDraftStatus():
             edit = partial(with_state, section=effect.section)
             return Receipt(url=await forge.update_draft_status(effect.branch, effect.commit, edit, close=effect.close))
@@ -66,7 +66,8 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
             return Receipt(url=await forge.ensure_check_run(wanted))
         case AnswerReviewThread():
             url = await forge.ensure_reply(effect.comment, f"{job}/{effect.comment}", effect.body)
-            await _resolve(forge, effect.thread)
+            if effect.thread:
+                await _resolve(forge, effect.thread)
             return Receipt(url=url)
     return Receipt()
 
@@ -74,40 +75,26 @@ async def carry_out(forge: ForgeEffects, job: str, effect: Effect) -> Receipt:  
 async def _resolve(forge: ForgeEffects, thread: str) -> None:
     """Resolve a thread; if that is refused, only log it, because the reply is there."""
     try:
-        if thread:
-            await forge.ensure_resolved(thread)
+        await forge.ensure_resolved(thread)
     except (NoAccess, NeedsHumanAction) as refusal:
         logger.warning("A review thread was answered but could not be resolved: %s", refusal.message)
 
 
-async def _opened(forge: ForgeEffects, effect: OpenDraftPullRequest) -> Receipt:
-    """Open a pull request. If it is refused after the push, the error has the link that opens it."""
-    branch = await _made(forge, effect)
+async def _open_pull_request(forge: ForgeEffects, effect: OpenDraftPullRequest) -> Receipt:
+    """Push the commit and open the draft for it. If that is refused after the push, the error has the link for it."""
+    if effect.draft:  # the branch of the draft that was opened early
+        branch = await forge.advance_branch(effect.draft, effect.commit, effect.replaces[0])
+    elif effect.replaces:
+        branch = await forge.replace_branch(effect.branch, effect.commit, effect.replaces)
+    else:
+        branch = await forge.ensure_branch(effect.branch, effect.commit)
     failpoint("branch.made")
     try:
         url = await forge.ensure_pull_request(effect.pull_request(branch))
-        return Receipt(url=url, branch=branch, onto=effect.onto)
     except ForgeError as error:
         error.branch, error.compare = branch, forge.comparison(effect.base, branch)
         raise
-
-
-async def from_newest_base(forge: ForgeEffects, requested: Effect, granted: Effect) -> Effect | None:
-    """The requested effect with the newest commit of its base branch to merge first; None if it has one already."""
-    kinds = OpenDraftPullRequest | PushCommits
-    if not isinstance(requested, kinds) or not isinstance(granted, kinds) or requested.onto:
-        return None
-    tip = await forge.tip(granted.base)
-    return requested.model_copy(update={"onto": tip}) if tip else None
-
-
-async def _made(forge: ForgeEffects, effect: OpenDraftPullRequest) -> str:
-    """Push the commit to a new branch, or to that of the draft that was opened early; returns the branch."""
-    if effect.draft:
-        return await forge.advance_branch(effect.draft, effect.commit, effect.replaces[0])
-    if effect.replaces:
-        return await forge.replace_branch(effect.branch, effect.commit, effect.replaces)
-    return await forge.ensure_branch(effect.branch, effect.commit)
+    return Receipt(url=url, branch=branch, onto=effect.onto)
 
 
 F = TypeVar("F", bound=ForgeEffects)
@@ -136,9 +123,7 @@ class Publisher(Generic[F]):
     async def publish_next(self, kinds: Collection[str] = ()) -> EffectClaim | None:
         """Carry out the next due effect, of these kinds if any are given; None if there is none.
 
-        Failures are recorded, not raised.
-
-        Concurrent calls take effects of different installations.
+        Failures are recorded, not raised. Concurrent calls take effects of different installations.
         """
         async with self._claiming:
             claim = await asyncio.to_thread(self._outbox.claim, self._owner, frozenset(self._busy), kinds)
@@ -157,32 +142,39 @@ class Publisher(Generic[F]):
                 receipt = await self._notify(claim, claim.effect)
             else:
                 forge = await self._open_forge(claim.issue_ref)
-                receipt = await self._try_to_carry_out(claim, forge, await self._grant(claim, forge))
+                granted = await self._grant(claim, forge)
+                try:
+                    receipt = await carry_out(forge, claim.job, granted)
+                except WorkflowsMoved:
+                    if not await self._amend_with_newest_base(claim, forge, granted):
+                        raise
+                    return
         except AgentFixError as error:
             await asyncio.to_thread(self._outbox.failed, claim, error)
-            return
-        if receipt is None:
             return
         failpoint("effect.made")
         await asyncio.to_thread(self._outbox.done, claim, receipt)
         failpoint("receipt.written")
 
-    async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt | None:
+    async def _notify(self, claim: EffectClaim, effect: SendNotification) -> Receipt:
         if self._notifier is None:
             raise AgentFixError("Notifications have been turned off.")
         return await self._notifier.deliver(claim.job, claim.key, effect)
 
-    async def _try_to_carry_out(self, claim: EffectClaim, forge: F, granted: Effect) -> Receipt | None:
-        """None if the effect was changed in the outbox instead, and is due again at once."""
-        try:
-            return await carry_out(forge, claim.job, granted)
-        except WorkflowsMoved:
-            other = await from_newest_base(forge, claim.effect, granted)
-            if other is None:
-                raise
-            await asyncio.to_thread(self._outbox.amend, claim, other)
-            failpoint("effect.amended")
-            return None
+    async def _amend_with_newest_base(self, claim: EffectClaim, forge: F, granted: Effect) -> bool:
+        """Change the effect in the outbox, so that the newest commit of its base branch is merged first.
+
+        False if it has one already, or the branch has none.
+        """
+        requested, kinds = claim.effect, OpenDraftPullRequest | PushCommits
+        if not isinstance(requested, kinds) or not isinstance(granted, kinds) or requested.onto:
+            return False
+        tip = await forge.tip(granted.base)
+        if not tip:
+            return False
+        await asyncio.to_thread(self._outbox.amend, claim, requested.model_copy(update={"onto": tip}))
+        failpoint("effect.amended")
+        return True
 
 
 PAUSE = 60.0

@@ -16,7 +16,7 @@ from app.core.record import Record
 from app.core.result import AttemptSummary, JobResult
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
-from app.core.verification import GateResult, RestOfSuite, Verdict, Verification
+from app.core.verification import GateResult, Verdict, Verification
 from app.llm.ledger import fallback_notes, price, usd
 from app.publish.body_edits import marked_part
 from app.publish.effects import MAX_BODY, MAX_TITLE, UpdateVerdict
@@ -29,10 +29,19 @@ from app.publish.markdown import (
     harmless_line,
     harmless_text,
     inline,
+    paragraphs,
     quoted,
     table,
 )
-from app.publish.verification_text import Caps, bullets, known_failures, meaning, test_list, verification_section
+from app.publish.verification_text import (
+    Caps,
+    bullets,
+    known_failures,
+    meaning,
+    red_to_green,
+    test_list,
+    verification_section,
+)
 
 
 class PullRequestContent(Record):
@@ -107,7 +116,15 @@ def attempts_section(attempts: Sequence[AttemptSummary], requested: int) -> str:
         for each in attempts
     ]
     header = ["Attempt", "Verdict", "Changed lines", "Used", "Because"]
-    return f"{_opening(attempts, requested)}\n\n{table(header, rows)}"
+    made = count(len(attempts), "attempt")
+    chosen = next((each for each in attempts if each.taken), attempts[-1])
+    if len(attempts) < requested and chosen.verdict == "proved":
+        opening = f"{made} of {requested} requested: attempt {chosen.number} is proved, so no more were made."
+    else:
+        how = "each in its own tree, independent of the others"
+        rule = "by its verification: the verdict first, then the smaller change"
+        opening = f"{made} of {requested} requested, {how}. Attempt {chosen.number} was chosen {rule}."
+    return f"{opening}\n\n{table(header, rows)}"
 
 
 def describe_attempts(attempt: AttemptSummary) -> str:
@@ -115,16 +132,6 @@ def describe_attempts(attempt: AttemptSummary) -> str:
     ending = attempt.verdict or _ENDINGS.get(attempt.exit_status, attempt.exit_status)
     lines = f", {count(attempt.changed_lines, 'changed line')}" if attempt.verdict else ""
     return f"{ending}{lines}{', taken' if attempt.taken else ''}: {attempt.reason}"
-
-
-def _opening(attempts: Sequence[AttemptSummary], requested: int) -> str:
-    made = count(len(attempts), "attempt")
-    chosen = next((each for each in attempts if each.taken), attempts[-1])
-    if len(attempts) < requested and chosen.verdict == "proved":
-        return f"{made} of {requested} requested: attempt {chosen.number} is proved, so no more were made."
-    how = "each in its own tree, independent of the others"
-    rule = "by its verification: the verdict first, then the smaller change"
-    return f"{made} of {requested} requested, {how}. Attempt {chosen.number} was chosen {rule}."
 
 
 MAX_SUBJECT = 72
@@ -184,7 +191,7 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     request_text = clip(facts.task.request, min(caps.text, 600)).strip()
     by = f" by {code_span(who)}" if who else ""
     verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
-    sections = (
+    return paragraphs(
         f"## Follow-up in {facts.commit}",
         f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
@@ -195,7 +202,6 @@ def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
         attempts_section(facts.attempts, facts.attempts_asked),
         bullets(facts.notes, caps),
     )
-    return "\n\n".join(section for section in sections if section)
 
 
 def _subject(task: Task, limit: int) -> str:
@@ -214,7 +220,7 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
     verdict, verification = banner(facts), _verification(facts, caps)
     if facts.verification.rest is not None:  # these two are written again once it has been run
         verdict, verification = marked_part("verdict", verdict), marked_part("verification", verification)
-    sections = (
+    text = paragraphs(
         opening_line(facts.task),
         verdict,
         *_alerts(facts, caps),
@@ -227,7 +233,7 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
         NEXT if facts.task.issue.number is not None else "",
         _footer(facts),
     )
-    return "\n\n".join(section for section in sections if section) + "\n"
+    return text + "\n"
 
 
 def _verification(facts: PullRequestContent, caps: Caps) -> str:
@@ -252,37 +258,28 @@ def opening_line(task: Task) -> str:
 def banner(facts: PullRequestContent) -> str:
     """The verdict and the most important numbers, in one box."""
     verification = facts.verification
-    lines = [f"**{verification.verdict.capitalize()}.** {meaning(verification)}"]
     found, suite = verification.reproduction, verification.suite
     numbers = []
     if (specified := verification.specification) is not None and specified.tests:
         passing = sum(test.head == "passed" for test in specified.tests)
         independent = count(len(specified.tests), "independent test")
         numbers.append(f"{passing:,} of {independent} {'passes' if passing == 1 else 'pass'}")
-    if found is not None and found.on_base == "red" and found.on_head == "green":
+    if red_to_green(found):
         numbers.append("reproduction 🔴 → 🟢")
-    if (
-        suite is not None
-        and suite.base is not None
-        and suite.head is not None
-        and suite.base.count
-        and suite.head.count
-    ):
+    if suite and suite.base and suite.head and suite.base.count and suite.head.count:
         numbers.append(f"passing tests {suite.base.count.passed:,} → {suite.head.count.passed:,}")
         numbers.append(f"newly failing {len(suite.newly_failing):,}")
     if (rest := verification.rest) is not None:
-        numbers.append(_rest_numbers(rest))
-    numbers.append(_totals(facts.changes))
-    lines += ["", " · ".join(numbers)]
-    return _alert(_ALERT[verification.verdict], *lines)
-
-
-def _rest_numbers(rest: RestOfSuite) -> str:
-    if rest.state == "pending":
-        return "remaining tests still running"
-    ended = f"remaining tests: {rest.compared:,} of {rest.files:,} test files"
-    missing = f", {len(rest.missing):,} did not run on the head" if rest.missing else ""
-    return f"{ended}, newly failing {len(rest.newly_failing):,}{missing}{', worse on the head' if rest.worse else ''}"
+        ended = f"remaining tests: {rest.compared:,} of {rest.files:,} test files"
+        ended += f", newly failing {len(rest.newly_failing):,}"
+        ended += f", {len(rest.missing):,} did not run on the head" if rest.missing else ""
+        ended += ", worse on the head" if rest.worse else ""
+        numbers.append("remaining tests still running" if rest.state == "pending" else ended)
+    added = sum(stat.added or 0 for stat in facts.changes)
+    deleted = sum(stat.deleted or 0 for stat in facts.changes)
+    numbers.append(f"{count(len(facts.changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
+    first = f"**{verification.verdict.capitalize()}.** {meaning(verification)}"
+    return _alert(_ALERT[verification.verdict], first, "", " · ".join(numbers))
 
 
 def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
@@ -321,8 +318,7 @@ def _plan(plan: Plan | None, caps: Caps) -> str:
     commands = (("To reproduce", plan.reproduce), ("To verify", plan.verify))
     parts += [f"**{title}:** {code_span(clip(text, caps.text))}" for title, text in commands if text.strip()]
     folded = details(f"The plan in {count(len(plan.steps), 'step')}", "\n\n".join(parts)) if parts else ""
-    summary = inline(clip(plan.summary, caps.text))
-    return "\n\n".join(part for part in (summary, folded) if part)
+    return paragraphs(inline(clip(plan.summary, caps.text)), folded)
 
 
 def _changes(facts: PullRequestContent, caps: Caps) -> str:
@@ -330,7 +326,11 @@ def _changes(facts: PullRequestContent, caps: Caps) -> str:
         return ""
     warned = [gate for gate in facts.verification.gates if gate.outcome == "warned"]
     rows = [
-        [code_cell(clip(stat.path, 200)), _lines(stat), cell("; ".join(_remarks(stat, warned)))]
+        [
+            code_cell(clip(stat.path, 200)),
+            "binary" if stat.added is None or stat.deleted is None else f"+{stat.added:,} −{stat.deleted:,}",  # noqa: RUF001  # a minus sign lines up with the plus
+            cell("; ".join(_remarks(stat, warned))),
+        ]
         for stat in facts.changes[: caps.items]
     ]
     more = len(facts.changes) - len(rows)
@@ -339,12 +339,6 @@ def _changes(facts: PullRequestContent, caps: Caps) -> str:
     if not any(remarks for _, _, remarks in rows):
         headings, rows = headings[:2], [row[:2] for row in rows]
     return table(headings, rows) + more_note
-
-
-def _lines(stat: FileStat) -> str:
-    if stat.added is None or stat.deleted is None:
-        return "binary"
-    return f"+{stat.added:,} −{stat.deleted:,}"  # noqa: RUF001  # a minus sign lines up with the plus
 
 
 def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
@@ -364,20 +358,10 @@ def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
         yield from (f"{gate.name}: {clip(text, 200)}" for text in list(found)[:3])
 
 
-def _totals(changes: tuple[FileStat, ...]) -> str:
-    added = sum(stat.added or 0 for stat in changes)
-    deleted = sum(stat.deleted or 0 for stat in changes)
-    return f"{count(len(changes), 'file')}, +{added:,} −{deleted:,} lines"  # noqa: RUF001
-
-
 def _notes(facts: PullRequestContent, caps: Caps) -> str:
-    parts = []
-    if facts.notes:
-        parts.append(bullets(facts.notes, caps))
-    if known := known_failures(facts.verification.suite):
-        title = f"{count(len(known), 'test')} already failing on the base, not caused by this change"
-        parts.append(details(title, test_list(known, caps)))
-    return "\n\n".join(parts)
+    known = known_failures(facts.verification.suite)
+    title = f"{count(len(known), 'test')} already failing on the base, not caused by this change"
+    return paragraphs(bullets(facts.notes, caps), details(title, test_list(known, caps)) if known else "")
 
 
 def _footer(facts: PullRequestContent) -> str:

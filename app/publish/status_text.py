@@ -22,9 +22,9 @@ from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
 from app.publish.effects import MAX_BODY, MAX_COMMENT
-from app.publish.markdown import as_shown, code_span, details, fenced, inline, prose, quoted
+from app.publish.markdown import as_shown, code_span, details, fenced, inline, paragraphs, prose, quoted
 from app.publish.pull_request_text import banner, pull_request_content, shown_model
-from app.publish.verification_text import Caps, bullets, meaning, verification_section
+from app.publish.verification_text import Caps, bullets, meaning, red_to_green, verification_section
 
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
 _EMPTY_FIELD = re.compile(r"(?m)^(?:#.*|\w+: (?:\[\]|''))\n")
@@ -52,7 +52,7 @@ def editable(plan: Plan | None, logged: str, caps: Caps) -> str:
     """The plan for `/agent approve` to read back; a plan that is too long is only shown."""
     if not can_be_edited(plan):
         steps = bullets(plan_steps(plan, logged), caps, numbered=True)
-        return "\n\n".join(part for part in (inline(clip(plan_summary(plan, logged), caps.text)), steps) if part)
+        return paragraphs(inline(clip(plan_summary(plan, logged), caps.text)), steps)
     begin, end = _MARKS
     return f"{begin}\n{fenced(_text(plan), 'yaml')}\n{end}"
 
@@ -186,18 +186,21 @@ def error_id(view: StatusView) -> str:
 
 
 def _render(view: StatusView, level: DetailLevel, attempt: str = "") -> str:
-    parts = (
+    commands = " · ".join(f"{code_span(command)} {effect}" for command, effect in _commands(view))
+    notes = (*view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
+    shown = [text for note in notes[: level.caps.items] if (text := inline(clip(note, level.caps.text)))]
+    text = paragraphs(
         f"### {_headline(view)}",
         *_details_of_state(view, level),
         *(unpublished_work(view.job.id, view.state, view.result, view.kept) if view.result else ()),
         _plan_details(view, level.caps),
         _recent_actions(view, level),
-        _notes(view, level.caps),
+        f"ℹ️ {' '.join(shown)}" if shown else "",  # noqa: RUF001  # an emoji; one paragraph, which joins no list
         attempt,
-        _what_now(view),
+        f"> {commands}" if commands else "",
         _footer(view),
     )
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return text + "\n"
 
 
 def _headline(view: StatusView) -> str:
@@ -232,20 +235,13 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
             yield inline(reason)
         case _:
             yield "\n".join(_stages(view))
-            yield inline(f"{reason} {_place_in_queue(view)}".strip())
+            waits = "This job will start when an agent-fix pull request is merged or closed"
+            queue = "{} (number {} of {} in the queue).".format(waits, *view.place) if view.place else ""
+            yield inline(f"{reason} {queue}".strip())
     if result and result.hint and view.state in FINAL:
         yield inline(clip(result.hint, 400))
     if view.draft and view.state in (FINAL | WAITING) - SUCCEEDED - {"no_change"}:
         yield f"Draft (not verified yet): {view.draft}"
-
-
-def _place_in_queue(view: StatusView) -> str:
-    """When a job that waits for pull requests will start, with its place."""
-    if view.place is None:
-        return ""
-    number, of = view.place
-    queue = f"number {number} of {of} in the queue"
-    return f"This job will start when an agent-fix pull request is merged or closed ({queue})."
 
 
 def unpublished_work(job: str, state: JobState, result: JobResult, kept: str) -> Iterator[str]:
@@ -275,21 +271,17 @@ def _stages(view: StatusView) -> Iterator[str]:
     order: tuple[JobState, ...] = ("queued", "planning", "working", "verifying", "publishing")
     at = order.index(view.state) if view.state in order else 0
     plan = inline(clip(plan_summary(view.plan, view.planned), 200))
+    verification = view.result.verification if view.result else None
     for name, begins in _stage_names(view):
         done, detail = at > begins, ""
         if name == "Plan":
             done, detail = bool(plan) and at != begins, f": {plan}" if plan else ""
         elif name == "Reproduction":
-            done, detail = _reproduced(view.result), ""
+            done = verification is not None and red_to_green(verification.reproduction)
         elif view.draft and begins == len(order) - 1:
             detail = f": {view.draft} (not verified yet)"
         text = f"**{name}**" if at == begins and not done else name
         yield f"- [{'x' if done else ' '}] {text}{detail}"
-
-
-def _reproduced(result: JobResult | None) -> bool:
-    found = result.verification.reproduction if result and result.verification else None
-    return found is not None and (found.on_base, found.on_head) == ("red", "green")
 
 
 def _stage_names(view: StatusView) -> Iterator[tuple[str, int]]:
@@ -325,28 +317,15 @@ def _recent_actions(view: StatusView, level: DetailLevel) -> str:
     """The most recent actions, in one line."""
     if view.state in FINAL or view.state in WAITING or not view.recent_actions or not level.recent_actions:
         return ""
-    return f"Recent actions: {' · '.join(_done(row) for row in view.recent_actions[-level.recent_actions :])}"
-
-
-def _done(row: ProgressRow) -> str:
-    first = row.text.strip().partition("\n")[0]
-    return code_span(clip(first, 80)) if row.kind == "command" else inline(clip(first, 120))
-
-
-def _notes(view: StatusView, caps: Caps) -> str:
-    """Notes about the request: one paragraph, which joins no list."""
-    notes = (*view.job_context.notes, *view.limit_warnings) if view.state not in FINAL else ()
-    shown = [text for note in notes[: caps.items] if (text := inline(clip(note, caps.text)))]
-    return f"ℹ️ {' '.join(shown)}" if shown else ""  # noqa: RUF001  # an emoji
-
-
-def _what_now(view: StatusView) -> str:
-    """The commands that make sense now."""
-    command_list = " · ".join(f"{code_span(command)} {words}" for command, words in _commands(view))
-    return f"> {command_list}" if command_list else ""
+    shown = []
+    for row in view.recent_actions[-level.recent_actions :]:
+        first = row.text.strip().partition("\n")[0]
+        shown.append(code_span(clip(first, 80)) if row.kind == "command" else inline(clip(first, 120)))
+    return f"Recent actions: {' · '.join(shown)}"
 
 
 def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
+    """The commands that make sense now, each with what it is for."""
     is_question = view.job.aim == "ask"
     match view.state:
         case "awaiting_approval" | "answered" if not is_question:
@@ -375,39 +354,29 @@ def _commands(view: StatusView) -> Iterator[tuple[str, str]]:
 
 def _ci_waits(view: StatusView) -> bool:
     """True if people may start CI: on a branch with our prefix, if nothing else starts it."""
-    config, branch = view.job_context.config, view.job.branch
-    ours = branch.partition("/")[0] == config.branch_for(slug="x", number=1).partition("/")[0]
+    config = view.job_context.config
+    ours = view.job.branch.partition("/")[0] == config.branch_prefix
     return ours and config.ci == "manual" and view.job_context.aim != "ci" and not view.job_context.fork
 
 
 def _footer(view: StatusView) -> str:
-    """Time, turns and cost, and where to find more."""
+    """Time (in minutes, so that a comment is not edited for seconds), turns and cost, and where to find more."""
+    minutes = max(0, int((view.at - view.job.created_at).total_seconds())) // 60
+    elapsed = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+    spent = price(view.totals) if view.totals.calls else ""
+    if view.totals.calls and view.totals.cost:  # without a known price, the budget cannot be enforced
+        spent += f" of {usd(view.job.budget.usd)}"
     turns = view.result.turns if view.result and view.result.turns else view.turn
     items = [
-        _elapsed(view),
+        elapsed if minutes else "under a minute",
         f"turn {turns} of {view.job.budget.steps}" if turns and view.state not in FINAL else "",
         count(turns, "turn") if turns and view.state in FINAL else "",
-        _spent(view),
+        spent,
         code_span(clip(shown_model(view.job.model_text), 160)),
         f"runner {code_span(view.job.runner)}" if view.job.runner != "native" else "",
         f"[job {view.job.id}]({view.job_page})" if view.job_page else f"job {code_span(view.job.id)}",
     ]
     return f"<sub>{' · '.join(item for item in items if item)}</sub>"
-
-
-def _spent(view: StatusView) -> str:
-    """Cost of the budget, which cannot be enforced without a known price."""
-    if not view.totals.calls:
-        return ""
-    return f"{price(view.totals)} of {usd(view.job.budget.usd)}" if view.totals.cost else price(view.totals)
-
-
-def _elapsed(view: StatusView) -> str:
-    """In minutes, so that a comment is not edited for seconds."""
-    minutes = max(0, int((view.at - view.job.created_at).total_seconds())) // 60
-    if minutes < 60:
-        return f"{minutes} min" if minutes else "under a minute"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 MAX_LINE = 1_000

@@ -15,7 +15,7 @@ from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
 from app.core.money import dollars
 from app.core.result import JobResult
 from app.core.text import one_line, plain
-from app.core.verification import Verdict
+from app.core.verification import Verdict, Verification
 from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.job_queries import AFTER_REST, JobQueries, JobWithContext
 from app.jobs.store import JobBlobs, JobStore
@@ -118,10 +118,11 @@ class StatusUpdater:
             shown = status_effects(view, each.posted_state, newest=self._is_newest(each))
             for effect in (*shown, *self._of_its_draft(view)):
                 self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
-            for effect in self._notifications(view, each.posted_state):
+            if view.state != each.posted_state and view.state in FINAL | WAITING:
                 # Under no installation, so that GitHub and other receivers do not wait for each other.
                 elsewhere = each.job_context.issue_ref.model_copy(update={"installation": 0})
-                self._outbox.add(each.job.id, each.row.epoch, elsewhere, effect)
+                for channel in self._channels:
+                    self._outbox.add(each.job.id, each.row.epoch, elsewhere, notification(view, channel))
         except StaleEpoch:  # it changed owners just now; the next round updates it
             return False
         except TooManyEffects as error:
@@ -145,23 +146,12 @@ class StatusUpdater:
             posted = self._outbox.status(status_key(view.job.id)) is not None
             yield from early_draft_effects(view, self._outbox.status(early_key(view.job.id)), posted=posted)
 
-    def _notifications(self, view: StatusView, posted: str) -> Iterator[Effect]:
-        if view.state != posted and view.state in FINAL | WAITING:
-            yield from (notification(view, channel) for channel in self._channels)
-
     def _place(self, each: JobWithContext) -> tuple[int, int] | None:
         if each.waiting_for != "pull_requests" or each.row.state != "queued":
             return None
         waiting = self._job_queries.waiting_for_pull_requests(each.job_context.issue_ref.repository)
         order = [job for job, _ in waiting]
         return (order.index(each.job.id) + 1, len(order)) if each.job.id in order else None
-
-    def _draft(self, each: JobWithContext) -> str:
-        draft = self._outbox.status(early_key(each.job.id)) if each.job_context.opens_early else None
-        return draft.receipt.url if draft is not None and draft.receipt is not None else ""
-
-    def _diff(self, job: str, result: JobResult) -> str:
-        return JobBlobs(self._store.engine, job).get(result.diff).decode(errors="replace") if result.diff else ""
 
     def view(self, each: JobWithContext) -> StatusView:
         """Everything that is known about a job now."""
@@ -170,6 +160,10 @@ class StatusUpdater:
         plans = self._store.recent_progress(job.id, 1, "plan")
         turn = _TURN.search(steps[-1].text) if steps else None
         result = JobResult.model_validate(row.result) if row.result else None
+        diff = b""
+        if result and result.diff and row.state in ATTEMPT_SHOWN:
+            diff = JobBlobs(self._store.engine, job.id).get(result.diff)
+        draft = self._outbox.status(early_key(job.id)) if each.job_context.opens_early else None
         return StatusView(
             job=job,
             job_context=each.job_context,
@@ -177,7 +171,7 @@ class StatusUpdater:
             at=in_utc(row.updated_at) if row.state in FINAL | WAITING else self._now(),
             reason=row.reason,
             result=result,
-            diff=self._diff(job.id, result) if row.state in ATTEMPT_SHOWN and result else "",
+            diff=diff.decode(errors="replace"),
             totals=self._account(job.id).totals(),
             turn=int(turn[1]) if turn else 0,
             planned=plans[-1].text if plans else "",
@@ -189,7 +183,7 @@ class StatusUpdater:
             limit_warnings=tuple(
                 row.text for row in self._store.recent_progress(job.id, 50, "warning") if row.text.startswith(NEAR_CAP)
             ),
-            draft=self._draft(each),
+            draft=draft.receipt.url if draft and draft.receipt else "",
             job_page=self._page or (f"{self._public_url}/jobs/{job.id}" if self._public_url else ""),
         )
 
@@ -205,7 +199,8 @@ def status_effects(view: StatusView, body: str, *, newest: bool = True) -> Itera
     yield UpdateStatusComment(body=render_status(view))
     if body == view.state:
         return
-    yield from _check(view)
+    if view.state in PUBLISHED and view.result and view.result.verification:
+        yield _check(view, view.result, view.result.verification)
     if view.job.aim != "ask" and newest:
         state: JobState = "awaiting_approval" if view.planned_only else _labelled_as(view)
         yield labels(state, view.job.task.prompt, again=body == AFTER_REST)
@@ -267,21 +262,14 @@ def end_reaction(state: JobState) -> Reaction | None:
     return "rocket" if state in SUCCEEDED else "confused"
 
 
-def _check(view: StatusView) -> Iterator[WriteCheckRun]:
+def _check(view: StatusView, result: JobResult, facts: Verification) -> WriteCheckRun:
     """The verification as a check on its commit."""
-    result = view.result
-    if view.state not in PUBLISHED or result is None or result.verification is None:
-        return
-    facts = result.verification
     sections = (verification_section(facts, view.job.task.base, result.commit, caps) for caps in _LEVELS)
-    yield WriteCheckRun(
+    running = "The remaining tests are still running. " if result.rest_pending else ""
+    return WriteCheckRun(
         name=CHECK,
         commit=result.commit,
-        title=f"{facts.verdict.capitalize()}. {_still_running(result)}{meaning(facts)}"[:200],
+        title=f"{facts.verdict.capitalize()}. {running}{meaning(facts)}"[:200],
         summary=next((text for text in sections if len(text) <= MAX_BODY), meaning(facts)),
         conclusion=None if result.rest_pending else _CONCLUSIONS[facts.verdict],
     )
-
-
-def _still_running(result: JobResult) -> str:
-    return "The remaining tests are still running. " if result.rest_pending else ""

@@ -1,14 +1,13 @@
 """Renders the Verification section of a pull request: what was run, on which commit, with which result, and who wrote
 the tests."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.core.text import clip, count
 from app.core.verification import (
     Control,
     Execution,
-    ExistingTestChange,
     FailureReason,
     GateResult,
     Outcome,
@@ -16,7 +15,6 @@ from app.core.verification import (
     RestOfSuite,
     Specification,
     SpecificationResult,
-    SpecifiedTest,
     SuiteComparison,
     SuiteResult,
     TestCount,
@@ -24,12 +22,24 @@ from app.core.verification import (
     Verification,
 )
 from app.llm.ledger import usd
-from app.publish.markdown import cell, code_cell, code_span, details, duration, fenced, inline, quoted, table
+from app.publish.markdown import (
+    cell,
+    code_cell,
+    code_span,
+    details,
+    duration,
+    fenced,
+    inline,
+    paragraphs,
+    quoted,
+    table,
+)
 from app.verify.verdict import CONTROLS
 
 LIMIT_OF_KNOWLEDGE = (
     "No verdict can tell whether these tests match what the issue's author meant. That is for a reviewer to decide."
 )
+_BASE = {"shows": "🔴 fails", "guards": "🟢 passes"}
 _HEAD: dict[Outcome, str] = {
     "passed": "🟢 passes",
     "failed": "🔴 fails",
@@ -75,30 +85,34 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
     )
     shown = f" The agent that made the change saw {'the first' if found.example else 'none'} of them."
     rows = [
-        [cell(clip(test.sentence, caps.text)), _BASE[test.role], _on_head(test), code_cell(clip(test.id, 200))]
+        [
+            cell(clip(test.sentence, caps.text)),
+            _BASE[test.role],
+            _HEAD[test.head] + (", withdrawn" if test.withdrawn else ""),
+            code_cell(clip(test.id, 200)),
+        ]
         for test in found.tests[: caps.items]
     ]
     more = len(found.tests) - len(rows)
-    parts = [
+    failures = [
+        f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
+        for test in found.tests[: caps.items]
+        for side, text in (("base", test.base_text), ("head", test.head_text))
+        if text and caps.output
+    ]
+    sources = [f"{code_span(clip(file.path, 200))}\n\n{fenced(clip(file.text, caps.output))}" for file in found.files]
+    return paragraphs(
         written + shown,
         table(["Requirement", "Base", "Head", "Test"], rows),
         f"and {more:,} more." if more > 0 else "",
-        *_argued(found, caps),
-        _failures(found, caps),
-        _sources(found, caps),
+        *_objections(found, caps),
+        details("How the independent tests failed", "\n\n".join(failures)) if failures else "",
+        details("The independent tests' code", "\n\n".join(sources)) if caps.output else "",
         LIMIT_OF_KNOWLEDGE,
-    ]
-    return "\n\n".join(part for part in parts if part)
+    )
 
 
-_BASE = {"shows": "🔴 fails", "guards": "🟢 passes"}
-
-
-def _on_head(test: SpecifiedTest) -> str:
-    return f"{_HEAD[test.head]}{', withdrawn' if test.withdrawn else ''}"
-
-
-def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
+def _objections(found: SpecificationResult, caps: Caps) -> Iterator[str]:
     if found.settlement is not None:
         decided = found.settlement
         objection, reason = (quoted(clip(text, caps.text)) for text in (decided.objection, decided.reason))
@@ -111,24 +125,6 @@ def _argued(found: SpecificationResult, caps: Caps) -> Iterator[str]:
     if found.dropped:
         listed = [f"- {inline(clip(reason, caps.text))}" for reason in found.dropped[: caps.items]]
         yield details(f"{count(len(found.dropped), 'test')} discarded", "\n".join(listed))
-
-
-def _failures(found: SpecificationResult, caps: Caps) -> str:
-    """The framework's output for failing tests, on the base as expected and on the head."""
-    lines = [
-        f"{code_span(clip(test.id, 200))} on the {side}:\n\n{fenced(clip(text, caps.output))}"
-        for test in found.tests[: caps.items]
-        for side, text in (("base", test.base_text), ("head", test.head_text))
-        if text and caps.output
-    ]
-    return details("How the independent tests failed", "\n\n".join(lines)) if lines else ""
-
-
-def _sources(found: SpecificationResult, caps: Caps) -> str:
-    if not caps.output:
-        return ""
-    files = (f"{code_span(clip(file.path, 200))}\n\n{fenced(clip(file.text, caps.output))}" for file in found.files)
-    return details("The independent tests' code", "\n\n".join(files))
 
 
 def control_table(controls: tuple[Control, ...]) -> str:
@@ -189,37 +185,37 @@ _GATES = {"passed": "🟢 passed", "blocked": "🔴 blocked", "warned": "🟡 re
 def meaning(facts: Verification) -> str:
     """The verdict in a sentence."""
     found = facts.reproduction
-    if facts.verdict == "unproved" and _red_to_green(found):
+    if facts.verdict == "unproved" and red_to_green(found):
         return "The reproduction fails without this change and passes with it, but that is not enough; see why below."
     if facts.verdict == "tested" and not facts.expects_red:
         return _TESTED["suite"]
-    if facts.verdict == "tested" and found is not None and found.ids and _red_to_green(found):
+    if facts.verdict == "tested" and found is not None and found.ids and red_to_green(found):
         return _TESTED["guards" if found.without else "own"]
     return MEANING[facts.verdict]
 
 
-def _red_to_green(found: Reproduction | None) -> bool:
+def red_to_green(found: Reproduction | None) -> bool:
     return found is not None and (found.on_base, found.on_head) == ("red", "green")
 
 
 def verification_section(facts: Verification, base: str, head: str, caps: Caps) -> str:
     """What was run and found. The verdict itself is above it, once (`app.publish.pull_request_text.banner`)."""
-    parts = [
+    submissions = f"This is submission {facts.submission} of the job; all {facts.submission} were verified."
+    return paragraphs(
         bullets(facts.reasons, caps),
         about_rest(facts.rest),
         _table(facts, base, head, caps),
         independent_tests(facts, caps),
         _origin(facts.reproduction, caps),
         control_table(facts.controls),
-        _submissions(facts),
-        _tests(facts.suite, caps),
-        _tests_of_rest(facts.rest, caps),
+        submissions if facts.submission > 1 else "",
+        *_tests(facts.suite, caps),
+        *_tests_of_rest(facts.rest, caps),
         _not_run(facts, caps),
         _gates(facts.gates, caps),
-        _outputs(facts, caps),
+        *_outputs(facts, caps),
         LEGEND,
-    ]
-    return "\n\n".join(part for part in parts if part)
+    )
 
 
 def bullets(items: Sequence[str], caps: Caps, *, numbered: bool = False) -> str:
@@ -251,14 +247,9 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
         sides = [_specified(specified.base, 0), _specified(specified.head_run, len(specified.failing))]
         rows.append(["Independent tests", *sides, code_cell(clip(specified.base.command, min(caps.text, 200)))])
     if (found := facts.reproduction) is not None:
-        rows.append(
-            [
-                "Reproduction",
-                _reproduced(found.base, found.on_base) + _without(found),
-                _reproduced(found.head, found.on_head),
-                code_cell(clip(found.command, caps.text)),
-            ]
-        )
+        without = f"<br>base without {code_span(found.without[:10])}" if found.without else ""
+        sides = [_reproduced(found.base, found.on_base) + without, _reproduced(found.head, found.on_head)]
+        rows.append(["Reproduction", *sides, code_cell(clip(found.command, caps.text))])
     if (suite := facts.suite) is not None and suite.command:
         known = known_failures(suite)
         sides = [_ran(suite.base, known), _ran(suite.head, known)]
@@ -296,19 +287,8 @@ def _specified(execution: Execution | None, failing: int) -> str:
     return f"{'🔴 fails' if execution.exit_code or failing else '🟢 passes'}<br>{_ending(execution)}"
 
 
-def _submissions(facts: Verification) -> str:
-    if facts.submission < 2:
-        return ""
-    return f"This is submission {facts.submission} of the job; all {facts.submission} were verified."
-
-
 def _reproduced(execution: Execution | None, outcome: FailureReason) -> str:
     return _REDNESS["not_run"] if execution is None else f"{_REDNESS[outcome]}<br>{_ending(execution)}"
-
-
-def _without(found: Reproduction) -> str:
-    """A note if it did not run on the base itself."""
-    return f"<br>base without {code_span(found.without[:10])}" if found.without else ""
 
 
 def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
@@ -316,13 +296,10 @@ def _ran(result: SuiteResult | None, known: Sequence[str]) -> str:
     if result is None:
         return _REDNESS["not_run"]
     execution, counted = result.execution, result.count
-    good = execution.ok
     tolerable = not execution.timed_out and bool(result.failing) and set(result.failing or ()) <= set(known)
-    words = "passes" if good else "fails"
-    if counted is not None:
-        words = _numbers(counted)
-    icon = "🟢" if good else "🟡" if tolerable else "🔴"
-    return f"{icon} {words}<br>{_ending(execution)}"
+    icon = "🟢" if execution.ok else "🟡" if tolerable else "🔴"
+    ending = _numbers(counted) if counted is not None else "passes" if execution.ok else "fails"
+    return f"{icon} {ending}<br>{_ending(execution)}"
 
 
 def _ending(execution: Execution) -> str:
@@ -350,29 +327,25 @@ def _origin(found: Reproduction | None, caps: Caps) -> str:
     return " ".join(sentences)
 
 
-def _tests(suite: SuiteComparison | None, caps: Caps) -> str:
+def _tests(suite: SuiteComparison | None, caps: Caps) -> Iterator[str]:
     if suite is None:
-        return ""
-    sections = (
-        (suite.newly_failing, "newly failing", "🔴"),
-        (suite.missing, "passed on the base and did not run on the head", "🔴"),
-        (suite.fixed, "fixed", "🟢"),
-    )
-    lines = _test_lists(sections, caps)
+        return
+    yield _titled_tests(suite.newly_failing, "newly failing", "🔴", caps)
+    yield _titled_tests(suite.missing, "passed on the base and did not run on the head", "🔴", caps)
+    yield _titled_tests(suite.fixed, "fixed", "🟢", caps)
     if suite.head is not None and suite.head.untrusted:
         why = inline(clip(suite.head.untrusted, caps.text))
-        lines.append(f"🔴 The suite's results on the head are not trusted: {why}")
-    lines += [_changed(one, caps) for one in suite.changed_tests[: caps.items]]
-    return "\n\n".join(lines)
+        yield f"🔴 The suite's results on the head are not trusted: {why}"
+    for one in suite.changed_tests[: caps.items]:
+        why_changed = [f"{count(len(one.failing), 'test')} would fail without its change"] if one.failing else []
+        why_changed += [f"{count(len(one.removed), 'test')} removed or renamed"] if one.removed else []
+        reasons = ", ".join(why_changed) or "the suite would fail"
+        title = f"Existing tests changed: {clip(one.path, caps.text)} ({reasons})"
+        yield details(title, fenced(clip(one.diff, caps.output), "diff"))
 
 
-def _test_lists(sections: Iterable[tuple[tuple[str, ...], str, str]], caps: Caps) -> list[str]:
-    """Each list of tests under what they have in common and its sign; empty ones are left out."""
-    return [
-        f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}"
-        for tests, what, icon in sections
-        if tests
-    ]
+def _titled_tests(tests: Sequence[str], what: str, icon: str, caps: Caps) -> str:
+    return f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}" if tests else ""
 
 
 def about_rest(rest: RestOfSuite | None) -> str:
@@ -406,23 +379,12 @@ def _worse_in_rest(rest: RestOfSuite) -> Iterator[str]:
         yield f"{count(len(rest.missing), 'test')} that passed on the base did not run on the head"
 
 
-def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> str:
-    if rest is None:
-        return ""
-    sections = (
-        (rest.newly_failing, "newly failing among the remaining tests", "🔴"),
-        (rest.missing, "among the remaining tests passed on the base and did not run on the head", "🔴"),
-    )
-    lines = _test_lists(sections, caps)
-    return "\n\n".join([*lines, *filter(None, [bullets(rest.notes, caps)])])
-
-
-def _changed(one: ExistingTestChange, caps: Caps) -> str:
-    """A file of the base's tests that had to change for the suite to pass, with the difference."""
-    why = [f"{count(len(one.failing), 'test')} would fail without its change"] if one.failing else []
-    why += [f"{count(len(one.removed), 'test')} removed or renamed"] if one.removed else []
-    title = f"Existing tests changed: {clip(one.path, caps.text)} ({', '.join(why) or 'the suite would fail'})"
-    return details(title, fenced(clip(one.diff, caps.output), "diff"))
+def _tests_of_rest(rest: RestOfSuite | None, caps: Caps) -> Iterator[str]:
+    if rest is not None:
+        missing = "among the remaining tests passed on the base and did not run on the head"
+        yield _titled_tests(rest.newly_failing, "newly failing among the remaining tests", "🔴", caps)
+        yield _titled_tests(rest.missing, missing, "🔴", caps)
+        yield bullets(rest.notes, caps)
 
 
 def _not_run(facts: Verification, caps: Caps) -> str:
@@ -437,33 +399,28 @@ def _not_run(facts: Verification, caps: Caps) -> str:
     for side, result in (("base", facts.suite and facts.suite.base), ("head", facts.suite and facts.suite.head)):
         if result and result.partial:
             sentences.append(f"Part of the suite on the {side}: {result.partial}")
-    sentences += [f"The check “{gate.name}”: {_reasons(gate)}" for gate in facts.gates if gate.outcome == "not_run"]
+    not_run = [gate for gate in facts.gates if gate.outcome == "not_run"]
+    sentences += [f"The check “{gate.name}”: {'; '.join(gate.details) or 'no reason given'}" for gate in not_run]
     return f"**Not run:**\n\n{bullets(sentences, caps)}" if sentences else ""
-
-
-def _reasons(gate: GateResult) -> str:
-    return "; ".join(gate.details) or "no reason given"
 
 
 def _gates(gates: Sequence[GateResult], caps: Caps) -> str:
     """Checks with findings in full, the others in one line."""
-    loud = [gate for gate in gates if gate.outcome in {"blocked", "warned"}]
+    rows = []
+    for gate in gates:
+        if gate.outcome in {"blocked", "warned"}:
+            found = [cell(clip(detail, min(caps.text, 300))) for detail in gate.details[: caps.items]]
+            if len(gate.details) > caps.items:
+                found.append(f"and {len(gate.details) - caps.items:,} more")
+            rows.append([cell(clip(gate.name, 60)), _GATES[gate.outcome], "<br>".join(found)])
     passed = [clip(": ".join((gate.name, *gate.details[:1])), 120) for gate in gates if gate.outcome == "passed"]
-    rows = [[cell(clip(gate.name, 60)), _GATES[gate.outcome], _details(gate, caps)] for gate in loud]
-    parts = [table(["Check", "Outcome", "Details"], rows)] if rows else []
-    if passed:
-        parts.append(f"Checks passed: {inline(', '.join(passed))}.")
-    return "\n\n".join(parts)
+    return paragraphs(
+        table(["Check", "Outcome", "Details"], rows) if rows else "",
+        f"Checks passed: {inline(', '.join(passed))}." if passed else "",
+    )
 
 
-def _details(gate: GateResult, caps: Caps) -> str:
-    shown = [cell(clip(detail, min(caps.text, 300))) for detail in gate.details[: caps.items]]
-    if len(gate.details) > caps.items:
-        shown.append(f"and {len(gate.details) - caps.items:,} more")
-    return "<br>".join(shown)
-
-
-def _outputs(facts: Verification, caps: Caps) -> str:
+def _outputs(facts: Verification, caps: Caps) -> Iterator[str]:
     """Outputs of what failed; of what passed only if the verdict leaves it to the reader to judge them."""
     doubtful = facts.verdict in {"unproved", "broken"}
     found, suite, specified = facts.reproduction, facts.suite, facts.specification
@@ -476,16 +433,10 @@ def _outputs(facts: Verification, caps: Caps) -> str:
         ("Output of the test suite on the head", suite.head.execution if suite and suite.head else None),
         ("Output of the newly failing tests, alone on the head", facts.rest.recheck if facts.rest else None),
     )
-    return "\n\n".join(
-        details(f"{title} (exit code {execution.exit_code})", _end_of(execution, caps))
-        for title, execution in executions
-        if execution is not None and execution.excerpt.strip() and (execution.exit_code or doubtful)
-    )
-
-
-def _end_of(execution: Execution, caps: Caps) -> str:
-    """The end of an output, which says most, after a note on what is left out."""
-    text = execution.excerpt
-    left_out = max(0, len(text) - caps.output)
-    left_out_note = f"The first {left_out:,} characters are left out.\n\n" if left_out else ""
-    return f"{code_span(clip(execution.command, caps.text))}\n\n{left_out_note}{fenced(text[left_out:])}"
+    for title, execution in executions:
+        if execution is not None and execution.excerpt.strip() and (execution.exit_code or doubtful):
+            text = execution.excerpt
+            left_out = max(0, len(text) - caps.output)  # the end of an output says most
+            note = f"The first {left_out:,} characters are left out." if left_out else ""
+            shown = paragraphs(code_span(clip(execution.command, caps.text)), note, fenced(text[left_out:]))
+            yield details(f"{title} (exit code {execution.exit_code})", shown)

@@ -31,7 +31,6 @@ from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.store import JobBlobs, prune_streamed
 from app.llm.sql_ledger import SqlLedger
-from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import Channel
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.notifications import Notifier
@@ -136,7 +135,7 @@ def build_publisher(
         partial(JobBlobs, server_context.engine),
         secret_scan,
         clock,
-        EarlyDrafts(server_context.job_queries, server_context.outbox),
+        server_context.outbox,
         allowed_apps=settings.allowed_apps,
         operator=settings.defaults,
     )

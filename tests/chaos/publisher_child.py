@@ -16,7 +16,6 @@ from app.jobs.job_queries import JobQueries
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger
-from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import EDITS_APART, LEASE
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import Outbox
@@ -55,9 +54,7 @@ async def main(spec: dict[str, Any]) -> None:
             return await open_forge(app, place.installation, repository, store, place.number)
 
         job_queries, nothing = JobQueries(engine, clock.now), SecretScan(Redactor())
-        policy = PublishPolicy(
-            job_queries, lambda job: JobBlobs(engine, job), nothing, clock.now, EarlyDrafts(job_queries, outbox)
-        )
+        policy = PublishPolicy(job_queries, lambda job: JobBlobs(engine, job), nothing, clock.now, outbox)
         publisher = Publisher(outbox, forge_of, policy.check, f"publisher {spec['late']}")
         kept = JobStore(engine, clock.now)
         finalizer = JobFinalizer(kept, job_queries, outbox, lambda _: GitStore(Path(spec["store"])))

@@ -27,7 +27,6 @@ from app.jobs.schema import prepare_tables
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.sql_ledger import SqlLedger
-from app.publish.early_draft import EarlyDrafts
 from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
 from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import EffectStatus, Outbox
@@ -69,7 +68,7 @@ class PublisherHarness:
             lambda name: JobBlobs(self.engine, name),
             SecretScan(Redactor(self.secrets)),
             self.now,
-            EarlyDrafts(self.job_queries, self.outbox),
+            self.outbox,
         )
         self.publisher = Publisher(self.outbox, self.open, self.policy.check, "p1")
         self.finalizer = JobFinalizer(
