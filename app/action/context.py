@@ -61,28 +61,22 @@ async def drain(publisher_context: PublisherContext, limits: DrainLimits, *, eve
     """Publish, finalize and post until nothing is due; with `everything`, until nothing is open."""
     server_context = publisher_context.server_context
     while True:
-        done = (
-            int(await publisher_context.publisher.publish_next() is not None)
-            + await publisher_context.finalizer.finalize()
-        )
-        if await asyncio.to_thread(_needs_update, publisher_context):
+        done = int(await publisher_context.publisher.publish_next() is not None)
+        done += await publisher_context.finalizer.finalize()
+        found = await asyncio.to_thread(job_of_this_run, server_context)
+        # Elapsed time alone needs no update when a step ends.
+        if found is not None and found.posted_state != found.row.state:
             done += await publisher_context.status_updater.post_due()
         if done:
             continue
-        waiting = await asyncio.to_thread(server_context.outbox.next_due)
-        if not everything or (
-            waiting is None and not await asyncio.to_thread(server_context.job_queries.handed_over_jobs)
-        ):
+        if not everything:
             return
+        waiting = await asyncio.to_thread(server_context.outbox.next_due)
         if waiting is not None:
             limits.wait_for((waiting - server_context.clock()).total_seconds())
+        elif not await asyncio.to_thread(server_context.job_queries.handed_over_jobs):
+            return
         await limits.wait()
-
-
-def _needs_update(publisher_context: PublisherContext) -> bool:
-    """True if the status comment does not show the job's state. Elapsed time alone needs no update when a step ends."""
-    found = job_of_this_run(publisher_context.server_context)
-    return found is not None and found.posted_state != found.row.state
 
 
 def job_of_this_run(server_context: ServerContext) -> JobWithContext | None:
@@ -129,10 +123,8 @@ async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     server_context = WorkflowServerContext(settings)
     server_context.prepare()
     async with connect(settings, workflow.owner, workflow.name, workflow.token) as connection:
-        github_clients, recovered_jobs = (
-            GitHubClients(connection, settings.allowed_apps),
-            RecoveredJobs(server_context.engine, server_context.clock),
-        )
+        github_clients = GitHubClients(connection, settings.allowed_apps)
+        recovered_jobs = RecoveredJobs(server_context.engine, server_context.clock)
         run = int(workflow.run.partition("-")[0])
         yield ActionContext(
             build_publisher(server_context, connection, "", page=workflow.page, kept=unpublished_change_note(workflow)),

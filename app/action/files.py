@@ -13,7 +13,7 @@ from app.github.base import GIVEN
 from app.publish.markdown import prose
 from app.triggers.events import Event, TriggerEvent
 from app.triggers.rules import command_of
-from app.triggers.webhook_parser import IgnoredReason, decode, read
+from app.triggers.webhook_parser import decode, read
 
 _SAME_AS: Final = {"pull_request_target": "pull_request"}
 
@@ -30,28 +30,20 @@ class WorkflowEvent:
 
 def read_workflow_event(workflow: Workflow) -> WorkflowEvent:
     """Raises AgentFixError if the event file cannot be read. The installation is GIVEN: a workflow's event has none."""
-    payload = {**_payload(workflow), "installation": {"id": GIVEN}}
+    payload: dict[str, Any] = {}
+    if workflow.event_file is not None:
+        try:
+            payload = decode(workflow.event_file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise AgentFixError("The workflow's event file cannot be read.", code=ExitCode.USAGE) from error
+    payload = {**payload, "installation": {"id": GIVEN}}
     name = _SAME_AS.get(workflow.event, workflow.event)
-    reading = read(name, payload)
-    event = None if isinstance(reading, str) else reading
-    return WorkflowEvent(name, json.dumps(payload).encode(), event, _nothing(reading))
-
-
-def _payload(workflow: Workflow) -> dict[str, Any]:
-    if workflow.event_file is None:
-        return {}
-    try:
-        return decode(workflow.event_file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise AgentFixError("The workflow's event file cannot be read.", code=ExitCode.USAGE) from error
-
-
-def _nothing(reading: Event | IgnoredReason) -> str:
-    """Decided without a request to GitHub."""
-    if isinstance(reading, str):
-        return f"this event does not start anything ({reading.replace('_', ' ')})"
-    requested = not isinstance(reading, TriggerEvent) or command_of(reading) is not None
-    return "" if requested else "it has no command for agent-fix"
+    body, event = json.dumps(payload).encode(), read(name, payload)
+    if isinstance(event, str):
+        nothing = f"this event does not start anything ({event.replace('_', ' ')})"
+        return WorkflowEvent(name, body, None, nothing)
+    requested = not isinstance(event, TriggerEvent) or command_of(event) is not None
+    return WorkflowEvent(name, body, event, "" if requested else "it has no command for agent-fix")
 
 
 CANCELLED: Final = "The workflow run was cancelled."

@@ -179,8 +179,11 @@ async def publish(workflow: Workflow) -> int:
         refused = await _refused(action_context)
         if refused is not None:
             fail(workflow, refused)
+        limits = DrainLimits(PUBLISHING, at_most=RATE_LIMIT_RESET)
+        if refused or workflow.solved == "cancelled":
+            limits = DrainLimits(BRIEFLY if refused else AFTER_CANCEL)
         try:
-            await drain(publisher_context, DrainLimits(BRIEFLY) if refused else _limits(workflow), everything=True)
+            await drain(publisher_context, limits, everything=True)
         except AgentFixError:
             reason = refused.message if refused else TOO_LATE
             if found is None or not publisher_context.server_context.queue.end(found.job.id, "error", reason):
@@ -201,20 +204,17 @@ async def _refused(action_context: ActionContext) -> NoAccess | None:
     return None
 
 
-def _limits(workflow: Workflow) -> DrainLimits:
-    if workflow.solved == "cancelled":
-        return DrainLimits(AFTER_CANCEL)
-    return DrainLimits(PUBLISHING, at_most=RATE_LIMIT_RESET)
-
-
 def _end_what_was_left(publisher_context: PublisherContext, found: JobWithContext, solved: str) -> None:
     """Give every job a final or resumable state, because nothing continues it after this step."""
     if found.waiting_for == "rest":
         publisher_context.server_context.queue.give_up_rest(found.job.id)
     if found.row.final or found.handed_over or found.row.state in WAITING:
         return
-    state, reason = ("stopped", CANCELLED) if solved == "cancelled" else ("error", found.row.reason or ENDED_EARLY)
-    publisher_context.server_context.queue.end(found.job.id, "stopped" if state == "stopped" else "error", reason)
+    queue = publisher_context.server_context.queue
+    if solved == "cancelled":
+        queue.end(found.job.id, "stopped", CANCELLED)
+    else:
+        queue.end(found.job.id, "error", found.row.reason or ENDED_EARLY)
 
 
 def _report(workflow: Workflow, publisher_context: PublisherContext, found: JobWithContext) -> int:

@@ -37,23 +37,21 @@ logger = logging.getLogger(__name__)
 async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
     """Sets the outputs `work` (true if there is something to solve) and `job`."""
     async with open_workflow(workflow) as action_context:
+        publisher_context = action_context.publisher_context
+        server_context = publisher_context.server_context
         if workflow.issue:
             await _by_number(workflow, action_context)
         else:
             event = trigger.event
             before = await action_context.status_recovery.recover(event) if isinstance(event, TriggerEvent) else None
             await _count_rounds(action_context, event)
-            action_context.publisher_context.server_context.inbox.store(
-                [Delivery(id=workflow.run, event=trigger.name, body=trigger.body)]
-            )
+            server_context.inbox.store([Delivery(id=workflow.run, event=trigger.name, body=trigger.body)])
             await _decide(action_context)
             if before is not None and before.elsewhere:
                 await _apply_to_other_run(action_context, workflow, before)
-        await asyncio.gather(
-            _fetch_base(action_context), drain(action_context.publisher_context, DrainLimits(UPDATING))
-        )
-        await drain(action_context.publisher_context, DrainLimits(UPDATING))
-        found = job_of_this_run(action_context.publisher_context.server_context)
+        await asyncio.gather(_fetch_base(action_context), drain(publisher_context, DrainLimits(UPDATING)))
+        await drain(publisher_context, DrainLimits(UPDATING))
+        found = job_of_this_run(server_context)
     work = found is not None and found.ready and not found.handed_over and found.row.state in WORKED_ON
     if work and found is not None and (words := await _short_lived(workflow, action_context, found)):
         print(words)
@@ -121,15 +119,14 @@ async def _apply_to_other_run(action_context: ActionContext, workflow: Workflow,
     server_context, job = action_context.publisher_context.server_context, before.posted.job
     address = workflow.page.rpartition("/")[0] + f"/{before.posted.run}"
     row = await asyncio.to_thread(server_context.job_store().get, job)
-    stopped = row is not None and row.stop_requested
-    if stopped and await action_context.status_recovery.cancel(action_context.reader, before.posted.run):
-        words = ""
-    elif stopped:
-        words = replies.forge_refusal(f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND)
+    words = ""
+    if row is not None and row.stop_requested:
+        if not await action_context.status_recovery.cancel(action_context.reader, before.posted.run):
+            words = replies.forge_refusal(
+                f"The job runs in {address}, and this token may not cancel it.", CANCEL_BY_HAND
+            )
     elif server_context.messages.since(job, 0):
         words = replies.forge_refusal(f"The job runs in {address}, which cannot receive messages.", REPEAT_HINT)
-    else:
-        words = ""
     if words:
         effect = UpdateStatusComment(body=words)
         await asyncio.to_thread(server_context.outbox.add, name_without_job(workflow.run), 0, before.issue_ref, effect)

@@ -39,7 +39,9 @@ def with_section(body: str, key: str, section: str) -> str:
     sections are dropped."""
     body = _unix(body)
     begin, end = _marks(key)
-    block = f"{begin}\n{_without_marks(section).strip()}\n{end}"
+    # Without anything that looks like one of our markers, such as in a shown output.
+    shown = section.replace("agent-fix:follow-up:", "agent-fix: follow-up:").strip()
+    block = f"{begin}\n{shown}\n{end}"
     there = _blocks(body).get(key)
     if there is not None:
         body = body.replace(there, block, 1)
@@ -104,11 +106,6 @@ def _blocks(body: str) -> dict[str, str]:
     return {block["key"]: block[0] for block in found}
 
 
-def _without_marks(section: str) -> str:
-    """The section without anything that looks like one of our markers, such as in a shown output."""
-    return section.replace("agent-fix:follow-up:", "agent-fix: follow-up:")
-
-
 FORK_MARK: Final = "<!-- agent-fix:commits-of-a-fork -->"
 """A marker in our pull requests with commits from a fork, to recognise them later."""
 FORK_NOTE: Final = (
@@ -156,7 +153,9 @@ def with_template(effect: OpenDraftPullRequest, tree: Tree, where: JobWithContex
     """The draft in its repository's template, which counts only if the tree is the default branch's."""
     body = effect.body
     if where.job_context.config.ci == "manual" and (workflows := workflows_not_skipped(tree)):
-        body = _with_note(body, workflows)
+        names = ", ".join(code_span(path) for path in workflows[:5])
+        note = "CI waits for `/agent ci`, but workflows on `pull_request_target` start anyway"
+        body = insert_note(body, f"> [!NOTE]\n> {note}: {names} may be running already.")
     template = find_template(tree) if where.job_context.publish_target == "new_branch" else ""
     bodies = (fill_template(template, body) if template else body, body, effect.body)
     chosen = next(text for text in bodies if len(text) <= MAX_BODY)
@@ -233,15 +232,6 @@ def _sections(text: str) -> Iterator[_TemplateSection]:
         yield section
         section = _TemplateSection(heading=line.strip(), title=heading[2])
     yield section
-
-
-def _with_note(body: str, workflows: tuple[str, ...]) -> str:
-    names = ", ".join(code_span(path) for path in workflows[:5])
-    note = (
-        "> [!NOTE]\n> CI waits for `/agent ci`, but workflows on `pull_request_target` start anyway: "
-        f"{names} may be running already."
-    )
-    return insert_note(body, note)
 
 
 def insert_note(body: str, note: str) -> str:

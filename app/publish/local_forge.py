@@ -68,15 +68,12 @@ class OutputFolder:
         except OSError:
             fresh.unlink(missing_ok=True)
             raise
-        self._sync()
-        return self.path / name
-
-    def _sync(self) -> None:
         directory = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
+        return self.path / name
 
     def _failure(self, error: OSError) -> OutputError:
         if error.errno in _FULL:

@@ -105,7 +105,8 @@ class Outbox:
             values: dict[str, Any] = {"epoch": epoch, "issue_ref": issue_ref.model_dump(mode="json")}
             values |= {"installation": issue_ref.installation}
             if row is None:
-                if _count(db, job) >= MAX_EFFECTS:
+                requested = sa.select(sa.func.count()).where(effects.c.job == job)
+                if db.execute(requested).scalar_one() >= MAX_EFFECTS:
                     raise TooManyEffects(job)
                 values |= {"key": key, "job": job, "revision": 1, "digest": digest, "owner": "", "reason": ""}
                 values |= {"effect": effect.model_dump(mode="json"), **_columns(NextAttempt("wanted", now, 0))}
@@ -149,7 +150,16 @@ class Outbox:
                 rows = EFFECTS.claim(db, this, owner, now, now + LEASE)
             if rows:
                 failpoint("effect.claimed")
-                return _claim(rows[0])
+                row = rows[0]
+                return EffectClaim(
+                    key=row["key"],
+                    job=row["job"],
+                    issue_ref=IssueRef.model_validate(row["issue_ref"]),
+                    effect=EFFECT_ADAPTER.validate_python(row["effect"]),
+                    revision=row["revision"],
+                    attempts=row["attempts"],
+                    owner=row["owner"],
+                )
         return None
 
     def done(self, claim: EffectClaim, receipt: Receipt) -> None:
@@ -159,7 +169,7 @@ class Outbox:
             # The write comes first: SQLite gives no lock to a transaction that has read an older state.
             db.execute(effects.update().where(effects.c.key == claim.key).values(reason=""))
             row = _row(db, claim.key)
-            known = sa.select(receipts.c.key).where(_is(claim))
+            known = sa.select(receipts.c.key).filter_by(key=claim.key, revision=claim.revision)
             if db.execute(known).first() is None:
                 values = {"key": claim.key, "revision": claim.revision, "job": claim.job, "at": now.timestamp()}
                 db.execute(receipts.insert().values(receipt=receipt.model_dump(mode="json"), **values))
@@ -242,10 +252,6 @@ def _holds(db: Connection, job: str, epoch: int) -> bool:
     return db.execute(held).rowcount == 1
 
 
-def _count(db: Connection, job: str) -> int:
-    return int(db.execute(sa.select(sa.func.count()).where(effects.c.job == job)).scalar_one())
-
-
 def _status(db: Connection, row: RowMapping) -> EffectStatus:
     newest = sa.select(receipts.c.receipt).where(receipts.c.key == row["key"]).order_by(receipts.c.revision.desc())
     kept = db.execute(newest.limit(1)).scalar()
@@ -264,21 +270,5 @@ def _row(db: Connection, key: str, *, lock: bool = False) -> RowMapping | None:
     return db.execute(query.with_for_update() if lock else query).mappings().first()
 
 
-def _is(claim: EffectClaim) -> sa.ColumnElement[bool]:
-    return sa.and_(receipts.c.key == claim.key, receipts.c.revision == claim.revision)
-
-
 def _columns(then: NextAttempt) -> dict[str, Any]:
     return {"state": then.state, "due": then.due.timestamp(), "attempts": max(0, then.attempts)}
-
-
-def _claim(row: RowMapping) -> EffectClaim:
-    return EffectClaim(
-        key=row["key"],
-        job=row["job"],
-        issue_ref=IssueRef.model_validate(row["issue_ref"]),
-        effect=EFFECT_ADAPTER.validate_python(row["effect"]),
-        revision=row["revision"],
-        attempts=row["attempts"],
-        owner=row["owner"],
-    )

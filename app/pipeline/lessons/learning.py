@@ -9,14 +9,14 @@ Nothing is learned from a pull request's branch: it may be a stranger's, and may
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from app.agent.base import Submission
 from app.core.job import Job
-from app.core.lessons import AGENT, HARNESS, MAX_PER_JOB, MAX_TEXT, Citation, LessonDraft, LessonKind
+from app.core.lessons import AGENT, HARNESS, MAX_PER_JOB, MAX_TEXT, LessonDraft, LessonKind
 from app.core.patch import Patch
 from app.core.redaction import find_secrets, mask_tokens
 from app.core.text import one_line, visible
@@ -158,17 +158,11 @@ def draft_with_citation(
         fact = check_learned(text)
     except LessonRefusedError:
         return None
-    citation = _first_citation(experience.tree, paths, fact, experience.after, min_shared)
-    if citation is None:
-        return None
-    return LessonDraft(text=fact, kind=kind, topic=topic, citation=citation, author=author)
-
-
-def _first_citation(
-    tree: Tree, paths: Iterable[str], text: str, after: Mapping[str, bytes | None], min_shared: int
-) -> Citation | None:
-    found = (find_citation(tree, path, text, after, least=min_shared) for path in paths)
-    return next((citation for citation in found if citation is not None), None)
+    for path in paths:
+        citation = find_citation(experience.tree, path, fact, experience.after, least=min_shared)
+        if citation is not None:
+            return LessonDraft(text=fact, kind=kind, topic=topic, citation=citation, author=author)
+    return None
 
 
 def contents(patch: Patch) -> dict[str, bytes | None]:

@@ -52,7 +52,7 @@ def find_citation(
     `after` are files as a patch leaves them: a line that the patch removes does not count.
     """
     wanted = topics(text)
-    remains = _remaining(path, after)
+    remains = None if after is None or path not in after else frozenset(_stripped(after[path] or b""))
     best, most = "", least - 1
     for line in _lines(tree, path):
         shared = len(wanted & topics(line)) if len(line) >= _MIN_LINE else -1
@@ -64,13 +64,6 @@ def find_citation(
 def holds(tree: Tree, citation: Citation) -> bool:
     """True if the file still has the line, whatever its indentation and position."""
     return any(_digest(line) == citation.digest for line in _lines(tree, citation.path))
-
-
-def _remaining(path: str, after: Mapping[str, bytes | None] | None) -> frozenset[str] | None:
-    """The lines of a changed or deleted file after a patch; None for any other file."""
-    if after is None or path not in after:
-        return None
-    return frozenset(_stripped(after[path] or b""))
 
 
 def _lines(tree: Tree, path: str) -> Iterator[str]:
@@ -94,7 +87,11 @@ def lessons_for_model(lessons: Sequence[Lesson]) -> str:
 
 
 def lesson_line(lesson: Lesson) -> str:
-    return f"- {lesson.number} ({_origin(lesson)}): {one_line(lesson.text)}"
+    if lesson.kind == "remembered":
+        origin = f"told by {one_line(lesson.author)}"
+    else:
+        origin = lesson.kind.replace("_", " ") + (f", {lesson.citation.path}" if lesson.citation else "")
+    return f"- {lesson.number} ({origin}): {one_line(lesson.text)}"
 
 
 def used_lessons_note(lessons: Sequence[Lesson]) -> str:
@@ -107,13 +104,6 @@ def learned_lessons_note(lessons: Sequence[Lesson], forget: str = "/agent forget
     if not lessons:
         return ""
     return f"{count(len(lessons), 'lesson')} learned: {_listed(lessons)} (`{forget} {lessons[0].number}` deletes it.)"
-
-
-def _origin(lesson: Lesson) -> str:
-    if lesson.kind == "remembered":
-        return f"told by {one_line(lesson.author)}"
-    where = f", {lesson.citation.path}" if lesson.citation else ""
-    return f"{lesson.kind.replace('_', ' ')}{where}"
 
 
 def _listed(lessons: Sequence[Lesson]) -> str:
@@ -140,14 +130,15 @@ async def recall(lessons: LessonStore, ranking: LessonRanking, tree: Tree, job: 
     if known is not None:
         return known
     stored = await asyncio.to_thread(lessons.all)
-    ranked = await ranking.rank(stored, question(task)) if stored else ()
+    ranked = await ranking.rank(stored, issue_text(task)) if stored else ()
     chosen = await asyncio.to_thread(choose, in_order(ranked, stored), tree)
     if chosen.stale and not task.follows_up:  # a pull request's branch, perhaps a stranger's, must not delete lessons
         await asyncio.to_thread(lessons.remove_outdated, chosen.stale)
     return await asyncio.to_thread(lessons.recall, job, chosen.lessons)
 
 
-def question(task: Task) -> str:
+def issue_text(task: Task) -> str:
+    """The issue's title and text, and the request."""
     return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
 
 

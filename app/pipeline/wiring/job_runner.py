@@ -16,7 +16,6 @@ from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
 from app.core.job import Job, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
-from app.core.money import Totals
 from app.core.patch import Patch
 from app.core.plan import Plan
 from app.core.result import JobResult
@@ -40,6 +39,7 @@ from app.llm.registry import make_model, record_to, takes_reasoning
 from app.pipeline.answer import AnswerServices, answer
 from app.pipeline.attempts import Attempt, AttemptBudget, trajectory_of
 from app.pipeline.lessons.learning import JobExperience, commands_in
+from app.pipeline.lessons.recall import issue_text
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
 from app.pipeline.setup_proposal import propose_setup
@@ -127,9 +127,8 @@ class SpecificationAuthor:
         return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
 
     async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
-        return await decide_objection(
-            partial(self.job_models.of("test").ask, key), issue_text(self.inputs), found, objection
-        )
+        ask = partial(self.job_models.of("test").ask, key)
+        return await decide_objection(ask, issue_text(self.inputs.job.task), found, objection)
 
     def _not_wanted(self) -> str:
         job = self.inputs.job
@@ -143,12 +142,6 @@ class SpecificationAuthor:
         if job.budget.usd < MIN_BUDGET and info.priced and info.output_price:
             return "the budget is too small for a separate author."
         return ""
-
-
-def issue_text(inputs: JobInputs) -> str:
-    """The issue's text, and the request."""
-    task = inputs.job.task
-    return "\n\n".join(filter(None, (task.issue.title, task.request, task.issue.body)))
 
 
 TRIAL_SECONDS = 60.0
@@ -176,7 +169,9 @@ class JobRunner(ABC):
         self.user_messages: UserMessages = NoUserMessages()
         self.kind = TaskKindSetup(inputs.job, inputs.mirror, inputs.tree, inputs.overrides)
         self.image_describer = ImageDescriber(inputs.job, job_models, self.blobs.get)
-        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, self._survey())
+        index, text = inputs.settings.state / "caches" / "index", issue_text(inputs.job.task)
+        survey = RepositorySurvey(inputs.tree, text, cache=index, read_history=self.commit_history)
+        self.prompts = PromptBuilder(inputs, self.kind, self.memory, self.image_describer, survey)
         self.runners: list[Runner] = []
         """One for each attempt, in order."""
         self.plan: Plan | None = None
@@ -320,7 +315,7 @@ class JobRunner(ABC):
             progress=self.progress,
             limits=TimeLimits.within(job.budget),
             guards=self.prompts.survey.guards,
-            text=issue_text(self.inputs),
+            text=issue_text(job.task),
             chosen=None if job.conflicts else self._chosen_suite,
         )
 
@@ -345,7 +340,7 @@ class JobRunner(ABC):
             runner=self._runner,
             verifier=verifier,
             publish=self.publish,
-            totals=self._totals,
+            totals=self.budgeted_model.totals,
             specify=author.write,
             decide_objection=author.decide_objection,
             answer=self.answer,
@@ -372,12 +367,13 @@ class JobRunner(ABC):
         return OrderedRest(rest, self.blobs.put(order.model_dump_json().encode()))
 
     def answer_services(self) -> AnswerServices:
+        only = AttemptBudget(budget=self.inputs.job.budget)
         return AnswerServices(
             progress=self.progress,
             brief=self.prompts.question,
             open_work=self.workspaces.work,
-            runner=self._only_runner,
-            totals=self._totals,
+            runner=lambda sandbox, journal: self._runner(sandbox, Attempt(1, journal, only), str),
+            totals=self.budgeted_model.totals,
             notes=self.inputs.notes,
             warnings=self._warnings,
         )
@@ -387,30 +383,18 @@ class JobRunner(ABC):
         left_out = [text.partition("\n")[0] for text in self.workspaces.left_out if not is_absent(text)]
         return (*((unprotected,) if self.inputs.job.sandbox == "none" else ()), *left_out)
 
-    def _survey(self) -> RepositorySurvey:
-        caches = self.inputs.settings.state / "caches"
-        return RepositorySurvey(
-            self.inputs.tree, issue_text(self.inputs), cache=caches / "index", read_history=self.commit_history
-        )
-
-    def _totals(self) -> Totals:
-        return self.budgeted_model.totals()
-
     def _workspaces(self) -> Workspaces:
-        job = self.inputs.job
+        job, mirror = self.inputs.job, self.inputs.mirror
         return Workspaces(
             self.provider,
             job=job.id,
-            fill=self._fill,
+            fill=lambda directory, patch: mirror.checkout(job.task.base, directory, patch.changes if patch else ()),
             tree=self.inputs.tree,
             setup=self._setup,
             on_output=self._on_output,
             on_note=lambda text: self.progress.report("warning", text),
             agent=AnotherAgent(self._tools, self.external_agent.socket) if self.external_agent else None,
         )
-
-    def _fill(self, directory: Path, patch: Patch | None) -> None:
-        self.inputs.mirror.checkout(self.inputs.job.task.base, directory, patch.changes if patch else ())
 
     async def _setup(self) -> SetupPlan:
         chosen = await self.setup.chosen()
@@ -469,9 +453,6 @@ class JobRunner(ABC):
     async def _plan(self, journal: Journal, answers: Sequence[QuestionAnswers] = ()) -> Plan:
         self.plan = await self.prompts.plan(self.job_models, journal, answers)
         return self.plan
-
-    def _only_runner(self, sandbox: Sandbox, journal: Journal) -> Runner:
-        return self._runner(sandbox, Attempt(1, journal, AttemptBudget(budget=self.inputs.job.budget)), str)
 
     def _runner(self, sandbox: Sandbox, attempt: Attempt, base_brief: Callable[[], str]) -> Runner:
         context = RunnerContext(

@@ -2,14 +2,14 @@
 
 import asyncio
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from app.agent.actions import specs
-from app.agent.base import Assignment, ModelPort
+from app.agent.base import Assignment
 from app.agent.prompts import render, render_brief, render_planning, render_start
 from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
 from app.config.repository import RepoConfig
@@ -19,7 +19,7 @@ from app.core.lessons import Lesson, LessonRanking
 from app.core.plan import Plan, parse_plan_file
 from app.core.record import Record
 from app.core.redaction import Redactor
-from app.core.task import TaskImage, TaskSection, note_of
+from app.core.task import TaskSection, note_of
 from app.core.text import bounded, count, plain
 from app.core.tree import Tree
 from app.core.verification import Specification
@@ -140,52 +140,6 @@ class ImageDescription(Record):
     why_not: str = ""
 
 
-async def describe(
-    journal: Journal,
-    budgeted_model: Callable[[], ModelPort | None],
-    images: Sequence[TaskImage],
-    contents: Callable[[str], bytes],
-) -> ImageDescription:
-    """The step `images.answer` with its one call; `budgeted_model` is chosen inside it, so that a resumed job has the
-    same steps.
-
-    A model that rejects these images never fails the job. Errors that concern all calls (no money, no provider) are
-    raised.
-    """
-    return await journal.step("images.answer", ImageDescription, partial(_describe, budgeted_model, images, contents))
-
-
-async def _describe(
-    choose: Callable[[], ModelPort | None], images: Sequence[TaskImage], contents: Callable[[str], bytes]
-) -> ImageDescription:
-    budgeted_model = choose()
-    if budgeted_model is None:
-        return ImageDescription(why_not=NO_VISION_MODEL)
-    request = _request(images, {image.digest: contents(image.digest) for image in images})
-    try:
-        answer = await budgeted_model.ask("images", request)
-    except ModelError as error:
-        if error.kind != "shrink" and error.reason not in _IMAGE_ERRORS:
-            raise
-        return ImageDescription(why_not=f"The images of the issue were not described: {error.message}")
-    text = plain(answer.content).strip()
-    if not text:
-        return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
-    return ImageDescription(text=bounded(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
-
-
-def _request(images: Sequence[TaskImage], contents: Mapping[str, bytes]) -> ModelRequest:
-    text = "\n".join(f"Image {image.number}: {image.width} by {image.height} pixels" for image in images)
-    contents_of_images = tuple(
-        ImageContent(media_type=image.media_type, data=base64.b64encode(contents[image.digest]).decode())
-        for image in images
-    )
-    head = Message(role="system", content=render("images"))
-    return ModelRequest(
-        messages=(head, Message(role="user", content=text, images=contents_of_images)), max_tokens=2 * IMAGE_TOKENS
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class JobInputs:
     """The same for server, Action and command line; `notes` go to everyone who reads the result."""
@@ -264,7 +218,7 @@ class TaskKindSetup:
 
 
 class ImageDescriber:
-    """Without images, no model is called and no step is made."""
+    """Describes an issue's images for the agent. Without images, no model is called and no step is made."""
 
     def __init__(self, job: Job, job_models: JobModels, contents: Callable[[str], bytes]) -> None:
         self._job = job
@@ -273,9 +227,13 @@ class ImageDescriber:
         self._description = ImageDescription()
 
     async def describe(self, journal: Journal, progress: Progress) -> None:
-        """Call before the first prompt; repeatable after a crash."""
-        if images := self._job.task.images:
-            self._description = await describe(journal, self._vision_model, images, self._contents)
+        """Call before the first prompt; repeatable after a crash.
+
+        The model is chosen inside the step, so that a resumed job has the same steps. A model that rejects these images
+        never fails the job. Errors that concern all calls (no money, no provider) are raised.
+        """
+        if self._job.task.images:
+            self._description = await journal.step("images.answer", ImageDescription, self._ask_vision_model)
         for note in self.notes:
             progress.report("note", note)
 
@@ -291,11 +249,36 @@ class ImageDescriber:
         summary = f"{what} of the issue went to a model, and the agent was given its description." if self.shown else ""
         return tuple(filter(None, (summary, self._description.why_not, *self._job.task.images_left_out)))
 
-    def _vision_model(self) -> ModelPort | None:
-        """The cheapest first; None if no model is known to accept images."""
+    async def _ask_vision_model(self) -> ImageDescription:
+        """Ask the cheapest model that is known to accept images."""
         kinds: tuple[WorkKind, ...] = ("cheap", "answer") if self._job.aim == "ask" else ("cheap", "code", "plan")
-        job_models = map(self._job_models.of, kinds)
-        return next((budgeted_model for budgeted_model in job_models if budgeted_model.info.vision), None)
+        models = map(self._job_models.of, kinds)
+        budgeted_model = next((each for each in models if each.info.vision), None)
+        if budgeted_model is None:
+            return ImageDescription(why_not=NO_VISION_MODEL)
+        try:
+            answer = await budgeted_model.ask("images", self._request())
+        except ModelError as error:
+            if error.kind != "shrink" and error.reason not in _IMAGE_ERRORS:
+                raise
+            return ImageDescription(why_not=f"The images of the issue were not described: {error.message}")
+        text = plain(answer.content).strip()
+        if not text:
+            return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
+        return ImageDescription(text=bounded(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
+
+    def _request(self) -> ModelRequest:
+        images = self._job.task.images
+        text = "\n".join(f"Image {image.number}: {image.width} by {image.height} pixels" for image in images)
+        contents = tuple(
+            ImageContent(media_type=image.media_type, data=base64.b64encode(self._contents(image.digest)).decode())
+            for image in images
+        )
+        messages = (
+            Message(role="system", content=render("images")),
+            Message(role="user", content=text, images=contents),
+        )
+        return ModelRequest(messages=messages, max_tokens=2 * IMAGE_TOKENS)
 
 
 MAP_TOKENS = 220
