@@ -1,10 +1,14 @@
 """The port to a coding agent: it gets an assignment and a sandbox, and returns a submission that passed review."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from app.core.job import Blobs, Budget, Journal, NoUserMessages, Progress, UserMessages
 from app.core.record import Record
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest
+from app.sandbox.base import Sandbox
+from app.sandbox.changes import Baseline
 
 
 class ModelPort(Protocol):
@@ -93,3 +97,19 @@ class Runner(Protocol):
     def trajectory(self) -> Iterator[str]:
         """JSON lines, one for each step so far, including those of earlier processes."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerContext:
+    """All that a runner may use: a budgeted model, a sandbox, the job's storage; no git, GitHub or host files."""
+
+    budgeted_model: ModelPort
+    sandbox: Sandbox
+    baseline: Baseline
+    journal: Journal
+    blobs: Blobs
+    progress: Progress
+    budget: Budget
+    user_messages: UserMessages = field(default_factory=NoUserMessages)
+    base_suite: Callable[[], str] = str
+    """What the agent is told about the suite on the base; empty until that is known."""

@@ -10,6 +10,8 @@ from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.record import Record
 from app.core.text import bounded, one_line
 from app.llm.base import ModelAnswer, ToolCall
+from app.sandbox.base import Sandbox
+from app.sandbox.changes import Baseline, export, restore
 
 Outcome = Literal["ok", "failed", "refused", "not_executed"]
 """`ok`: carried out. `failed`: tried, without effect. `refused`: malformed or unknown. `not_executed`: never tried."""
@@ -153,6 +155,20 @@ class WorkTreePort(Protocol):
     async def export(self) -> Patch: ...
 
     async def restore(self, patch: Patch) -> None: ...
+
+
+class SandboxTree:
+    """The tree of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, baseline: Baseline) -> None:
+        self._sandbox = sandbox
+        self._baseline = baseline
+
+    async def export(self) -> Patch:
+        return await export(self._sandbox, self._baseline)
+
+    async def restore(self, patch: Patch) -> None:
+        await restore(self._sandbox, self._baseline, patch)
 
 
 class Checkpoints:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from app.agent.registry import find_recipe
+from app.agent.external.recipe import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
 from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults

@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.agent.external.recipe import AgentRecipe, recipes
+from app.agent.external.recipe import NATIVE, AgentRecipe, recipes, unknown_runner_error
 from app.agent.external.selftest import SelftestResult
-from app.agent.registry import NATIVE, unknown_runner_error
 from app.config.settings import Settings, python_interpreter, read_settings
 from app.core.errors import ExitCode
 from app.core.record import Record

@@ -6,18 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.agent.actions import specs
-from app.agent.base import AssignmentAim, ReviewResult, RunnerEnding, Submission
-from app.agent.history import ConversationHistory
-from app.agent.loop import AgentLoop
-from app.agent.prompts import head
-from app.agent.step import Checkpoints, Step
-from app.agent.tools import AgentTools
+from app.agent.base import Assignment, AssignmentAim, ReviewResult, RunnerContext, RunnerEnding, Submission
+from app.agent.loop import NativeRunner
+from app.agent.step import Step
 from app.core.job import Budget, UserMessage
 from app.llm.base import FinishReason, ModelAnswer, ModelInfo, ModelRequest, ToolCall, Usage
+from app.sandbox.changes import baseline
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.local_tree import LocalTree
 from tests.support.memory_journal import MemoryBlobs, MemoryJournal
+from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.scripted_model import ScriptedModel, Turn
 
@@ -83,7 +81,6 @@ class AgentHarness:
     submissions: list[Submission] = field(default_factory=list)
     reviewed: list[list[str]] = field(default_factory=list)
     """The names at the top of the tree at each review."""
-    steps: list[Step] = field(default_factory=list)
     clock: Callable[[], float] = lambda: 0.0
     aim: AssignmentAim = "change"
     said: list[UserMessage] = field(default_factory=list)
@@ -91,6 +88,8 @@ class AgentHarness:
     model: ScriptedModel = field(init=False)
     sandbox: LocalSandbox = field(init=False)
     tree: LocalTree = field(init=False)
+    runner: NativeRunner | None = None
+    """The process that worked last."""
 
     def __post_init__(self) -> None:
         self.plays(*self.turns)
@@ -123,23 +122,23 @@ class AgentHarness:
         return tuple(said for said in self.said if said.seq > seq)
 
     async def work(self, brief: str = "Fix it.") -> RunnerEnding:
-        history = ConversationHistory(head(brief, self.aim), specs(), self.info)
-        self.steps = history.steps
-        loop = AgentLoop(
+        context = RunnerContext(
             budgeted_model=UnbudgetedModel(self.model),
+            sandbox=self.sandbox,
+            baseline=baseline(MemoryTree(self.files)),
             journal=self.journal,
+            blobs=self.blobs,
             progress=self.progress,
-            toolbox=AgentTools(self.sandbox, self.progress),
-            checkpoints=Checkpoints(self.tree, self.blobs, "0" * 40),
             budget=self.budget,
-            history=history,
-            review=self.review,
-            aim=self.aim,
             user_messages=self,
             base_suite=lambda: self.base_suite,
-            clock=self.clock,
         )
-        return await loop.work()
+        self.runner = NativeRunner(context, tree=self.tree, clock=self.clock)
+        return await self.runner.work(Assignment(brief=brief, aim=self.aim), self.review)
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        return self.runner.steps if self.runner else ()
 
     def seen(self, step: int, call: int = 0) -> str:
         """What the model was told of a call."""

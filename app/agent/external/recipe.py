@@ -6,6 +6,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -13,11 +14,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from app.core.errors import ConfigError
+from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.record import Record
 from app.llm.base import WireProtocol
 from app.sandbox.base import TOOLS
 
+NATIVE = "native"
+"""Our own runner, which has no recipe."""
 PLACEHOLDERS = frozenset({"tools", "task", "model", "base", "token", "home", "turns"})
 _PINNED = {
     "npm": re.compile(r"(?:@[\w.-]+/)?[\w.-]+@\d[\w.+-]*"),
@@ -123,6 +126,24 @@ def recipes(directory: Path | None) -> dict[str, AgentRecipe]:
     return built_in() | _by_name(own)
 
 
+def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
+    """The recipe of another agent; None for our own. Raises AgentFixError for an unknown name."""
+    if name == NATIVE:
+        return None
+    known = recipes(directory)
+    if name not in known:
+        raise unknown_runner_error(name, known)
+    return known[name]
+
+
+def unknown_runner_error(name: str, known: Iterable[str]) -> AgentFixError:
+    names = (NATIVE, *sorted(known))
+    similar = get_close_matches(name.casefold(), names, 1)
+    meant = f"Did you mean {similar[0]}? " if similar else ""
+    hint = f"{meant}Runners are: {', '.join(names)}."
+    return AgentFixError(f"There is no runner {name!r}.", code=ExitCode.CONFIG, hint=hint)
+
+
 def _by_name(texts: Mapping[str, str]) -> dict[str, AgentRecipe]:
     return {recipe.name: recipe for recipe in (parse(text, source) for source, text in sorted(texts.items()))}
 
@@ -135,7 +156,7 @@ def parse(text: str, source: str) -> AgentRecipe:
         raise ConfigError(f"{source}: {error}") from error
     except ValidationError as error:
         raise ConfigError("\n".join(f"{source}: {line}" for line in _problems(error))) from error
-    if recipe.name == "native":
+    if recipe.name == NATIVE:
         raise ConfigError(f"{source}: `native` is the name of our own runner")
     return recipe
 

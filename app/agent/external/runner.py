@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
+from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerContext, RunnerEnding, Submission
 from app.agent.external.exchange import Exchange
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, fill_placeholders
-from app.agent.loop import RunnerContext, SandboxTree
 from app.agent.prompts import render
-from app.agent.step import Checkpoint, Checkpoints, format_messages
+from app.agent.step import Checkpoint, Checkpoints, SandboxTree, format_messages
 from app.core.errors import SandboxError
 from app.core.job import UserMessage
 from app.core.money import DOLLAR

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
+from app.agent.base import Assignment, ReviewResult, RunnerContext, RunnerEnding, Submission
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe
 from app.agent.external.runner import SUBMISSION, AgentRun, ExternalRunner
-from app.agent.loop import RunnerContext
 from app.core.errors import AgentFixError
 from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
 from app.core.money import DOLLAR

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.agent.external.gateway import ModelSocket
-from app.agent.external.recipe import AgentRecipe
+from app.agent.external.recipe import AgentRecipe, find_recipe
 from app.agent.external.selftest import SelftestResult, SelftestScript, run_selftest, shortened
-from app.agent.registry import find_recipe
 from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.agent.author import Author, decide_objection
-from app.agent.base import Runner, Submission
-from app.agent.loop import RunnerContext
+from app.agent.base import Runner, RunnerContext, Submission
+from app.agent.external.runner import ExternalRunner
+from app.agent.loop import NativeRunner
 from app.agent.prompts import render_base_suite
-from app.agent.registry import find_runner
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
@@ -466,8 +466,9 @@ class JobRunner(ABC):
             user_messages=self.user_messages,
             base_suite=lambda: render_base_suite(self.inputs.job, base_brief()),
         )
-        external = self.external_agent
-        ledger, until = self.job_models.ledger, attempt.attempt_budget.until
-        make = find_runner(external.recipe, external.model_socket(ledger, until)) if external else find_runner(None)
-        self.runners.append(make(context))
-        return self.runners[-1]
+        runner: Runner = NativeRunner(context)
+        if external := self.external_agent:
+            model_socket = external.model_socket(self.job_models.ledger, attempt.attempt_budget.until)
+            runner = ExternalRunner(external.recipe, context, model_socket)
+        self.runners.append(runner)
+        return runner

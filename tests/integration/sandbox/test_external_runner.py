@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.agent.base import Assignment, ReviewResult, RunnerEnding, Submission
+from app.agent.base import Assignment, ReviewResult, RunnerContext, RunnerEnding, Submission
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, parse
 from app.agent.external.runner import ROUNDS, ExternalRunner
-from app.agent.loop import RunnerContext
 from app.core.job import Budget, UserMessage
 from app.llm.base import Body, ModelInfo, StreamEvent, Usage, WireProtocol
 from app.llm.ledger import Ledger, MemoryLedger

@@ -8,13 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.agent.actions import specs
-from app.agent.base import ReviewResult, Submission
-from app.agent.history import ConversationHistory
-from app.agent.loop import AgentLoop, SandboxTree
-from app.agent.prompts import head
-from app.agent.step import Checkpoints, Step, WorkTreePort
-from app.agent.tools import AgentTools
+from app.agent.base import Assignment, ReviewResult, RunnerContext, Submission
+from app.agent.loop import NativeRunner
+from app.agent.step import SandboxTree, Step, WorkTreePort
 from app.core.errors import AgentFixError
 from app.core.job import Budget
 from app.llm.budgeted_model import BudgetedModel, CircuitBreakers, RetryBackoff
@@ -130,23 +126,21 @@ class CaseRunner:
 
     async def work(self) -> Outcome:
         budgeted_model = self._budgeted_model()
-        history = ConversationHistory(head(self.case.brief), specs(), budgeted_model.info)
-        loop = AgentLoop(
+        context = RunnerContext(
             budgeted_model=budgeted_model,
+            sandbox=self._sandbox,
+            baseline=baseline(MemoryTree(FILES)),
             journal=self.journal,
+            blobs=self.blobs,
             progress=self.progress,
-            toolbox=AgentTools(self._sandbox, self.progress),
-            checkpoints=Checkpoints(self._tree, self.blobs, "0" * 40),
             budget=self.case.budget,
-            history=history,
-            review=self.review,
-            clock=lambda: self.now,
         )
+        runner = NativeRunner(context, tree=self._tree, clock=lambda: self.now)
         try:
-            ending = await loop.work()
+            ending = await runner.work(Assignment(brief=self.case.brief), self.review)
         except AgentFixError as error:
-            return Outcome(getattr(error, "reason", "budget"), error.message, history.steps)
-        return Outcome(ending.exit_status, ending.reason, history.steps)
+            return Outcome(getattr(error, "reason", "budget"), error.message, runner.steps)
+        return Outcome(ending.exit_status, ending.reason, runner.steps)
 
     def _budgeted_model(self) -> BudgetedModel:
         names = ["openai/local", *(f"openai/other-{number}" for number in range(self.case.fallbacks))]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.agent.external.recipe import AgentRecipe, built_in, fill_placeholders, parse, recipes
-from app.agent.registry import find_recipe
+from app.agent.external.recipe import AgentRecipe, built_in, fill_placeholders, find_recipe, parse, recipes
 from app.core.errors import AgentFixError, ConfigError
 
 SMALL = """\

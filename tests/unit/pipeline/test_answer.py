@@ -7,8 +7,8 @@ from typing import get_type_hints
 
 import pytest
 
-from app.agent.base import Runner
-from app.agent.loop import NativeRunner, RunnerContext
+from app.agent.base import Runner, RunnerContext
+from app.agent.loop import NativeRunner
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, Journal, UserMessage, WaitingForUser
 from app.core.money import Totals
