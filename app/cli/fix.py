@@ -17,9 +17,8 @@ from urllib.parse import unquote
 from app.agent.external.recipe import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
-from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
 from app.config.prompt_overrides import Override, read_overrides, requested_prompt
-from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.config.settings import Settings, read_settings
 from app.core import failpoints
 from app.core.errors import AgentFixError, ExitCode

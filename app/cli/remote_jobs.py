@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from app.config.settings import API_TOKEN, read_settings
+from app.config.roles import API_TOKEN
+from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.text import one_line, plain
 from app.server.terminal import TerminalProgress

@@ -9,7 +9,8 @@ import sys
 from dataclasses import replace
 from types import TracebackType
 
-from app.config.settings import ROLES, Role, Settings, read_server_settings
+from app.config.roles import ROLES, Role
+from app.config.settings import Settings, read_server_settings
 from app.core import failpoints, log
 from app.core.errors import ExitCode
 from app.core.redaction import Redactor

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from app.config.environment_values import SettingProblem, SettingsError
 from app.config.roles import APP_ID, LESSONS, PRIVATE_KEY, STATE_DIR, environment_for, is_for_a_model
-from app.config.settings import Settings, process_environment, settings_from
+from app.config.settings import SettingProblem, Settings, SettingsError, process_environment, settings_from
 
 Step = Literal["receive", "progress", "solve", "publish"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)

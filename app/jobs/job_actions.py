@@ -11,7 +11,7 @@ from typing import Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
+from app.config.repository import NO_DEFAULTS, OperatorDefaults
 from app.core.clock import moment
 from app.core.job import FINAL, HIGHEST_BUDGET, Budget
 from app.core.money import DOLLAR, MicroUSD

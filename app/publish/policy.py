@@ -13,8 +13,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
-from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.failpoints import failpoint
 from app.core.job import Blobs

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from app.config.operator_defaults import OperatorDefaults
-from app.config.repository import RepoConfig
+from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.task import TaskOrigin
 from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext

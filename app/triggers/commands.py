@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
 
 from app.config import value_rules
-from app.config.operator_defaults import OperatorDefaults
+from app.config.repository import OperatorDefaults
 from app.core.job import HIGHEST_BUDGET, MAX_ATTEMPTS
 from app.core.money import DOLLAR, MicroUSD
 from app.core.record import Record

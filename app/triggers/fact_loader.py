@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from app.config.operator_defaults import OperatorDefaults
-from app.config.repository import SOURCE, RepoConfig, parse_config
+from app.config.repository import SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.task import Person
 from app.github.errors import NoAccess, TemporaryFailure

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Engine
 
-from app.config.operator_defaults import NO_DEFAULTS, OperatorDefaults
+from app.config.repository import NO_DEFAULTS, OperatorDefaults
 from app.core.job import Budget
 from app.core.lessons import github_repository_key
 from app.core.model_names import ModelNames

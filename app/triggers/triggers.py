@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from app.config.operator_defaults import OperatorDefaults
-from app.config.repository import RepoConfig
+from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.errors import AgentFixError
 from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, Connection

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import sqlalchemy as sa
 
-from app.config.settings import ROLES, Role
+from app.config.roles import ROLES, Role
 from app.core.record import Record
 from app.jobs.job_queries import JobWithContext
 from app.jobs.tables import deliveries, effects, job_contexts, jobs

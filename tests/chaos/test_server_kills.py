@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config.settings import ROLES, Role
+from app.config.roles import ROLES, Role
 from tests.chaos.invariants import assert_sound
 from tests.chaos.server import ChaosServer, chaos_server
 from tests.support.databases import DIALECTS

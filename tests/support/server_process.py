@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from app.config.settings import Role, Settings, settings_from
+from app.config.roles import Role
+from app.config.settings import Settings, settings_from
 from app.server.context import ServerContext
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from app.config.environment_values import VariableReader
+from app.config.settings import VariableReader
 from app.core.errors import AgentFixError
 from app.core.redaction import Redactor
 from app.jobs.job_queries import JobQueries

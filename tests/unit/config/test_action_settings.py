@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config.environment_values import SettingsError
+from app.config.settings import SettingsError
 from app.config.workflow import STEPS, Step, read_workflow, step_environment, workflow_from
 
 TOKEN, KEY = "ghs_tokencanary0123456789", "sk-modelcanary0123456789"

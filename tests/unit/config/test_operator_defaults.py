@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config.operator_defaults import NO_DEFAULTS, lockable_keys, parse_defaults
-from app.config.repository import RepoConfig, parse_config
+from app.config.repository import NO_DEFAULTS, RepoConfig, lockable_keys, parse_config, parse_defaults
 from app.config.settings import SettingsError, settings_from
 from app.core.errors import ConfigError
 from app.triggers.commands import CommandOptions

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.config.roles import ALLOWED_VARIABLES
+from app.config.roles import ALLOWED_VARIABLES, ROLES, Role
 from app.config.settings import (
-    ROLES,
-    Role,
     Settings,
     SettingsError,
     read_app_file,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.config.operator_defaults import parse_defaults
+from app.config.repository import parse_defaults
 from app.core.job import new_job_id
 from app.core.plan import Plan
 from app.core.task import AllowedPath
