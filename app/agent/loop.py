@@ -30,7 +30,7 @@ from app.agent.step import (
     last_seen_message,
     unread,
 )
-from app.agent.stop_rules import AgentOutcome, FailedOutcome, SubmittedOutcome
+from app.agent.stop_rules import AgentOutcome
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import UserMessage
 from app.core.money import DOLLAR
@@ -159,9 +159,7 @@ class NativeRunner:
                 self._history.add(step)
                 if step.executed:
                     self._compactions = 0
-                if turn.fate == "accepted" and turn.submission:
-                    raise SubmittedOutcome(turn.submission.summary)
-                if not turn.user_messages:  # the agent gets another chance after a message
+                if turn.fate == "accepted" or not turn.user_messages:  # the agent gets another chance after a message
                     stop_rules.check_answers(self.steps)
         except AgentOutcome as outcome:
             submissions = [step.turn.submission for step in self.steps if step.turn.submission]
@@ -193,7 +191,7 @@ class NativeRunner:
             self._history.refused()
             if not self._condense():
                 size, name = self._history.tokens(), self._history.info.name
-                raise FailedOutcome(f"The work does not fit {name}: about {size:,} tokens, which cannot be reduced.")
+                raise AgentOutcome(f"The work does not fit {name}: about {size:,} tokens, which cannot be reduced.")
         raise AssertionError("compactions are bounded")
 
     async def _query(self, name: str, number: int) -> StoredAnswer:

@@ -131,38 +131,25 @@ def _count_reverts(steps: Sequence[Step]) -> int:
 
 
 class AgentOutcome(Exception):  # noqa: N818  # an outcome, not an error
-    """The loop is over; `reason` is one sentence for people, `claim` the model's unchecked statement."""
+    """The loop is over; `reason` is one sentence for people, `claim` the model's unchecked statement.
 
-    exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
+    - `submitted`: the harness accepted a submission
+    - `no_change`: the model insists that nothing needs to be changed
+    - `limit_reached`: a limit on turns or minutes; with a higher one the work can continue
+    - `error`: the model makes no progress, or the work does not fit its window
+    """
 
-    def __init__(self, reason: str, claim: str = "") -> None:
+    def __init__(
+        self,
+        reason: str,
+        claim: str = "",
+        *,
+        exit_status: Literal["submitted", "no_change", "limit_reached", "error"] = "error",
+    ) -> None:
         super().__init__(reason)
+        self.exit_status = exit_status
         self.reason = reason
         self.claim = claim
-
-
-class SubmittedOutcome(AgentOutcome):
-    """The harness accepted a submission."""
-
-    exit_status = "submitted"
-
-
-class NoChangeOutcome(AgentOutcome):
-    """The model insists that nothing needs to be changed."""
-
-    exit_status = "no_change"
-
-
-class LimitReachedOutcome(AgentOutcome):
-    """A limit on turns or minutes was reached; with a higher one the work can continue."""
-
-    exit_status = "limit_reached"
-
-
-class FailedOutcome(AgentOutcome):
-    """The model makes no progress, or the work does not fit its window."""
-
-    exit_status = "error"
 
 
 EMPTY, SILENT, CUT_OFF, FILTERED, UNUSABLE, IDLE = 3, 3, 3, 2, 4, 6
@@ -192,49 +179,54 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
 
 def check_answers(steps: Sequence[Step]) -> None:
     """Raise the outcome if the steps so far end the work."""
+    last = steps[-1].turn
+    if last.fate == "accepted" and last.submission:
+        raise AgentOutcome(last.submission.summary, exit_status="submitted")
     _check_answers(steps)
     if loop := loop_outcome(steps):
-        raise FailedOutcome(loop)
+        raise AgentOutcome(loop)
     if _failed_edits(steps) >= FAILED_EDITS:
-        raise FailedOutcome(f"{FAILED_EDITS} edits in a row did not apply.")
+        raise AgentOutcome(f"{FAILED_EDITS} edits in a row did not apply.")
     fates = [step.turn.fate for step in steps if step.turn.fate is not None]
     if fates.count("nothing_changed") >= 2 and fates[-1] == "nothing_changed" and steps[-1].turn.submission:
-        raise NoChangeOutcome("The agent says that nothing needs to be changed.", steps[-1].turn.submission.summary)
+        reason, claim = "The agent says that nothing needs to be changed.", steps[-1].turn.submission.summary
+        raise AgentOutcome(reason, claim, exit_status="no_change")
     if fates.count("rejected") + fates.count("returned") >= SUBMISSIONS:
-        raise FailedOutcome(f"{SUBMISSIONS} submissions did not pass verification.")
+        raise AgentOutcome(f"{SUBMISSIONS} submissions did not pass verification.")
 
 
 def _check_answers(steps: Sequence[Step]) -> None:
     if _in_a_row(steps, _empty) >= EMPTY:
-        raise FailedOutcome(f"The model gave no answer {EMPTY} times in a row.")
+        raise AgentOutcome(f"The model gave no answer {EMPTY} times in a row.")
     if _in_a_row(steps, _filtered) >= FILTERED:
-        raise FailedOutcome("The provider's content filter stopped the answer twice in a row.")
+        raise AgentOutcome("The provider's content filter stopped the answer twice in a row.")
     if _in_a_row(steps, _cut_off) >= CUT_OFF:
-        raise FailedOutcome(f"The answer was cut off at the output limit {CUT_OFF} times in a row.")
+        raise AgentOutcome(f"The answer was cut off at the output limit {CUT_OFF} times in a row.")
     if _in_a_row(steps, _silent) >= SILENT:
         _end_without_submission(steps)
     if _in_a_row(steps, _unusable) >= UNUSABLE:
-        raise FailedOutcome(f"{UNUSABLE} turns in a row had no valid tool call.")
+        raise AgentOutcome(f"{UNUSABLE} turns in a row had no valid tool call.")
     if _in_a_row(steps, lambda step: not step.executed and step.turn.fate is None) >= IDLE:
-        raise FailedOutcome(f"{IDLE} turns in a row carried out nothing.")
+        raise AgentOutcome(f"{IDLE} turns in a row carried out nothing.")
 
 
 def _end_without_submission(steps: Sequence[Step]) -> None:
     checkpoint = last_checkpoint(steps)
     last_message = " ".join(steps[-1].answer.content.split())[:300]
     if checkpoint is None or checkpoint.clean:
-        raise NoChangeOutcome("The agent stopped without a change and without submitting anything.", last_message)
-    raise FailedOutcome(f"The model stopped calling tools and did not submit. Its last message: {last_message}")
+        reason = "The agent stopped without a change and without submitting anything."
+        raise AgentOutcome(reason, last_message, exit_status="no_change")
+    raise AgentOutcome(f"The model stopped calling tools and did not submit. Its last message: {last_message}")
 
 
 def check_budget(steps: Sequence[Step], budget: Budget) -> None:
-    """Raise LimitReachedOutcome if no further turn is allowed. Money is checked by the budgeted model."""
+    """Raise the outcome if no further turn is allowed. Money is checked by the budgeted model."""
     turns, _, time = _used(steps, budget)
     if turns >= 1:
-        one = budget.steps == 1
-        raise LimitReachedOutcome("The one turn is used." if one else f"All {budget.steps} turns are used.")
+        reason = "The one turn is used." if budget.steps == 1 else f"All {budget.steps} turns are used."
+        raise AgentOutcome(reason, exit_status="limit_reached")
     if time >= 1:
-        raise LimitReachedOutcome(f"The {budget.minutes:g} minutes are used.")
+        raise AgentOutcome(f"The {budget.minutes:g} minutes are used.", exit_status="limit_reached")
 
 
 def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
@@ -243,24 +235,15 @@ def seconds_left(steps: Sequence[Step], budget: Budget) -> float:
 
 def _used(steps: Sequence[Step], budget: Budget, without: int = 0) -> tuple[float, float, float]:
     """Used shares of the turns, the money and the time; `without` that many of the last steps."""
-    last = steps[len(steps) - without :]
-    spent = _cost(steps) - _cost(last)
-    seconds = _seconds(steps) - _seconds(last)
-    shares = (
-        (len(steps) - without, float(budget.steps)),
-        (spent, float(budget.usd)),
-        (seconds, budget.minutes * 60),
-    )
-    turns, money, time = (used / cap if cap > 0 else 1.0 for used, cap in shares)
+    used = steps[: len(steps) - without]
+    spent = sum(step.answer.usage.cost for step in used)
+    shares = ((len(used), float(budget.steps)), (spent, float(budget.usd)), (_seconds(used), budget.minutes * 60))
+    turns, money, time = (amount / cap if cap > 0 else 1.0 for amount, cap in shares)
     return turns, money, time
 
 
 def _seconds(steps: Sequence[Step]) -> float:
     return sum([answer.seconds + turn.seconds for answer, turn in steps])
-
-
-def _cost(steps: Sequence[Step]) -> int:
-    return sum([answer.answer.usage.cost for answer, _ in steps])
 
 
 def _in_a_row(steps: Sequence[Step], holds: Callable[[Step], bool]) -> int:
@@ -324,16 +307,12 @@ def _about_calls(steps: Sequence[Step]) -> str:
 
 def _about_edits(steps: Sequence[Step]) -> str:
     failed = _failed_edits(steps)
-    if not failed or failed % FAILED_EDITS_HINT or not _touches_edit(steps[-1]):
+    if not failed or failed % FAILED_EDITS_HINT or all(seen.tool != "edit" for seen in steps[-1].turn.observations):
         return ""
     return (
         f"{failed} edits in a row did not apply. View the lines again and copy old_text from there without the line "
         "numbers, take fewer lines, or replace the whole file with write."
     )
-
-
-def _touches_edit(step: Step) -> bool:
-    return any(observation.tool == "edit" for observation in step.turn.observations)
 
 
 def _failed_edits(steps: Sequence[Step]) -> int:

@@ -45,116 +45,6 @@ class AgentTask(NamedTuple):
     again: bool = False
 
 
-class AgentOutput(NamedTuple):
-    """The result of a start."""
-
-    done: CompletedCommand
-    exchanges: tuple[Exchange, ...]
-    submission: Submission | None
-    cut_short: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStart:
-    """`name` is the same if the start is repeated; `turns` and `seconds` are what is left."""
-
-    recipe: AgentRecipe
-    context: RunnerContext
-    model_socket: ModelSocket
-    name: str
-    turns: int
-    seconds: float
-    message_check_seconds: float = MESSAGE_CHECK_SECONDS
-
-    async def make(self, task: AgentTask) -> AgentOutput:
-        """Run from start to end; an agent that can continue is stopped when people write."""
-        values = self._values(task.text)
-        await self._prepare(values)
-        command = self.recipe.again if task.again else self.recipe.command
-        async with self.model_socket.open(
-            self.name, values["token"], self.recipe, self.turns, self._read_messages
-        ) as gateway:
-            done = await self._until_user_message(
-                [fill_placeholders(part, values) for part in command], values, task.last_message
-            )
-        late = f"The {self.context.budget.minutes:g} minutes are used." if done.timed_out else ""
-        cut_short = gateway.cut_short or late
-        return AgentOutput(done, tuple(gateway.recorder.exchanges), await self._submission(), cut_short)
-
-    async def _until_user_message(
-        self, command: Sequence[str], values: Mapping[str, str], last_message: int
-    ) -> CompletedCommand:
-        if not self.recipe.again:
-            return await self._executed(command, values)
-        working = asyncio.ensure_future(self._executed(command, values))
-        new_messages = asyncio.ensure_future(self._messages_after(last_message))
-        try:
-            await asyncio.wait({working, new_messages}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            new_messages.result()  # raises if the messages could not be read
-            return INTERRUPTED
-        finally:
-            for task in (working, new_messages):
-                task.cancel()
-            await asyncio.wait({working, new_messages})
-
-    async def _executed(self, command: Sequence[str], values: Mapping[str, str]) -> CompletedCommand:
-        return await self.context.sandbox.exec(
-            with_forwarder(command),
-            timeout=self.seconds,
-            env={name: fill_placeholders(text, values) for name, text in self.recipe.environment.items()},
-            on_output=lambda chunk: self.context.progress.report("output", chunk.decode("utf-8", "replace")),
-        )
-
-    def _values(self, task: str) -> dict[str, str]:
-        return {
-            "tools": TOOLS,
-            "home": HOME,
-            "task": as_argument(task),
-            "model": self.recipe.model,
-            "base": f"http://127.0.0.1:{MODEL_PORT}",
-            "token": self.model_socket.new_token(),
-            "turns": str(self.context.budget.steps),
-        }
-
-    async def _prepare(self, values: Mapping[str, str]) -> None:
-        """Write the agent's own files and remove any earlier submission."""
-        await self._command(["rm", "-f", SUBMISSION])
-        for path, text in self.recipe.files.items():
-            where = fill_placeholders(path, values)
-            await self._command(["/bin/sh", "-c", _WRITE, "sh", where], stdin=fill_placeholders(text, values).encode())
-
-    async def _command(self, argv: list[str], *, stdin: bytes = b"") -> bytes:
-        done = await self.context.sandbox.exec(argv, timeout=30, stdin=stdin)
-        if not done.ok:
-            raise SandboxError(f"{argv[0]} failed in the sandbox: {done.output.decode(errors='replace')[-300:]}")
-        return done.output
-
-    async def _submission(self) -> Submission | None:
-        """The agent's submission; None if there is none that can be read."""
-        done = await self.context.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
-        if not done.ok:
-            return None
-        try:
-            return Submission.model_validate_json(done.output)
-        except ValidationError:
-            return None
-
-    def _read_messages(self, exchange: Exchange) -> None:
-        name, usage, calls = self.recipe.name, exchange.usage, ", ".join(call.name for call in exchange.calls)
-        if exchange.refused:
-            self.context.progress.report("warning", f"{name}: a call was refused ({exchange.refused})")
-            return
-        text = f"{name}.{exchange.number}: {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
-        self.context.progress.report("cost", f"{text}; {calls}" if calls else text)
-
-    async def _messages_after(self, last_message: int) -> None:
-        """Returns when there are new messages."""
-        while not await self.context.user_messages.since(last_message):  # noqa: ASYNC110  # it may be rows of a database
-            await asyncio.sleep(self.message_check_seconds)
-
-
 def as_argument(task: str) -> str:
     """A task as an argument: if too long, its middle is dropped, since beginning and end say what to do."""
     encoded = task.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
@@ -287,26 +177,105 @@ class ExternalRunner:
         task = await self._task(assignment, answer)
         self._started += 1
         self.context.progress.report("step", f"{self.recipe.title}, start {number}")
-        name, turns, seconds = self._run_name(number), self._turns_left(), self._seconds_left()
-        start = AgentStart(
-            self.recipe, self.context, self.model_socket, name, turns, seconds, self.user_messages_interrupt
-        )
-        output = await start.make(task)
-        self.context.progress.report("observation", f"{self.name} ended with exit code {output.done.exit_code}")
+        budget = self.context.budget
+        turns = max(0, budget.steps - sum(run.turns for run in self.runs))
+        seconds = max(1.0, budget.minutes * 60 - sum(run.seconds for run in self.runs))
+        values = self._placeholder_values(task.text)
+        await self._prepare(values)
+        command = self.recipe.again if task.again else self.recipe.command
+        argv = [fill_placeholders(part, values) for part in command]
+        name, token = self._run_name(number), values["token"]
+        async with self.model_socket.open(name, token, self.recipe, turns, self._report_exchange) as gateway:
+            done = await self._until_user_message(argv, values, seconds, task.last_message)
+        exchanges = tuple(gateway.recorder.exchanges)
+        late = f"The {budget.minutes:g} minutes are used." if done.timed_out else ""
+        submission = await self._read_submission()
+        self.context.progress.report("observation", f"{self.name} ended with exit code {done.exit_code}")
         checkpoint = await checkpoints.take()
         return AgentRun(
             number=number,
-            exit_code=output.done.exit_code,
+            exit_code=done.exit_code,
             seconds=round(monotonic() - started, 3),
-            output=output.done.output.decode("utf-8", "replace")[-TAIL:],
-            exchanges=output.exchanges,
-            submission=output.submission or _submission_of_changes(output.exchanges, checkpoint),
+            output=done.output.decode("utf-8", "replace")[-TAIL:],
+            exchanges=exchanges,
+            submission=submission or _submission_of_changes(exchanges, checkpoint),
             checkpoint=checkpoint,
-            cut_short=output.cut_short,
+            cut_short=gateway.cut_short or late,
             last_message=task.last_message,
             again=task.again,
             interrupted=bool(await self.context.user_messages.since(task.last_message)),
         )
+
+    async def _until_user_message(
+        self, argv: Sequence[str], values: Mapping[str, str], seconds: float, last_message: int
+    ) -> CompletedCommand:
+        """Run from start to end; an agent that can continue is stopped when people write."""
+        executing = self.context.sandbox.exec(
+            with_forwarder(argv),
+            timeout=seconds,
+            env={name: fill_placeholders(text, values) for name, text in self.recipe.environment.items()},
+            on_output=lambda chunk: self.context.progress.report("output", chunk.decode("utf-8", "replace")),
+        )
+        if not self.recipe.again:
+            return await executing
+        working = asyncio.ensure_future(executing)
+        new_messages = asyncio.ensure_future(self._messages_after(last_message))
+        try:
+            await asyncio.wait({working, new_messages}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            new_messages.result()  # raises if the messages could not be read
+            return INTERRUPTED
+        finally:
+            for task in (working, new_messages):
+                task.cancel()
+            await asyncio.wait({working, new_messages})
+
+    async def _messages_after(self, last_message: int) -> None:
+        """Returns when there are new messages."""
+        while not await self.context.user_messages.since(last_message):  # noqa: ASYNC110  # it may be rows of a database
+            await asyncio.sleep(self.user_messages_interrupt)
+
+    def _placeholder_values(self, task: str) -> dict[str, str]:
+        return {
+            "tools": TOOLS,
+            "home": HOME,
+            "task": as_argument(task),
+            "model": self.recipe.model,
+            "base": f"http://127.0.0.1:{MODEL_PORT}",
+            "token": self.model_socket.new_token(),
+            "turns": str(self.context.budget.steps),
+        }
+
+    async def _prepare(self, values: Mapping[str, str]) -> None:
+        """Write the agent's own files and remove any earlier submission."""
+        await self._command(["rm", "-f", SUBMISSION])
+        for path, text in self.recipe.files.items():
+            where = fill_placeholders(path, values)
+            await self._command(["/bin/sh", "-c", _WRITE, "sh", where], stdin=fill_placeholders(text, values).encode())
+
+    async def _command(self, argv: list[str], *, stdin: bytes = b"") -> None:
+        done = await self.context.sandbox.exec(argv, timeout=30, stdin=stdin)
+        if not done.ok:
+            raise SandboxError(f"{argv[0]} failed in the sandbox: {done.output.decode(errors='replace')[-300:]}")
+
+    async def _read_submission(self) -> Submission | None:
+        """The agent's submission; None if there is none that can be read."""
+        done = await self.context.sandbox.exec(["head", "-c", "20000", SUBMISSION], timeout=30, separate_stderr=True)
+        if not done.ok:
+            return None
+        try:
+            return Submission.model_validate_json(done.output)
+        except ValidationError:
+            return None
+
+    def _report_exchange(self, exchange: Exchange) -> None:
+        usage, calls = exchange.usage, ", ".join(call.name for call in exchange.calls)
+        if exchange.refused:
+            self.context.progress.report("warning", f"{self.name}: a call was refused ({exchange.refused})")
+            return
+        text = f"{self.name}.{exchange.number}: {usage.prompt_tokens:,} tokens in, {usage.completion_tokens:,} out"
+        self.context.progress.report("cost", f"{text}; {calls}" if calls else text)
 
     async def _task(self, assignment: Assignment, answer: ReviewResult | None) -> AgentTask:
         """The whole task; for an agent that continues its conversation, only what is new."""
@@ -319,7 +288,8 @@ class ExternalRunner:
             return AgentTask(
                 render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), last_message, again=True
             )
-        brief = "\n\n".join(filter(None, (assignment.brief, self.context.base_suite(), _messages_section(messages))))
+        said = f"# What people said since\n\n{format_messages(messages)}" if messages else ""
+        brief = "\n\n".join(filter(None, (assignment.brief, self.context.base_suite(), said)))
         if answer is None:
             return AgentTask(render("outside", brief=brief, submission=SUBMISSION), last_message)
         return AgentTask(
@@ -329,13 +299,6 @@ class ExternalRunner:
     def _run_name(self, number: int) -> str:
         """The name of one start in the journal and the ledger."""
         return f"{self.name}.{number}"
-
-    def _seconds_left(self) -> float:
-        used = sum(done.seconds for done in self.runs)
-        return max(1.0, self.context.budget.minutes * 60 - used)
-
-    def _turns_left(self) -> int:
-        return max(0, self.context.budget.steps - sum(done.turns for done in self.runs))
 
     def _without_submission(self, run: AgentRun) -> RunnerEnding:
         """The ending for a start without a change and without a submission."""
@@ -359,10 +322,6 @@ class ExternalRunner:
 
     def trajectory(self) -> Iterator[str]:
         return lines(self.runs)
-
-
-def _messages_section(messages: Sequence[UserMessage]) -> str:
-    return f"# What people said since\n\n{format_messages(messages)}" if messages else ""
 
 
 def _news_text(user_messages: Sequence[UserMessage], feedback: str) -> str:

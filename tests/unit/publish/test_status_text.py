@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.agent.stop_rules import LimitReachedOutcome, check_budget
+from app.agent.stop_rules import AgentOutcome, check_budget
 from app.core.job import FINAL, Budget, Job, JobState
 from app.core.model_names import ModelNames
 from app.core.money import Totals
@@ -199,7 +199,7 @@ def test_budget_warning_is_shown_while_working() -> None:
 
 @pytest.mark.parametrize("budget", [Budget(usd=1, minutes=9, steps=0), Budget(usd=1, minutes=0, steps=9)])
 def test_used_turns_and_minutes_do_not_ask_for_budget(budget: Budget) -> None:
-    with pytest.raises(LimitReachedOutcome) as reached:
+    with pytest.raises(AgentOutcome) as reached:
         check_budget([], budget)
     assert "`/agent continue` to resume the job" in text("paused", reason=str(reached.value))
 
