@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from itertools import count
 from string import Template
 from typing import Final, Literal
 
@@ -115,7 +116,15 @@ def render_brief(
     texts = (task.issue.title, task.issue.body, repository_map, lessons, images, *(text for _, text in instructions))
     texts += (*overrides.texts, tests, address, ignored)
     mark = _delimiter(job.id, *texts, *job.conflicts, *(part for s in task.sections for part in (s.title, s.text)))
-    name: Name = "specification" if tests else _opening(job)
+    name: Name = "brief"
+    if tests:
+        name = "specification"
+    elif job.aim == "ask":
+        name = "question"
+    elif job.conflicts:
+        name = "conflicts"
+    elif job.task.follows_up:
+        name = "follow_up"
     request_first = name in {"follow_up", "question"}
     sections = [
         (_REQUEST, "" if request_first else task.request),
@@ -132,7 +141,9 @@ def render_brief(
     body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
     fields = {"delimiter": mark, "title": task.issue.title, "body": body, "sections": _shown(sections)}
     if name == "brief":
-        fields["opening"] = " ".join(filter(None, (OPENINGS[task.kind], _numbered(job, address))))
+        fields["opening"] = OPENINGS[task.kind]
+        if task.issue.number is not None:  # changelogs and news fragments are named by it, or by its page
+            fields["opening"] += f" It is number {task.issue.number}{f', {address}' if address else ''}."
     if request_first:
         fields["wanted"] = f"{_REQUEST}:\n\n{task.request.strip()}" if task.request.strip() else _NO_REQUEST
     return render(name, **fields)
@@ -190,23 +201,6 @@ def _shown(sections: Sequence[tuple[str, str]]) -> str:
     return "".join(f"\n# {title}\n\n{text.strip()}\n" for title, text in sections if text.strip())
 
 
-def _numbered(job: Job, address: str) -> str:
-    """The issue's number and page, which changelogs and news fragments are named by."""
-    number = job.task.issue.number
-    if number is None:
-        return ""
-    return f"It is number {number}{f', {address}' if address else ''}."
-
-
-def _opening(job: Job) -> Name:
-    """The prompt that a job's brief starts with."""
-    if job.aim == "ask":
-        return "question"
-    if job.conflicts:
-        return "conflicts"
-    return "follow_up" if job.task.follows_up else "brief"
-
-
 def _kind_of_task(job: Job, overrides: Overrides, mark: str) -> list[tuple[str, str]]:
     """The texts for the task's kind, then the repository's own prompt that was asked for."""
     requested = overrides.of(job.task.prompt) if job.task.prompt else None
@@ -227,17 +221,11 @@ def _guided(title: str, name: OverrideName, overrides: Overrides, mark: str) -> 
 
 
 def render_answers(answers: Sequence[QuestionAnswers]) -> str:
-    return "\n\n".join(map(_questions_and_answers, answers))
-
-
-def _questions_and_answers(answers: QuestionAnswers) -> str:
-    questions = "\n".join(f"- {question}" for question in answers.questions)
-    return "\n\n".join(
-        [
-            f"Asked:\n{questions}",
-            *(f"{one_line(message.author)} answered: {message.text}" for message in answers.messages),
-        ]
-    )
+    parts: list[str] = []
+    for each in answers:
+        parts.append("Asked:\n" + "\n".join(f"- {question}" for question in each.questions))
+        parts += (f"{one_line(message.author)} answered: {message.text}" for message in each.messages)
+    return "\n\n".join(parts)
 
 
 def _data(mark: str, text: str) -> str:
@@ -246,9 +234,5 @@ def _data(mark: str, text: str) -> str:
 
 def _delimiter(job: str, *texts: str) -> str:
     """A delimiter that is in none of the texts and could not be known when they were written."""
-    attempt = 0
-    while True:
-        mark = "data-" + hashlib.sha256(f"brief\0{job}\0{attempt}".encode()).hexdigest()[:8]
-        if not any(mark in text for text in texts):
-            return mark
-        attempt += 1
+    marks = ("data-" + hashlib.sha256(f"brief\0{job}\0{attempt}".encode()).hexdigest()[:8] for attempt in count())
+    return next(mark for mark in marks if not any(mark in text for text in texts))

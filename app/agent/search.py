@@ -1,8 +1,7 @@
 """The search tool: finds a text in the work tree, definitions before uses before tests, and files by name."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -27,6 +26,10 @@ _DEFINES = re.compile(
     r"^\s*(?:export |default |public |private |protected |static |abstract |async |pub(?:\([^)]*\))? )*"
     r"(?:def|class|function\*?|func|fn|struct|enum|interface|type|trait|impl|module)\b"
 )
+
+
+_Run = Callable[..., Awaitable[str]]
+"""Runs a shell script with arguments in the sandbox, and gives its output. Raises SearchError."""
 
 
 class FoundLine(NamedTuple):
@@ -68,26 +71,24 @@ def best_lines(lines: Iterable[FoundLine], rare: Mapping[str, float]) -> list[Fo
     by_file: dict[str, list[FoundLine]] = {}
     for line in lines:
         by_file.setdefault(line.path, []).append(line)
-    worth = {path: _worth(path, of_file, rare) for path, of_file in by_file.items()}
-    best = sorted(by_file, key=lambda path: (-worth[path], path))[:SHOWN_FILES]
-    return [line for path in best for line in sorted(_best(by_file[path], rare), key=lambda each: each.number)]
 
+    def file_worth(path: str) -> float:
+        lowered = [line.text.lower() for line in by_file[path]]
+        total = 0.0
+        for word, rarity in rare.items():
+            number = sum(word in text for text in lowered)
+            total += rarity * (number / (number + 2) + (word in path.lower()))
+        return kind_of(path) * total
 
-def _worth(path: str, lines: Sequence[FoundLine], rare: Mapping[str, float]) -> float:
-    total = 0.0
-    lowered = [line.text.lower() for line in lines]
-    for word, rarity in rare.items():
-        number = sum(word in text for text in lowered)
-        total += rarity * (number / (number + 2) + (word in path.lower()))
-    return kind_of(path) * total
-
-
-def _best(lines: Sequence[FoundLine], rare: Mapping[str, float]) -> list[FoundLine]:
-    def is_informative(line: FoundLine) -> float:
+    def line_worth(line: FoundLine) -> float:
         text = line.text.lower()
         return sum(rarity for word, rarity in rare.items() if word in text) * (1.5 if _DEFINES.match(line.text) else 1)
 
-    return sorted(lines, key=lambda line: (-is_informative(line), line.number))[:SHOWN_LINES]
+    shown: list[FoundLine] = []
+    for path in sorted(by_file, key=lambda path: (-file_worth(path), path))[:SHOWN_FILES]:
+        best = sorted(by_file[path], key=lambda line: (-line_worth(line), line.number))[:SHOWN_LINES]
+        shown += sorted(best, key=lambda line: line.number)
+    return shown
 
 
 _SECONDS = 20.0
@@ -131,73 +132,57 @@ _TEST_PATH = re.compile(
 _PROSE_PATH = re.compile(r"\.(md|rst|txt|adoc|html?)$|(^|/)[A-Z]+$")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchHit:
-    """A matching line; the lowest `rank` comes first."""
-
-    path: str
-    line: int
-    text: str
-    rank: int
-
-
-class _RankPatterns(NamedTuple):
-    """Patterns for a definition of a name, and for the name as a whole word."""
-
-    definition: re.Pattern[str]
-    word: re.Pattern[str]
-
-
 class SearchError(Exception):
     """The search was stopped; the message is for the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SearchedTree:
-    """The work tree, and the time limit of one command."""
-
-    sandbox: Sandbox
-    seconds: float
-
-    async def output(self, argv: Sequence[str]) -> str:
-        done = await self.sandbox.exec(argv, timeout=self.seconds, separate_stderr=True)
-        if done.timed_out:
-            raise SearchError(f"The search was stopped after {self.seconds:g} s. Search for something simpler.")
-        return done.output.decode("utf-8", "replace")
-
-
 async def search(sandbox: Sandbox, query: str, seconds: float = _SECONDS) -> tuple[str, str]:
     """The text to show, and a line with the number of results. Raises SearchError."""
-    tree = _SearchedTree(sandbox, min(seconds, _SECONDS))
+    seconds = min(seconds, _SECONDS)
+
+    async def run(*argv: str) -> str:
+        done = await sandbox.exec(["sh", "-c", *argv], timeout=seconds, separate_stderr=True)
+        if done.timed_out:
+            raise SearchError(f"The search was stopped after {seconds:g} s. Search for something simpler.")
+        return done.output.decode("utf-8", "replace")
+
     query = max(query.split("\n"), key=len).strip()  # grep reads lines; the longest of several says most
-    all_files, literal = await _find_files_and_lines(tree, query)
-    names = _matching_names(all_files, query)
-    hits, how = (literal, "") if literal else await _search_loosely(tree, query, len(all_files))
-    parts = [_show_names(names), _show_hits(hits, how, query)]
-    text = "\n\n".join(part for part in parts if part)
-    files = len({hit.path for hit in hits})
-    summary = f"{len(hits):,} lines in {files:,} files" + (f", {len(names):,} file names" if names else "")
+    found = await run(*_grep_arguments(_FIND_AND_GREP, f"-F{_case(query)}", query))
+    all_files, _, lines = found.partition("\0\0")
+    files = sorted(name.removeprefix("./") for name in all_files.split("\0") if name)
+    names = _matching_names(files, query)
+    hits, how = _ranked(lines.removeprefix("\0"), query), ""  # the last name's own NUL, if it was not cut
+    if not hits:
+        hits, how = await _search_loosely(run, query, len(files))
+    text = "\n\n".join(filter(None, [_show_names(names), _show_hits(hits, how, query)]))
+    summary = f"{len(hits):,} lines in {len({hit.path for hit in hits}):,} files"
+    summary += f", {len(names):,} file names" if names else ""
     return text or f"Nothing matches {query[:200]!r}, neither in a text nor as a file name.", summary
 
 
-async def _find_files_and_lines(tree: _SearchedTree, query: str) -> tuple[list[str], list[SearchHit]]:
-    """The names of all files, and the lines that contain the query literally."""
-    found = await tree.output(_command(_FIND_AND_GREP, f"-F{_case(query)}", query))
-    all_files, _, lines = found.partition("\0\0")
-    names = sorted(name.removeprefix("./") for name in all_files.split("\0") if name)
-    return names, list(_parse(lines.removeprefix("\0"), _ranker(query)))  # the last name's own NUL, if it was not cut
-
-
-async def _search_loosely(tree: _SearchedTree, query: str, files: int) -> tuple[list[SearchHit], str]:
+async def _search_loosely(run: _Run, query: str, files: int) -> tuple[list[FoundLine], str]:
     """Lines by the strictest other reading of the query with any result: regular expression, other case, its words."""
-    ranked = _ranker(query)
     case = _case(query)
-    if re.search(r"[\\^$.|?*+()\[\]{}]", query) and (found := await _grep(tree, f"-E{case}", _posix(query), ranked)):
-        return found, "as a regular expression"
-    if case == "" and (found := await _grep(tree, "-Fi", query, ranked)):
+    if re.search(r"[\\^$.|?*+()\[\]{}]", query):
+        found = _ranked(await run(*_grep_arguments(_GREP, f"-E{case}", _posix(query))), query)
+        if found:
+            return found, "as a regular expression"
+    if case == "" and (found := _ranked(await run(*_grep_arguments(_GREP, "-Fi", query)), query)):
         return found, "in other case"
     words = words_of(query)
-    return await _search_by_words(tree, words, files) if len(words) > 1 else ([], "")
+    if len(words) < 2:
+        return [], ""
+    output = await run(_FILES_OF_WORDS, "sh", str(_MAX_BYTES), " ".join(words), *_EXCLUDED)
+    having = {
+        word: [path.removeprefix("./") for path in names.split("\0") if path]
+        for word, names in zip(words, output.split("\0=\0"), strict=False)
+    }
+    rare = word_rarity(having, files)
+    likely = best_files(having, rare)
+    if not likely:
+        return [], ""
+    output = await run(_LINES_OF_FILES, "sh", str(_MAX_BYTES), "|".join(rare), *(f"./{path}" for path in likely))
+    return best_lines(_parse(output), rare), "by its words, files that share most of them first"
 
 
 def _case(query: str) -> str:
@@ -205,62 +190,38 @@ def _case(query: str) -> str:
     return "" if query != query.lower() else "i"
 
 
-async def _search_by_words(tree: _SearchedTree, words: Sequence[str], files: int) -> tuple[list[SearchHit], str]:
-    """The most relevant lines of files that match a description best; their order is their rank."""
-    found = await tree.output(["sh", "-c", _FILES_OF_WORDS, "sh", str(_MAX_BYTES), " ".join(words), *_EXCLUDED])
-    having = {
-        word: [path.removeprefix("./") for path in names.split("\0") if path]
-        for word, names in zip(words, found.split("\0=\0"), strict=False)
-    }
-    rare = word_rarity(having, files)
-    likely = best_files(having, rare)
-    if not likely:
-        return [], ""
-    look = ["sh", "-c", _LINES_OF_FILES, "sh", str(_MAX_BYTES), "|".join(rare), *(f"./{path}" for path in likely)]
-    lines = [FoundLine(hit.path, hit.line, hit.text) for hit in _parse(await tree.output(look), None)]
-    shown = best_lines(lines, rare)
-    places = {path: place for place, path in enumerate(dict.fromkeys(line.path for line in shown))}
-    hits = [SearchHit(line.path, line.number, line.text, places[line.path]) for line in shown]
-    return hits, "by its words, files that share most of them first"
+def _grep_arguments(script: str, flags: str, pattern: str) -> list[str]:
+    return [script, "sh", flags, pattern, str(_MAX_BYTES), *_EXCLUDED]
 
 
-async def _grep(tree: _SearchedTree, flags: str, pattern: str, ranked: _RankPatterns | None) -> list[SearchHit]:
-    return list(_parse(await tree.output(_command(_GREP, flags, pattern)), ranked))
-
-
-def _command(script: str, flags: str, pattern: str) -> list[str]:
-    return ["sh", "-c", script, "sh", flags, pattern, str(_MAX_BYTES), *_EXCLUDED]
-
-
-def _parse(output: str, ranked: _RankPatterns | None) -> Iterable[SearchHit]:
+def _parse(output: str) -> Iterable[FoundLine]:
     for row in output.split("\n"):
         path, _, rest = row.partition("\0")
         number, _, text = rest.partition(":")
         if number.isdecimal():
-            path = path.removeprefix("./")
-            yield SearchHit(path, int(number), text, _rank(path, text, ranked))
+            yield FoundLine(path.removeprefix("./"), int(number), text)
 
 
-def _rank(path: str, text: str, ranked: _RankPatterns | None) -> int:
-    """Definitions, uses, parts of other words; then tests, then prose."""
-    if _PROSE_PATH.search(path):
-        return 4
-    if _TEST_PATH.search(path):
-        return 3
-    if ranked is None:
-        return 1
-    if ranked.definition.search(text):
-        return 0
-    return 1 if ranked.word.search(text) else 2
+def _ranked(output: str, query: str) -> list[FoundLine]:
+    """The found lines: definitions, uses, parts of other words; then tests, then prose.
 
-
-def _ranker(query: str) -> _RankPatterns | None:
-    """Patterns if the query is a name (`parse`, `Money.add`, `parse(`)."""
+    Only a query that is a name (`parse`, `Money.add`, `parse(`) has definitions.
+    """
     name = re.fullmatch(r"(?:[\w$]+[.:]+)*([A-Za-z_$][\w$]*)\(?", query)
-    if name is None:
-        return None
-    word = re.escape(name.group(1))
-    return _RankPatterns(re.compile(_DEFINITION.replace("{}", word)), re.compile(rf"\b{word}\b", re.IGNORECASE))
+    word = re.escape(name[1]) if name else ""
+    definition = re.compile(_DEFINITION.replace("{}", word))
+    whole_word = re.compile(rf"\b{word}\b", re.IGNORECASE)
+
+    def rank(line: FoundLine) -> int:
+        if _PROSE_PATH.search(line.path):
+            return 4
+        if _TEST_PATH.search(line.path):
+            return 3
+        if name and definition.search(line.text):
+            return 0
+        return 1 if name is None or whole_word.search(line.text) else 2
+
+    return sorted(_parse(output), key=lambda line: (rank(line), line.path, line.number))
 
 
 def _posix(query: str) -> str:
@@ -290,13 +251,16 @@ def _show_names(names: Sequence[str]) -> str:
     return "Files of that name:\n" + "\n".join(names[:_MAX_NAMES]) + more
 
 
-def _show_hits(hits: Sequence[SearchHit], how: str, query: str) -> str:
+def _show_hits(hits: Sequence[FoundLine], how: str, query: str) -> str:
     """`path:line: text`, a few lines of each file; files that do not fit are listed with their counts."""
     rows = [f"Found {how}:"] if how else []
     left_out: dict[str, int] = {}
-    for path, of_file in _by_file(hits):
+    by_file: dict[str, list[FoundLine]] = {}
+    for hit in hits:
+        by_file.setdefault(hit.path, []).append(hit)
+    for path, of_file in by_file.items():
         shown = of_file[: max(min(_LINES_PER_FILE, _MAX_LINES - len(rows)), 0)]
-        rows += [f"{path}:{hit.line}: {_around(hit.text, query)}" for hit in shown]
+        rows += [f"{path}:{hit.number}: {_around(hit.text, query)}" for hit in shown]
         if not shown:
             left_out[path] = len(of_file)
         elif len(shown) < len(of_file):
@@ -305,14 +269,6 @@ def _show_hits(hits: Sequence[SearchHit], how: str, query: str) -> str:
         named = ", ".join(f"{path} ({count})" for path, count in list(left_out.items())[:10])
         rows.append(f"(… and in {len(left_out):,} more files: {named}{', …' if len(left_out) > 10 else ''})")
     return "\n".join(rows) if hits else ""
-
-
-def _by_file(hits: Sequence[SearchHit]) -> list[tuple[str, list[SearchHit]]]:
-    """Files by their best hit, with the best hits of each first."""
-    files: dict[str, list[SearchHit]] = {}
-    for hit in sorted(hits, key=lambda hit: (hit.rank, hit.path, hit.line)):
-        files.setdefault(hit.path, []).append(hit)
-    return list(files.items())
 
 
 def _around(text: str, query: str) -> str:

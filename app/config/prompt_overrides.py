@@ -104,9 +104,12 @@ def parse_overrides(contents: dict[str, bytes]) -> Overrides:
 
 def _read(path: str, content: bytes) -> Override | str:
     """The override, or a sentence that says why the file is ignored."""
-    name = _name(path)
-    if name is None:
-        return _unknown(path)
+    name = PurePosixPath(path).stem
+    if path != path_of(name) or not (name in NAMES or is_own_name(name)):
+        meant = f" Did you mean `{similar}.md`?" if (similar := _slip(name)) else ""
+        names = ", ".join(f"`{known}.md`" for known in NAMES)
+        how = f"prompts are {names}, and names of your own in small letters, digits and `-`"
+        return f"`{one_line(path)[:120]}` is ignored: {how}.{meant}"
     if len(content) > MAX_BYTES:
         return _too_large(path, len(content))
     try:
@@ -156,21 +159,8 @@ def _slip(name: str) -> str:
     return next(iter(get_close_matches(name, NAMES, n=1, cutoff=0.8)), "")
 
 
-def _name(path: str) -> str | None:
-    stem = PurePosixPath(path).stem
-    return stem if path == path_of(stem) and (stem in NAMES or is_own_name(stem)) else None
-
-
-def _unknown(path: str) -> str:
-    meant = f" Did you mean `{similar}.md`?" if (similar := _slip(PurePosixPath(path).stem)) else ""
-    names = ", ".join(f"`{name}.md`" for name in NAMES)
-    how = f"prompts are {names}, and names of your own in small letters, digits and `-`"
-    return f"`{one_line(path)[:120]}` is ignored: {how}.{meant}"
-
-
 def _too_large(path: str, size: int) -> str:
-    shown = one_line(path)[:120]
-    return f"`{shown}` is ignored: it has {size:,} bytes, and the limit is {MAX_BYTES:,}."
+    return f"`{one_line(path)[:120]}` is ignored: it has {size:,} bytes, and the limit is {MAX_BYTES:,}."
 
 
 def _bounded(notes: Iterable[str]) -> tuple[str, ...]:

@@ -606,22 +606,15 @@ def _github(reading: VariableReader) -> tuple[str, str]:
     """GitHub's URL and API URL; either address identifies an Enterprise Server or a tenant of GHE.com."""
     server = reading.address("AGENT_FIX_GITHUB_URL", "")
     api = reading.address("AGENT_FIX_GITHUB_API_URL", "")
-    return server or _site_of(api), api or _api_of(server or GITHUB)
-
-
-def _site_of(api: str) -> str:
-    found = urlsplit(api)
-    if (found.hostname or "").endswith(_DATA_RESIDENCY):
-        return f"{found.scheme}://{found.netloc.removeprefix('api.')}"
-    return f"{found.scheme}://{found.netloc}" if api.endswith(_ENTERPRISE_API) else GITHUB
-
-
-def _api_of(server: str) -> str:
-    if server == GITHUB:
-        return GITHUB_API
-    found = urlsplit(server)
-    tenant = (found.hostname or "").endswith(_DATA_RESIDENCY)
-    return f"{found.scheme}://api.{found.netloc}" if tenant else server + _ENTERPRISE_API
+    found = urlsplit(server or api)
+    is_tenant = (found.hostname or "").endswith(_DATA_RESIDENCY)
+    if not server:
+        server = GITHUB
+        if is_tenant or api.endswith(_ENTERPRISE_API):
+            server = f"{found.scheme}://{found.netloc.removeprefix('api.') if is_tenant else found.netloc}"
+    elif not api and server != GITHUB:
+        api = f"{found.scheme}://api.{found.netloc}" if is_tenant else server + _ENTERPRISE_API
+    return server, api or GITHUB_API
 
 
 def process_environment() -> dict[str, str]:

@@ -56,7 +56,10 @@ class Workflow:
 def step_environment(step: Step, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that this step's process may hold, with the model's keys under their own names."""
     if step == "solve":
-        own = environment_for("worker", environment, {TOKEN: _tokens(environment), PRIVATE_KEY: _key(environment)})
+        # their values are removed under every name, also if somebody put them into every step's environment
+        tokens = tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
+        key = environment.get(PRIVATE_KEY, "").replace("\\n", "\n").strip()
+        own = environment_for("worker", environment, {TOKEN: tokens, PRIVATE_KEY: (key,) if key else ()})
         keys = _model_keys(environment.get(MODEL_KEYS, ""))
         return {**own, **keys, **chosen_variables(environment, _RUNNER_FILES), STATE_DIR: str(_state(environment))}
     own = environment_for("publisher", environment, {})
@@ -89,19 +92,24 @@ def workflow_from(environment: Mapping[str, str]) -> Workflow:
     settings = settings_from({**addresses, **environment, **nothing_stays}, _state(environment))
     if settings.problems:
         raise SettingsError(settings.problems)
+
+    def path_in(name: str) -> Path | None:
+        value = environment.get(name, "")
+        return Path(value) if value else None
+
     owner, _, name = environment.get("GITHUB_REPOSITORY", "").partition("/")
     run = environment.get("GITHUB_RUN_ID", "")
     return Workflow(
         settings=settings,
         event=environment.get("GITHUB_EVENT_NAME", ""),
-        event_file=_path(environment, "GITHUB_EVENT_PATH"),
+        event_file=path_in("GITHUB_EVENT_PATH"),
         owner=owner,
         name=name,
         run=f"{run or '0'}-{environment.get('GITHUB_RUN_ATTEMPT') or '1'}",
         page=f"{settings.github_url}/{owner}/{name}/actions/runs/{run}" if run else "",
         temp=Path(environment.get("RUNNER_TEMP") or settings.state.parent),
-        output=_path(environment, "GITHUB_OUTPUT"),
-        summary=_path(environment, "GITHUB_STEP_SUMMARY"),
+        output=path_in("GITHUB_OUTPUT"),
+        summary=path_in("GITHUB_STEP_SUMMARY"),
         issue=_issue(environment.get("AGENT_FIX_ISSUE", "").strip()),
         records=environment.get(_RECORD, "true") == "true",
         solved=environment.get("AGENT_FIX_SOLVED", ""),
@@ -138,17 +146,6 @@ def _model_keys(text: str) -> dict[str, str]:
     return keys
 
 
-def _tokens(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of all token variables, which `environment_for` then removes under every name."""
-    return tuple({value for name in TOKENS if (value := environment.get(name, "").strip())})
-
-
-def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The App's key, if somebody put it into every step's environment."""
-    value = environment.get(PRIVATE_KEY, "").replace("\\n", "\n").strip()
-    return (value,) if value else ()
-
-
 def github_token(environment: Mapping[str, str]) -> str:
     """The token from the environment; empty if there is none."""
     return next((value for name in TOKENS if (value := environment.get(name, "").strip())), "")
@@ -156,11 +153,6 @@ def github_token(environment: Mapping[str, str]) -> str:
 
 def chosen_variables(environment: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
     return {name: environment[name] for name in names if name in environment}
-
-
-def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    value = environment.get(name, "")
-    return Path(value) if value else None
 
 
 def _issue(text: str) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from app.llm.base import FinishReason, ImageContent, Message, ModelRequest, OnText, ToolCall, Usage
+from app.llm.base import FinishReason, Message, ModelRequest, OnText, ToolCall, Usage
 
 EMPTY = "(empty)"
 UNSUPPORTED = ("additionalProperties", "default", "title", "format", "minLength", "maxLength", "examples")
@@ -52,20 +52,16 @@ def request_body(request: ModelRequest, dialect: ChatDialect) -> dict[str, Any]:
             }
             for tool in request.tools
         ]
-    if request.response_schema is not None:
-        _ask_for_schema(arguments, request.schema_name or "answer", request.response_schema, dialect.schema)
-    return arguments
-
-
-def _ask_for_schema(arguments: dict[str, Any], name: str, schema: dict[str, Any], mode: SchemaMode) -> None:
-    if mode == "json_schema":
-        wanted = {"name": name, "schema": strict(schema), "strict": True}
+    schema = request.response_schema
+    if schema is not None and dialect.schema == "json_schema":
+        wanted = {"name": request.schema_name or "answer", "schema": strict(schema), "strict": True}
         arguments["response_format"] = {"type": "json_schema", "json_schema": wanted}
-        return
-    text = f"Answer with one JSON object and nothing else. It must match this JSON schema:\n{json.dumps(schema)}"
-    arguments["messages"].append({"role": "user", "content": text})
-    if mode == "json_object":
-        arguments["response_format"] = {"type": "json_object"}
+    elif schema is not None:
+        text = f"Answer with one JSON object and nothing else. It must match this JSON schema:\n{json.dumps(schema)}"
+        messages.append({"role": "user", "content": text})
+        if dialect.schema == "json_object":
+            arguments["response_format"] = {"type": "json_object"}
+    return arguments
 
 
 def strict(schema: Any) -> Any:
@@ -74,19 +70,15 @@ def strict(schema: Any) -> Any:
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {
-        key: _strict_each(value) if key in ("properties", "$defs") else strict(value)
-        for key, value in schema.items()
-        if key not in UNSUPPORTED
-    }
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):  # the keys below are the schema author's names, not keywords
+            kept[key] = {name: strict(inner) for name, inner in value.items()}
+        elif key not in UNSUPPORTED:
+            kept[key] = strict(value)
     if "properties" in kept:
         kept |= {"required": list(kept["properties"]), "additionalProperties": False}
     return kept
-
-
-def _strict_each(named: dict[str, Any]) -> dict[str, Any]:
-    """Apply `strict` to the values; the keys are the schema author's names, not keywords."""
-    return {name: strict(value) for name, value in named.items()}
 
 
 def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
@@ -95,23 +87,23 @@ def _message(message: Message, *, thinking: bool) -> dict[str, Any]:
         protocol["thinking_blocks"] = [dict(block) for block in message.thinking]
     if message.tool_calls:
         protocol["content"] = protocol["content"] or None
-        protocol["tool_calls"] = [_call(call) for call in message.tool_calls]
+        protocol["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
     elif not message.content and message.role != "tool":
         protocol["content"] = EMPTY  # several providers refuse a message without text
-    if message.images:
-        protocol["content"] = [{"type": "text", "text": protocol["content"]}, *map(_image, message.images)]
+    if message.images:  # as inline data, so that no provider has to fetch them
+        urls = [f"data:{image.media_type};base64,{image.data}" for image in message.images]
+        images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        protocol["content"] = [{"type": "text", "text": protocol["content"]}, *images]
     if message.tool_call_id is not None:
         protocol["tool_call_id"] = message.tool_call_id
     return protocol
-
-
-def _image(picture: ImageContent) -> dict[str, Any]:
-    """The image as inline data, so that no provider has to fetch it."""
-    return {"type": "image_url", "image_url": {"url": f"data:{picture.media_type};base64,{picture.data}"}}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _arguments(call.arguments)}}
 
 
 def _arguments(raw: str) -> str:
@@ -137,16 +129,9 @@ def may_think(request: ModelRequest) -> bool:
 
 def only_json(content: str) -> str:
     """The JSON object in an answer with a fence or text around it; otherwise the content unchanged."""
-    text = content.strip()
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        return content
-    inner = text[start : end + 1]
-    try:
-        json.loads(inner)
-    except (ValueError, RecursionError):
-        return content
-    return inner
+    start, end = content.find("{"), content.rfind("}")
+    inner = content[start : end + 1] if 0 <= start < end else ""
+    return inner if inner and _is_json(inner) else content
 
 
 FINISH: Mapping[str, FinishReason] = {
@@ -173,7 +158,7 @@ class StreamAssembly:
         self._text: list[str] = []
         self._calls: list[_PartialToolCall] = []
         self._by_index: dict[int, _PartialToolCall] = {}
-        self._thinking: list[dict[str, Any]] = []
+        self.thinking: tuple[dict[str, Any], ...] = ()
         self.finish: str | None = None
         self.usage: Any = None
 
@@ -184,17 +169,16 @@ class StreamAssembly:
             self.usage = usage
         for choice in chunk.choices[:1]:
             self.finish = choice.finish_reason or self.finish
-            self._add_text(getattr(choice.delta, "content", None))
+            if piece := getattr(choice.delta, "content", None):
+                self._text.append(piece)
+                if self._on_text is not None:
+                    self._on_text(piece)
             for delta in getattr(choice.delta, "tool_calls", None) or ():
                 self._add_call(delta)
             for block in getattr(choice.delta, "thinking_blocks", None) or ():
-                self._add_thinking(block)
-
-    def _add_text(self, piece: str | None) -> None:
-        if piece:
-            self._text.append(piece)
-            if self._on_text is not None:
-                self._on_text(piece)
+                # a block is complete once it is signed; its fragments before that are only for display
+                if isinstance(block, dict) and (block.get("signature") or block.get("data")):
+                    self.thinking += (block,)
 
     def _add_call(self, delta: Any) -> None:
         """Some endpoints number every call 0: a new id at a known index starts a new call."""
@@ -207,15 +191,6 @@ class StreamAssembly:
         if delta.function is not None:
             call.name = call.name or delta.function.name or ""
             call.arguments.append(delta.function.arguments or "")
-
-    def _add_thinking(self, block: Any) -> None:
-        """A block is complete once it is signed; its fragments before that are only for display."""
-        if isinstance(block, dict) and (block.get("signature") or block.get("data")):
-            self._thinking.append(block)
-
-    @property
-    def thinking(self) -> tuple[dict[str, Any], ...]:
-        return tuple(self._thinking)
 
     @property
     def empty(self) -> bool:

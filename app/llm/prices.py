@@ -199,7 +199,11 @@ def listed_model(name: str, entry: Mapping[str, Any]) -> ListedModel:
         long_output_price=long_output,
         vision=bool(entry.get("supports_vision")),
     )
-    provider = _provider(str(entry.get("litellm_provider", "")))
+    # `vertex_ai-anthropic_models` → `vertex_ai`, `bedrock_converse` → `bedrock`
+    provider = str(entry.get("litellm_provider", "")).removeprefix("text-completion-")
+    provider = provider.removesuffix("_converse").removesuffix("_chat")
+    if provider.startswith(("vertex_ai-", "fireworks_ai-")):
+        provider = provider.partition("-")[0]
     structured, reasoning = entry.get("supports_response_schema"), entry.get("supports_reasoning")
     return ListedModel(provider, info, bool(structured), bool(reasoning))
 
@@ -223,12 +227,6 @@ def _price(entry: Mapping[str, Any], key: str) -> MicroUSD:
 def _tokens(entry: Mapping[str, Any], key: str) -> int:
     value = entry.get(key)
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _provider(name: str) -> str:
-    """`vertex_ai-anthropic_models` → `vertex_ai`, `bedrock_converse` → `bedrock`."""
-    name = name.removeprefix("text-completion-").removesuffix("_converse").removesuffix("_chat")
-    return name.partition("-")[0] if name.startswith(("vertex_ai-", "fireworks_ai-")) else name
 
 
 _PRICES = TypeAdapter(dict[str, Price])

@@ -171,12 +171,8 @@ def check_name(route: Route) -> None:
     known = PROVIDERS.get(route.provider)
     if route.base or known is None or known.free_names or price_list().find(route.name) is not None:
         return
-    raise unknown_model(route)
-
-
-def unknown_model(route: Route) -> ModelError:
     similar = price_list().similar_names(route.name)
-    return ModelError(
+    raise ModelError(
         f"The model {route.name!r} is unknown.",
         kind="give_up",
         reason="unknown_model",

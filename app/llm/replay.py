@@ -6,7 +6,6 @@ The file is JSON Lines: first what was recorded, then one answer per line under 
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal
@@ -21,6 +20,7 @@ from app.llm.tokens import estimate_tokens
 
 PREFIX = "recorded/"
 PIECES = 4
+"""Pieces in which an answer's text is streamed."""
 
 
 class RecordingHeader(Record):
@@ -77,20 +77,18 @@ class RecordedModel:
     async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
         answer = self._answers.get(key)
         if answer is None:
-            raise self._ended(key)
+            last, called = next(reversed(self._answers), "none"), key or "a call without a name"
+            raise ModelError(
+                f"The recording {self._path.name} has no answer for {called}; its last is {last}.",
+                kind="give_up",
+                reason="recording_ended",
+                hint="The job took other steps than the recorded one. Use a real model with --model.",
+            )
         if on_text is not None:
-            for piece in _pieces(answer.content):
-                on_text(piece)
+            size = max(1, -(-len(answer.content) // PIECES))
+            for start in range(0, len(answer.content), size):
+                on_text(answer.content[start : start + size])
         return answer.model_copy(update={"model": answer.model or self._header.model})
-
-    def _ended(self, key: str) -> ModelError:
-        last = next(reversed(self._answers), "none")
-        return ModelError(
-            f"The recording {self._path.name} has no answer for {key or 'a call without a name'}; its last is {last}.",
-            kind="give_up",
-            reason="recording_ended",
-            hint="The job took other steps than the recorded one. Use a real model with --model.",
-        )
 
 
 class ModelRecorder:
@@ -195,8 +193,3 @@ def _broken(path: Path, what: str) -> ModelError:
         reason="bad_recording",
         hint="Record one with --record FILE.",
     )
-
-
-def _pieces(text: str) -> Iterator[str]:
-    size = max(1, -(-len(text) // PIECES))
-    return (text[start : start + size] for start in range(0, len(text), size))
