@@ -307,7 +307,13 @@ def parse_as(kind: type[C], text: bytes, source: str) -> C:
     elif document.value is not None:
         problems.append(YamlProblem(1, WHOLE_FILE, "must be a mapping of keys to values, such as `test: make test`"))
     if problems:
-        raise ConfigError(_report(problems, source), hint=f"fix {source} and try again; nothing was started")
+        shown = [
+            f"{source}:{line}: {one_line(key)[:80]}: {one_line(message)}"
+            for line, key, message in sorted(problems, key=lambda problem: problem.line)
+        ]
+        if (more := len(shown) - MAX_PROBLEMS) > 0:
+            shown = [*shown[:MAX_PROBLEMS], f"{source}: … and {more} more"]
+        raise ConfigError("\n".join(shown), hint=f"fix {source} and try again; nothing was started")
     return config
 
 
@@ -315,16 +321,6 @@ def json_schema() -> dict[str, Any]:
     """The file's JSON schema, for editors."""
     schema = RepoConfig.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": SOURCE}
-
-
-def _report(problems: list[YamlProblem], source: str) -> str:
-    shown = [
-        f"{source}:{line}: {one_line(key)[:80]}: {one_line(message)}"
-        for line, key, message in sorted(problems, key=lambda problem: problem.line)
-    ]
-    if (more := len(shown) - MAX_PROBLEMS) > 0:
-        shown = [*shown[:MAX_PROBLEMS], f"{source}: … and {more} more"]
-    return "\n".join(shown)
 
 
 def _problem(details: ErrorDetails, document: YamlDocument, kind: type[RepoConfig]) -> YamlProblem:

@@ -5,8 +5,7 @@ import ipaddress
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
 
@@ -119,7 +118,7 @@ def _login(value: str, pattern: re.Pattern[str], what: str) -> str:
 def label(value: str) -> str:
     if value.strip().lower() in STATE_LABELS:
         raise ValueError("is a label that agent-fix itself uses; choose another")
-    return _line("a label", 50)(value)
+    return _one_line(value, "a label", 50)
 
 
 def protected_path(value: str) -> str:
@@ -152,7 +151,7 @@ def title(value: str) -> str:
     _placeholders(value, {"number", "title"})
     if "{title}" not in value:
         raise ValueError("must contain {title}")
-    return _line("a title", 120)(value)
+    return _one_line(value, "a title", 120)
 
 
 def fill(pattern: str, **values: str) -> str:
@@ -168,15 +167,12 @@ def _placeholders(pattern: str, allowed: set[str]) -> None:
         raise ValueError(f"has an unmatched brace; placeholders are {names}")
 
 
-def _line(what: str, longest: int) -> Callable[[str], str]:
-    def rule(value: str) -> str:
-        if not value.strip() or "\n" in value or "\t" in value or value != value.strip():
-            raise ValueError(f"must be {what}: one line of text without surrounding space")
-        if len(value) > longest:
-            raise ValueError(f"is {len(value)} characters long; the limit is {longest}")
-        return value
-
-    return rule
+def _one_line(value: str, what: str, longest: int) -> str:
+    if not value.strip() or "\n" in value or "\t" in value or value != value.strip():
+        raise ValueError(f"must be {what}: one line of text without surrounding space")
+    if len(value) > longest:
+        raise ValueError(f"is {len(value)} characters long; the limit is {longest}")
+    return value
 
 
 _SERVER_ONLY = frozenset(
@@ -226,18 +222,17 @@ def wrong_value(details: ErrorDetails) -> str:
         return f"is {len(value):,} characters long; the limit is {context['max_length']:,}"
     if kind == "too_long":
         return f"has {context['actual_length']} items; the limit is {context['max_length']}"
+    match kind:
+        case "literal_error":
+            expected = "must be " + str(context["expected"]).replace("'", "")
+        case "greater_than_equal":
+            expected = f"must be at least {context['ge']:,g}"
+        case "less_than_equal":
+            expected = f"must be at most {context['le']:,.0f}"
+        case _:
+            expected = _WANTED[kind]
     advice = "; put it in quotes" if kind == "string_type" and isinstance(value, bool | int | float) else ""
-    return f"{_expected(kind, context)}, not {_shown(value)}{advice}"
-
-
-def _expected(kind: str, context: Mapping[str, Any]) -> str:
-    if kind == "literal_error":
-        return "must be " + str(context["expected"]).replace("'", "")
-    if kind == "greater_than_equal":
-        return f"must be at least {context['ge']:,g}"
-    if kind == "less_than_equal":
-        return f"must be at most {context['le']:,.0f}"
-    return _WANTED[kind]
+    return f"{expected}, not {_shown(value)}{advice}"
 
 
 def _shown(value: object) -> str:

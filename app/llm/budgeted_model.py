@@ -362,30 +362,26 @@ class BudgetedModel:
             self._progress.report("warning", sentence)
 
     def _set_aside(self, model: Model, key: str, request: ModelRequest) -> tuple[ModelRequest, int]:
-        """Reserve the worst case of the request; returns the request as sent and its prompt tokens. Blocking."""
-        prompt = model.count(request)
-        fitting = self._fit(model.info, key, request, prompt)
-        worst = worst_case(model.info, prompt, fitting.max_tokens)
-        self._ledger.reserve(key, worst, if_lost=_usage(model.info, prompt))
-        return fitting, prompt
-
-    def _keep(self, key: str, answer: ModelAnswer) -> tuple[int, Sequence[str]]:
-        """Book an answer with its text; returns the total spent so far, and warnings. Blocking."""
-        self._ledger.book(key, answer.usage, answer.model_dump_json())
-        return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
-
-    def _fit(self, info: ModelInfo, key: str, request: ModelRequest, prompt: int) -> ModelRequest:
-        """The request with its answer limited to window and budget; refused if that is too short."""
+        """Limit the answer to window and budget, and reserve its worst case; returns the request as sent and its prompt
+        tokens. Refused if only a useless answer would fit. Blocking."""
+        info, prompt = model.info, model.count(request)
         enough = min(MIN_ANSWER, request.max_tokens)
-        wanted = request.max_tokens + info.thinking
-        max_tokens = min(wanted, info.max_output, info.context_window - prompt)
+        max_tokens = min(request.max_tokens + info.thinking, info.max_output, info.context_window - prompt)
         if max_tokens < enough:
             message = f"{prompt:,} tokens exceed the context window of {info.name}, {info.context_window:,} tokens."
             raise ModelError(message, kind="shrink", reason="does_not_fit")
         max_tokens = min(max_tokens, affordable(info, prompt, self._ledger.remaining(key), max_tokens))
         if max_tokens < enough:
             raise self._ledger.refusal(key, worst_case(info, prompt, enough))
-        return request if max_tokens == request.max_tokens else request.model_copy(update={"max_tokens": max_tokens})
+        self._ledger.reserve(key, worst_case(info, prompt, max_tokens), if_lost=_usage(info, prompt))
+        if max_tokens != request.max_tokens:
+            request = request.model_copy(update={"max_tokens": max_tokens})
+        return request, prompt
+
+    def _keep(self, key: str, answer: ModelAnswer) -> tuple[int, Sequence[str]]:
+        """Book an answer with its text; returns the total spent so far, and warnings. Blocking."""
+        self._ledger.book(key, answer.usage, answer.model_dump_json())
+        return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:

@@ -155,13 +155,11 @@ def parse(text: str, source: str) -> AgentRecipe:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: {error}") from error
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{source}: {line}" for line in _problems(error))) from error
+        lines = []
+        for details in error.errors(include_url=False):
+            place = ".".join(map(str, details["loc"])) or "the file"
+            lines.append(f"{source}: {place}: {details['msg'].removeprefix('Value error, ')}")
+        raise ConfigError("\n".join(lines)) from error
     if recipe.name == NATIVE:
         raise ConfigError(f"{source}: `native` is the name of our own runner")
     return recipe
-
-
-def _problems(error: ValidationError) -> Iterable[str]:
-    for details in error.errors(include_url=False):
-        place = ".".join(map(str, details["loc"])) or "the file"
-        yield f"{place}: {details['msg'].removeprefix('Value error, ')}"

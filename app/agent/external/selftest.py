@@ -40,12 +40,16 @@ class ScriptedAnswer:
     text: str
     call: ToolCall | None = None
 
+    @property
+    def chat_finish(self) -> str:
+        return "tool_calls" if self.call else "stop"
+
 
 def document(protocol: WireProtocol, line: ScriptedAnswer, model: str) -> dict[str, Any]:
     """The answer as one document."""
     match protocol:
         case "chat":
-            choice = {"index": 0, "message": _chat_message(line), "finish_reason": _finish(line)}
+            choice = {"index": 0, "message": _chat_message(line), "finish_reason": line.chat_finish}
             return {**_chat_head(line, model, "chat.completion"), "choices": [choice], "usage": _CHAT_USAGE}
         case "responses":
             return _response(line, model, "completed", _items(line))
@@ -81,10 +85,6 @@ _RESPONSES_USAGE: Mapping[str, Any] = {
 }
 
 
-def _finish(line: ScriptedAnswer) -> str:
-    return "tool_calls" if line.call else "stop"
-
-
 def _chat_head(line: ScriptedAnswer, model: str, kind: str) -> dict[str, Any]:
     return {"id": f"chat-{line.number}", "object": kind, "created": _STARTED, "model": model}
 
@@ -102,7 +102,7 @@ def _chat_events(line: ScriptedAnswer, model: str) -> Iterator[StreamEvent]:
     for index, call in enumerate(message.get("tool_calls", ())):
         call["index"] = index
     head = _chat_head(line, model, "chat.completion.chunk")
-    for delta, finish in ((message, None), ({}, _finish(line))):
+    for delta, finish in ((message, None), ({}, line.chat_finish)):
         yield StreamEvent("", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
     yield StreamEvent("", {**head, "choices": [], "usage": _CHAT_USAGE})
 
@@ -145,7 +145,9 @@ def _response_events(line: ScriptedAnswer, model: str) -> Iterator[dict[str, Any
     yield {"type": "response.in_progress", "response": response}
     for index, item in enumerate(items):
         position = {"output_index": index, "item_id": item["id"]}
-        yield {"type": "response.output_item.added", "output_index": index, "item": _without_content(item)}
+        begun = {**item, "status": "in_progress"}
+        begun |= {name: empty for name, empty in (("content", []), ("arguments", "")) if name in item}
+        yield {"type": "response.output_item.added", "output_index": index, "item": begun}
         if item["type"] == "message":
             content_position = {**position, "content_index": 0}
             empty = {"type": "output_text", "text": "", "annotations": []}
@@ -159,12 +161,6 @@ def _response_events(line: ScriptedAnswer, model: str) -> Iterator[dict[str, Any
             yield {"type": "response.function_call_arguments.done", **position, "arguments": arguments}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": "response.completed", "response": _response(line, model, "completed", items)}
-
-
-def _without_content(item: dict[str, Any]) -> dict[str, Any]:
-    """The item as it is when it starts."""
-    empty: dict[str, Any] = {"content": [], "arguments": ""}
-    return {**{name: empty.get(name, value) for name, value in item.items()}, "status": "in_progress"}
 
 
 def _message(line: ScriptedAnswer, model: str) -> dict[str, Any]:
@@ -402,21 +398,17 @@ def _stopped_at(
     """The first step without proof that it happened."""
     last = runs[-1]
     files = {state.path: state.digest and blobs.get(state.digest) for state in last.checkpoint.files}
+    # what only its first start saw, and the later message
+    knows_all = len(runs) > 1 and all(text in model.observe(1) for text in (script.nonce, script.note))
     acts: dict[SelftestAct, bool] = {
         "asked its model": bool(model.bodies),
         "executed commands": script.nonce in model.observe(0),
         "changed the file": files == {PATH: AFTER.encode()},
-        "went on with its conversation": len(runs) == 1 or _continued(model, script, last),
+        "went on with its conversation": len(runs) == 1 or (last.again and knows_all),
         "handed in": last.submission == HANDED_IN,
         "ended well": last.exit_code == 0,
     }
     return next((act for act, happened in acts.items() if not happened), "")
-
-
-def _continued(model: ScriptedModel, script: SelftestScript, run: AgentRun) -> bool:
-    """True if it knows both what only its first start saw and the later message."""
-    requests = model.observe(1)
-    return run.again and script.nonce in requests and script.note in requests
 
 
 def _reason(run: AgentRun, ending: RunnerEnding) -> str:
