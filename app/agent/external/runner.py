@@ -288,8 +288,8 @@ class ExternalRunner:
             return AgentTask(
                 render("outside_more", news=_news_text(new, feedback), submission=SUBMISSION), last_message, again=True
             )
-        said = f"# What people said since\n\n{format_messages(messages)}" if messages else ""
-        brief = "\n\n".join(filter(None, (assignment.brief, self.context.base_suite(), said)))
+        news = f"# What people said since\n\n{format_messages(messages)}" if messages else ""
+        brief = "\n\n".join(filter(None, (assignment.brief, self.context.base_suite(), news)))
         if answer is None:
             return AgentTask(render("outside", brief=brief, submission=SUBMISSION), last_message)
         return AgentTask(
