@@ -20,7 +20,7 @@ from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.tree import Tree, TreeEntry
 from app.repo.git_format import path_bytes, path_text
-from app.sandbox.base import BASE_LISTING, LIST_COMMAND, Sandbox
+from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox
 
 LISTED_BYTES = 64 * 1024**2
 FORMAT = LIST_COMMAND[-1]
@@ -49,9 +49,9 @@ async def find_changes(sandbox: Sandbox, *, prune: Sequence[str], besides: Seque
     """`prune` are directory names and `besides` paths that are not entered."""
     find = [*LIST_COMMAND[:2], "-mindepth", "1", *_unreadable(), *_pruned(prune, besides), *LIST_COMMAND[4:]]
     # The words before find's own are the shell's: the old listing, a line `=`, and the current listing.
-    script = f"exec 2> /dev/null; /bin/cat {BASE_LISTING}; printf '=\\0'; exec \"$@\""
+    script = f"/bin/cat {BASE_LISTING}; printf '=\\0'; exec \"$@\""
     output = _LimitedOutput()
-    done = await sandbox.exec(["/bin/sh", "-c", script, "sh", *find], timeout=SECONDS, on_output=output.add)
+    done = await _run_quietly(sandbox, find, script=script, on_output=output.add)
     if output.overflow:
         return TreeChanges((), frozenset(), overflow=True)
     if done.timed_out or b"=\0" not in output.content:
@@ -66,29 +66,30 @@ def compare(text: bytes) -> TreeChanges:
     before, now = frozenset(lines[:middle]), [line for line in lines[middle + 1 :] if line]
     return TreeChanges(
         fresh=tuple(_record(line) for line in now if line not in before),
-        present=frozenset(_path(line) for line in now),
+        present=frozenset(path_text(line.split(b" ", 5)[5]) for line in now),
     )
+
+
+def _record(line: bytes) -> ListedFile:
+    _, _, mode, size, kind, path = line.split(b" ", 5)
+    return ListedFile(int(mode, 8), int(size), kind.decode(), path_text(path))
 
 
 async def directories(sandbox: Sandbox, *, prune: Sequence[str]) -> list[str]:
     """Every directory down to the fourth level, for trees that are too large to list."""
     output = _LimitedOutput()
-    find = [
-        *LIST_COMMAND[:2],
-        "-mindepth",
-        "1",
-        "-maxdepth",
-        "4",
-        *_pruned(prune, ()),
-        "-type",
-        "d",
-        "-printf",
-        r"%P\0",
-    ]
-    await sandbox.exec(
-        ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *find], timeout=SECONDS, on_output=output.add
-    )
+    depth = ("-mindepth", "1", "-maxdepth", "4")
+    find = [*LIST_COMMAND[:2], *depth, *_pruned(prune, ()), "-type", "d", "-printf", r"%P\0"]
+    await _run_quietly(sandbox, find, on_output=output.add)
     return [path_text(path) for path in bytes(output.content).split(b"\0")[:-1]]
+
+
+async def _run_quietly(
+    sandbox: Sandbox, argv: Sequence[str], *, on_output: OnOutput, script: str = 'exec "$@"', stdin: bytes = b""
+) -> CompletedCommand:
+    """Run a command for its output alone: errors about single files must not get in between."""
+    shell = ["/bin/sh", "-c", f"exec 2> /dev/null; {script}", "sh", *argv]
+    return await sandbox.exec(shell, timeout=SECONDS, stdin=stdin, on_output=on_output)
 
 
 class _LimitedOutput:
@@ -121,15 +122,6 @@ def _pruned(names: Sequence[str], paths: Sequence[str]) -> list[str]:
 def _literal(text: str) -> str:
     """As a pattern of find that matches only itself."""
     return "".join(f"\\{letter}" if letter in r"\*?[" else letter for letter in text)
-
-
-def _record(line: bytes) -> ListedFile:
-    _, _, mode, size, kind, path = line.split(b" ", 5)
-    return ListedFile(int(mode, 8), int(size), kind.decode(), path_text(path))
-
-
-def _path(line: bytes) -> str:
-    return path_text(line.split(b" ", 5)[5])
 
 
 LITTER_DIRECTORIES = frozenset(
@@ -344,9 +336,7 @@ async def read_files(sandbox: Sandbox, paths: Sequence[str], *, max_bytes: int) 
             received.extend(chunk)
 
     names = b"".join(path_bytes(path) + b"\0" for path in paths)
-    # Errors about single files must not get into the stream; those files are simply missing.
-    script = ["/bin/sh", "-c", 'exec 2> /dev/null; exec "$@"', "sh", *PACK, "--file=-", *FROM_LIST]
-    done = await sandbox.exec(script, stdin=names, timeout=SECONDS, on_output=receive)
+    done = await _run_quietly(sandbox, [*PACK, "--file=-", *FROM_LIST], on_output=receive, stdin=names)
     if done.timed_out or len(received) >= space:
         raise SandboxError("Files of the work tree changed while they were read.")
     return {item.path: item for item in _unpack(bytes(received))}
@@ -376,7 +366,7 @@ async def write_files(sandbox: Sandbox, items: Iterable[ArchiveItem]) -> None:
         for item in items:
             member = tarfile.TarInfo(item.path)
             if item.mode == "120000":
-                member.type, member.linkname = tarfile.SYMTYPE, item.content.decode("utf-8", "surrogateescape")
+                member.type, member.linkname = tarfile.SYMTYPE, path_text(item.content)
                 archive.addfile(member)
             else:
                 member.mode, member.size = int(item.mode[-3:], 8), len(item.content)
@@ -487,12 +477,10 @@ async def _readable(sandbox: Sandbox, base: Baseline) -> TreeChanges:
 
 async def _each(sandbox: Sandbox, script: str, paths: Sequence[str]) -> None:
     """Run the script with the paths, each starting with ./ and ended by NUL, on its standard input."""
-    names = b"".join(f"./{path}".encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+    names = b"".join(path_bytes(f"./{path}") + b"\0" for path in paths)
     if names:
         await sandbox.exec(["/bin/sh", "-c", script], stdin=names, timeout=SECONDS)
 
-
-__all__ = ["Baseline", "baseline", "export", "restore"]
 
 FILE_BYTES = 5 * 1024**2
 TOTAL_BYTES = 50 * 1024**2
@@ -504,48 +492,34 @@ HASH_SECONDS = 300.0
 
 async def export(sandbox: Sandbox, base: Baseline) -> Patch:
     """The patch of the work tree against the base. Files that were not written since are not read."""
+
+    def refused(reason: str) -> Patch:
+        return Patch(base=base.tree.commit, refusals=(RefusedFile(path=".", reason=reason),))
+
     changes_in_tree = await changes_against(sandbox, base)
     if changes_in_tree.overflow:
-        return _refused(base, "the work tree has too many files to list")
-    found = sort_files(changes_in_tree.fresh, base.tree.entries(), base.ignored)
-    reason = _over_limits(base, found)
-    if reason:
-        return _refused(base, reason)
+        return refused("the work tree has too many files to list")
+    entries = base.tree.entries()
+    found = sort_files(changes_in_tree.fresh, entries, base.ignored)
+    if len(found.files) > MAX_CHANGES:
+        return refused(f"{len(found.files):,} files were written; the limit is {MAX_CHANGES:,}")
+    written = sum(record.size for record in found.files if record.size <= FILE_BYTES or _same_size(record, entries))
+    if written > TOUCHED_BYTES:
+        return refused(f"{written:,} bytes in files that were written; the limit is {TOUCHED_BYTES:,}")
     found = await _without_large_files(sandbox, base, found)
     changes, refusals, total = await _changed(sandbox, base, found.files)
     if total > TOTAL_BYTES:
-        return _refused(base, f"over {TOTAL_BYTES:,} bytes in changed files, which is the limit")
-    deleted, refused_deletions = _deleted(base, changes_in_tree)
-    return Patch(
-        base=base.tree.commit,
-        changes=tuple(sorted([*changes, *deleted], key=lambda change: change.path)),
-        refusals=tuple(sorted([*found.refusals, *refusals, *refused_deletions], key=lambda refusal: refusal.path)),
-    )
-
-
-def _over_limits(base: Baseline, found: SortedFiles) -> str:
-    entries = base.tree.entries()
-    written = sum(record.size for record in found.files if record.size <= FILE_BYTES or _same_size(record, entries))
-    if len(found.files) > MAX_CHANGES:
-        return f"{len(found.files):,} files were written; the limit is {MAX_CHANGES:,}"
-    if written > TOUCHED_BYTES:
-        return f"{written:,} bytes in files that were written; the limit is {TOUCHED_BYTES:,}"
-    return ""
-
-
-def _refused(base: Baseline, reason: str) -> Patch:
-    return Patch(base=base.tree.commit, refusals=(RefusedFile(path=".", reason=reason),))
-
-
-def _deleted(base: Baseline, changes_in_tree: TreeChanges) -> tuple[list[FileChange], list[RefusedFile]]:
-    changes, refusals = [], []
+        return refused(f"over {TOTAL_BYTES:,} bytes in changed files, which is the limit")
     for path, entry in removed_paths(base, changes_in_tree).items():
-        problem = name_problem(path)
-        if problem:
+        if problem := name_problem(path):
             refusals.append(RefusedFile(path=escaped(path), reason=problem))
         else:
             changes.append(FileChange(path=path, mode=mode_of(entry), content=None))
-    return changes, refusals
+    return Patch(
+        base=base.tree.commit,
+        changes=tuple(sorted(changes, key=lambda change: change.path)),
+        refusals=tuple(sorted([*found.refusals, *refusals], key=lambda refusal: refusal.path)),
+    )
 
 
 async def _without_large_files(sandbox: Sandbox, base: Baseline, found: SortedFiles) -> SortedFiles:

@@ -16,8 +16,7 @@ from app.core.scratch import scratch
 from app.sandbox.base import ENV, HOME, OnOutput, SandboxLimits, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.container.engine import ContainerEngine, ContainerMachine, discard
-from app.sandbox.egress.proxy import EgressProxy
-from app.sandbox.egress.upstream import Upstream
+from app.sandbox.egress.proxy import EgressProxy, Upstream
 from app.sandbox.machine.base import Machine
 from app.sandbox.machine.preparation import (
     ARCHIVE,

@@ -13,8 +13,7 @@ from app.core.scratch import scratch
 from app.core.text import clip, one_line, plain
 from app.sandbox.base import ENV, FORWARDER, TOOLS, CompletedCommand, OnOutput, SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.command import WRITABLE, BubblewrapCommand, HostMachine, Mount
-from app.sandbox.egress.proxy import EgressProxy
-from app.sandbox.egress.upstream import Upstream
+from app.sandbox.egress.proxy import EgressProxy, Upstream
 from app.sandbox.host_directories import HostDirectory, make_mount_point, plain_path
 from app.sandbox.setup.ecosystems.node import ABSENT
 

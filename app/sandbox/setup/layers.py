@@ -18,7 +18,7 @@ from pathlib import Path
 
 from app.sandbox.base import ENV, WORKSPACE, OnOutput, SandboxSpec
 from app.sandbox.bubblewrap.command import HostMachine, Mount
-from app.sandbox.egress.upstream import Upstream
+from app.sandbox.egress.proxy import Upstream
 from app.sandbox.host_directories import HostDirectory, copy_tree, disk_use, make_mount_point, plain_path, remove_tree
 from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
 
