@@ -152,9 +152,9 @@ class SandboxSpec:
         return self.fill_work or self.fill
 
 
-def with_forwarder(argv: Sequence[str], python: str = "python3") -> list[str]:
-    """The command, with `SandboxSpec.model_socket` at 127.0.0.1:WAY_OUT_PORT while it runs."""
-    return [python, "-I", FORWARDER, MODEL_SOCKET, str(MODEL_PORT), "--", *argv]
+def with_forwarder(argv: Sequence[str]) -> list[str]:
+    """The command, with `SandboxSpec.model_socket` at 127.0.0.1:MODEL_PORT while it runs."""
+    return ["python3", "-I", FORWARDER, MODEL_SOCKET, str(MODEL_PORT), "--", *argv]
 
 
 class Sandbox(Protocol):

@@ -255,14 +255,13 @@ def survey_host(caches: Path, environment: Mapping[str, str], private: tuple[Pat
     caches.mkdir(mode=0o700, parents=True, exist_ok=True)
     bwrap, overlays = choose_bwrap(caches)
     toolchains = find_toolchains(environment, private)
+    top_level = [Path("/", name) for name in TOP_LEVEL]
     machine = HostMachine(
         programs=HostPrograms(bwrap, _system("setpriv"), _system("prlimit"), _system("env")),
         privileged=privileged,
-        links=tuple(
-            (str(Path("/", name).readlink()), f"/{name}") for name in TOP_LEVEL if Path("/", name).is_symlink()
-        ),
+        links=tuple((str(top.readlink()), str(top)) for top in top_level if top.is_symlink()),
         mounts=(
-            *(Mount(Path("/", name), f"/{name}") for name in TOP_LEVEL if _real_directory(Path("/", name))),
+            *(Mount(top, str(top)) for top in top_level if top.is_dir() and not top.is_symlink()),
             *synthetic_etc(caches, ROOT_UID if privileged else INSIDE_UID),
             *toolchains.mounts,
         ),
@@ -290,10 +289,6 @@ def _python(path: tuple[str, ...]) -> str:
     if at is None:
         raise SandboxError("There is no python3 that a sandbox could use.", hint="Install Python 3 below /usr.")
     return at
-
-
-def _real_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 class BubblewrapSandbox(BubblewrapCommand):
@@ -375,7 +370,9 @@ class BubblewrapProvider:
         upstream = machine_proxy(self._environment)
         ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
         layer = await ensure(spec)
-        tools = await ensure(replace(spec, setup=spec.tools, fill=_fill_nothing), target=TOOLS) if spec.tools else None
+        tools = None
+        if spec.tools is not None:  # an agent's programs need no project
+            tools = await ensure(replace(spec, setup=spec.tools, fill=lambda _: None), target=TOOLS)
         await asyncio.to_thread(_prepare, host_directory, spec, layer, overlays=machine.overlays)
         return BubblewrapSandbox(machine, spec, host_directory, layer, tools)
 
@@ -390,10 +387,6 @@ class BubblewrapProvider:
         surveyed = survey_host(self._caches, self._environment, (self._root, self._caches))
         end_orphans(surveyed.machine)
         return surveyed
-
-
-def _fill_nothing(tree: Path) -> None:
-    """An agent's programs need no project."""
 
 
 def _prepare(host_directory: HostDirectory, spec: SandboxSpec, layer: SetupLayer | None, *, overlays: bool) -> None:

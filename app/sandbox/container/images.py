@@ -231,15 +231,12 @@ async def copy_certificates(machine: Machine, environment: Mapping[str, str]) ->
         if content is not None:
             variables[name] = f"{CERTIFICATE_PLACE}/{name}"
             await machine.upload(variables[name], content)
-    trusted = await asyncio.to_thread(_first, SYSTEM_CERTIFICATES)
-    if trusted is not None:
-        await machine.upload(f"{CERTIFICATE_PLACE}/system", trusted)
-        variables = {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{CERTIFICATE_PLACE}/system"), **variables}
+    for path in SYSTEM_CERTIFICATES:
+        content = await asyncio.to_thread(_file, path)
+        if content is not None:
+            await machine.upload(f"{CERTIFICATE_PLACE}/system", content)
+            return {**dict.fromkeys(CERTIFICATE_VARIABLES, f"{CERTIFICATE_PLACE}/system"), **variables}
     return variables
-
-
-def _first(paths: Sequence[Path]) -> bytes | None:
-    return next((content for path in paths if (content := _file(path)) is not None), None)
 
 
 def _file(path: Path) -> bytes | None:

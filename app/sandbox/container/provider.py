@@ -222,7 +222,7 @@ class ContainerProvider:
     async def _create(self, builder: ImageBuilder, spec: SandboxSpec, on_output: OnOutput | None) -> tuple[str, ...]:
         """What failed in its set-up."""
         image = builder.image.name
-        without_project = replace(spec, fill=_fill_nothing)
+        without_project = replace(spec, fill=lambda _: None)  # an agent's programs need no project
         image = await builder.image_with(image, without_project, spec.tools, target=TOOLS, on_output=on_output)
         image = await builder.image_with(image, spec, spec.setup, on_output=on_output)
         wanted = self._wanted(spec, image)
@@ -232,7 +232,3 @@ class ContainerProvider:
             if spec.model_socket is not None:
                 await machine.upload(FORWARDER, FORWARDER_PROGRAM.read_bytes())
         return notes(left_out)
-
-
-def _fill_nothing(tree: Path) -> None:
-    """An agent's programs need no project."""

@@ -16,7 +16,7 @@ from typing import Self
 
 from app.core.errors import SandboxError
 from app.sandbox.machine.base import PLACE, LineBuffer, Machine, MachineProgram, started
-from app.sandbox.tunnel_inside import (
+from app.sandbox.machine.tunnel_inside import (
     CHUNK,
     CLOSED,
     MOST,
@@ -29,7 +29,7 @@ from app.sandbox.tunnel_inside import (
     Write,
 )
 
-PROGRAM = Path(__file__).parents[1] / "tunnel_inside.py"
+PROGRAM = Path(__file__).with_name("tunnel_inside.py")
 """The standalone program to execute inside, `python3 -I PROGRAM PLACE [lines]`."""
 SECONDS = 30.0
 """How long the program inside may take until it listens."""

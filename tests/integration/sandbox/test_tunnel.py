@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.core.errors import SandboxError
 from app.sandbox.machine.socket_tunnel import MAX_LINE_LENGTH, PROGRAM, from_lines, run_tunnel_host, tunnel
-from app.sandbox.tunnel_inside import (
+from app.sandbox.machine.tunnel_inside import (
     CLOSED,
     DATA,
     ENDED,
