@@ -1,4 +1,8 @@
-"""The author of the specification tests: a short conversation of its own that reads the base and changes nothing."""
+"""The authors of tests: short conversations of their own that read the code and change nothing.
+
+The first author writes the specification tests from the issue, before the work begins. The second one sees a submitted
+change, and writes tests that it might fail.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -31,6 +35,7 @@ from app.llm.errors import BudgetError, DayBudgetError, ModelError
 from app.sandbox.base import Sandbox
 
 MAX_TURNS = 10
+MAX_SECOND_TURNS = 4
 LOOKUP_SECONDS = 60.0
 """Timeout of one look at the files."""
 _MAX_LOOKUP_CHARACTERS = 16_000
@@ -48,14 +53,16 @@ class Author:
     """Writes one job's specification, within a share of its money. All of it is the work of one durable step.
 
     After a crash it begins again, and each answer that was bought before is the same: the ledger has it.
+    With `sees_change` it is the second author, whose brief has the change: a job never waits for it.
     """
 
     budgeted_model: ModelPort
     progress: Progress
     open_sandbox: Callable[[], AbstractAsyncContextManager[Sandbox]]
-    """A sandbox with the base; opened when there is something to look at."""
+    """A sandbox with the code to look at; opened when there is something to look at."""
     freeze: Freeze
     share: MicroUSD
+    sees_change: bool = False
     steps: list[Step] = field(default_factory=list)
     _toolbox: AgentTools | None = None
     _best: Specification = field(default_factory=Specification)
@@ -71,7 +78,8 @@ class Author:
             async with AsyncExitStack() as stack:
                 absent = await self._converse(key, brief, stack)
         except (ModelError, BudgetError) as error:
-            if isinstance(error, DayBudgetError) or (isinstance(error, ModelError) and error.kind in ("retry", "wait")):
+            may_answer_later = isinstance(error, ModelError) and error.kind in ("retry", "wait")
+            if not self.sees_change and (may_answer_later or isinstance(error, DayBudgetError)):
                 raise
             absent = f"the test author could not be asked: {error.message}"
         specification = self._best if self._best.tests else self._best.model_copy(update={"absent": absent})
@@ -91,9 +99,10 @@ class Author:
 
     async def _converse(self, key: str, brief: str, stack: AsyncExitStack) -> str:
         """Turn after turn until something is frozen; else why nothing was, as the end of a sentence."""
-        head = (Message(role="system", content=render("author")), Message(role="user", content=brief))
+        system = render("second_author" if self.sees_change else "author")
+        head = (Message(role="system", content=system), Message(role="user", content=brief))
         history = ConversationHistory(head, specs(AUTHOR_ACTIONS), self.budgeted_model.info)
-        for number in range(1, MAX_TURNS + 1):
+        for number in range(1, self._max_turns + 1):
             if self._spent >= self.share:
                 return "the test author's share of the budget was used up before it had written them."
             if history.full() and not history.compact():
@@ -103,11 +112,25 @@ class Author:
             toolbox = await self._open_toolbox(calls, stack)
             observations = [await self._observe(call, toolbox, len(calls)) for call in calls]
             self._remember(history, answer, calls, observations, number)
-            if self._executed > 1 or _is_complete(self._best):
+            if self._executed > 1 or self._is_complete():
                 return self._best.absent or "none of the tests could be used."
             if reason := next(filter(None, map(_declined_because, calls)), "") or self._stopped_without_tests():
                 return reason
-        return f"the test author did not hand any in within {MAX_TURNS} turns."
+        return f"the test author did not hand any in within {self._max_turns} turns."
+
+    @property
+    def _max_turns(self) -> int:
+        return MAX_SECOND_TURNS if self.sees_change else MAX_TURNS
+
+    def _is_complete(self) -> bool:
+        """Nothing has to be corrected; the first author's tests fail on the base for values that the issue lacks."""
+        if self.sees_change:
+            return self._executed > 0 and not self._best.dropped
+        return (
+            not self._best.dropped
+            and _failing_test_count(self._best) > 1
+            and any(test.varies for test in self._best.held_back)
+        )
 
     async def _open_toolbox(self, calls: Sequence[ParsedCall], stack: AsyncExitStack) -> AgentTools | None:
         """The tools to look with, from the first time that there is something to look at."""
@@ -128,7 +151,7 @@ class Author:
         number: int,
     ) -> None:
         notes = [] if calls else ["Nothing happens without a tool call: view, search, or specify to end."]
-        if number == MAX_TURNS - 2:
+        if number == self._max_turns - 2:
             notes.append("You have two turns left: call specify with what you have.")
         tool_calls = tuple(call.call for call in calls)
         step = Step(
@@ -156,7 +179,8 @@ class Author:
         files = [SourceText(path=file.path.removeprefix("/workspace/"), text=file.content) for file in action.files]
         specification, feedback = await self.freeze(files, action.tests, action.outdated)
         self._executed += specification.runs > 0
-        if _failing_test_count(specification) >= _failing_test_count(self._best):
+        count = len(specification.tests) if self.sees_change else _failing_test_count(specification)
+        if count >= (len(self._best.tests) if self.sees_change else _failing_test_count(self._best)):
             self._best = specification
         return f"{feedback}\nCorrect them once, with all files and ids again."
 
@@ -170,15 +194,6 @@ def _declined_because(parsed: ParsedCall) -> str:
 
 def _failing_test_count(specification: Specification) -> int:
     return sum(test.role == "shows" for test in specification.tests)
-
-
-def _is_complete(specification: Specification) -> bool:
-    """Nothing was dropped, and more than the example fails on the base, for a value that is not the issue's."""
-    return (
-        not specification.dropped
-        and _failing_test_count(specification) > 1
-        and any(test.varies for test in specification.held_back)
-    )
 
 
 async def decide_objection(

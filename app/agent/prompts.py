@@ -34,6 +34,8 @@ Name = Literal[
     "outside_more",
     "images",
     "author",
+    "second_author",
+    "change",
     "specification",
     "objection",
     "setup",
@@ -147,6 +149,24 @@ def render_brief(
     if request_first:
         fields["wanted"] = f"{_REQUEST}:\n\n{task.request.strip()}" if task.request.strip() else _NO_REQUEST
     return render(name, **fields)
+
+
+def render_change(job: Job, *, tests: str, diff: str, known: str, images: str = "") -> str:
+    """The first user message for the author who tests a submitted change.
+
+    `tests` shows how tests are written here, `known` has the code of those that the change passes.
+    """
+    task = job.task
+    mark = _delimiter(job.id, task.issue.title, task.issue.body, task.request, tests, diff, known, images)
+    sections = [
+        (_REQUEST, task.request),
+        (_IMAGES, _data(mark, images)),
+        ("How tests are written here", _data(mark, tests)),
+        ("The tests that were written from the issue, which pass on the change", _data(mark, known)),
+        ("The change", _data(mark, diff)),
+    ]
+    body = head_and_tail(task.issue.body.strip(), MAX_ISSUE_BODY)
+    return render("change", delimiter=mark, title=task.issue.title, body=body, sections=_shown(sections))
 
 
 def render_planning(job: Job, brief: str, overrides: Overrides = NO_OVERRIDES, *, may_begin: bool = False) -> str:

@@ -45,6 +45,8 @@ def finding_lines(facts: Verification) -> Iterator[str]:
         if not facts.specification.tests:
             yield f"no independent tests: {one_line(facts.specification.absent)}"
         yield from (f"still failing: {test.sentence}" for test in facts.specification.failing[:10])
+    if facts.second_tests is not None:
+        yield from (f"fails a second author's test: {test.sentence}" for test in facts.second_tests.failing[:10])
     if facts.suite is not None:
         yield from (f"newly failing: {one_line(test)}" for test in facts.suite.newly_failing[:10])
         yield from filter(None, (facts.suite.not_run,))

@@ -204,6 +204,10 @@ class RepoConfig(Record):
         description="Have an independent test author write tests from the issue before the work starts. Without them"
         " no change is `proved`.",
     )
+    second_author: bool = Field(
+        default=True,
+        description="Have a second test author, who sees the submitted change, write tests that it might fail.",
+    )
     setup: Commands | None = Field(
         default=None, description="Commands that prepare the project; detected if absent, none if the list is empty."
     )

@@ -199,7 +199,11 @@ class Settlement(Record):
 
 
 class SpecificationResult(Specification):
-    """The frozen tests, executed on the head."""
+    """The frozen tests, executed on the head.
+
+    Of a second author's tests, which are written against a submitted change: `absent` says why there are none, and
+    tests that guard suffice. They can only make a verdict worse.
+    """
 
     head_run: Execution | None = None
     controls: tuple[Control, ...] = ()
@@ -354,6 +358,8 @@ class Facts(Record):
 
     specification: SpecificationResult | None = None
     """None if the task expects no red."""
+    second_tests: SpecificationResult | None = None
+    """The tests of a second author, who saw the change; None until one was asked."""
     reproduction: Reproduction | None = None
     suite: SuiteComparison | None = None
     gates: tuple[GateResult, ...] = ()
@@ -386,6 +392,8 @@ class BaselineResult(Record):
     brief: str = ""
     specification: Specification | None = None
     """The independent test author's tests, or why there are none; None if nothing is to be red."""
+    second_tests: Specification | None = None
+    """The second author's tests, written against an earlier submission."""
 
 
 class RestOrder(Record):

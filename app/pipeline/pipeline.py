@@ -38,7 +38,13 @@ from app.pipeline.attempts import (
     try_until_proved,
 )
 from app.pipeline.planner import Answerer, Planner, refuse_questions, resolve_questions
-from app.pipeline.submission_verification import DecideObjection, SubmissionVerifier, VerifierPort, keep_all_tests
+from app.pipeline.submission_verification import (
+    DecideObjection,
+    SubmissionVerifier,
+    TestChange,
+    VerifierPort,
+    keep_all_tests,
+)
 from app.sandbox.base import Sandbox
 
 
@@ -112,6 +118,8 @@ class JobServices:
     totals: Callable[[], Totals]
     specify: SpecifyStep = no_specification
     decide_objection: DecideObjection = keep_all_tests
+    test_change: TestChange | None = None
+    """None if no second author is wanted."""
     answer: Answerer = refuse_questions
     learn: LearnStep = no_lessons
     count_changed_lines: Callable[[Patch], int] = lambda _: 0
@@ -283,6 +291,7 @@ async def _attempt(
             partial(_known, ready),
             no_reproduction_expected=not job.expects_red,
             decide_objection=partial(_decide_objection, services, attempt.prefix),
+            test_change=partial(_test_change, services.test_change, attempt.prefix) if services.test_change else None,
             earlier_submissions=attempt.submissions,
         )
         assignment = services.assignment(ready.plan, ready.specification, ready.answers)
@@ -338,6 +347,12 @@ async def _decide_objection(
     services: JobServices, prefix: str, key: str, specification: SpecificationResult, objection: str
 ) -> Settlement:
     return await services.decide_objection(f"{prefix}{key}", specification, objection)
+
+
+async def _test_change(
+    test_change: TestChange, prefix: str, key: str, patch: Patch, first: Specification
+) -> Specification:
+    return await test_change(f"{prefix}{key}", patch, first)
 
 
 async def _run_agent(runner: Runner, assignment: Assignment, submission_verifier: SubmissionVerifier) -> RunnerEnding:

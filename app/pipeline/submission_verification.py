@@ -14,13 +14,14 @@ from app.core.verification import (
     Facts,
     Reproduction,
     Settlement,
+    Specification,
     SpecificationResult,
     UnchangedSubmission,
     Verification,
     VerifiedPatch,
 )
 from app.verify.feedback import feedback
-from app.verify.verdict import facts_of, with_verdict
+from app.verify.verdict import facts_of, specification_supports_change, with_verdict
 
 MAX_REVIEWS = 6
 """Submissions that are verified; the last one's facts are the job's, whatever they are."""
@@ -31,6 +32,9 @@ MAX_UNSHOWN = 2
 DecideObjection = Callable[[str, SpecificationResult, str], Awaitable[Settlement]]
 """(the call's key, the tests with their results, the objection) → which of the failing tests are withdrawn."""
 
+TestChange = Callable[[str, Patch, Specification], Awaitable[Specification]]
+"""(the calls' key, a submitted patch, the first author's tests) → a second author's tests against that patch."""
+
 
 class VerifierPort(Protocol):
     """The proof engine (`app.verify.verifier`)."""
@@ -40,6 +44,10 @@ class VerifierPort(Protocol):
     async def verify(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission] = ()
     ) -> VerifiedPatch: ...
+
+    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
+        """The results of a second author's tests on a patch."""
+        ...
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         """True if two patches have the same sources, ignoring comments. Blocking."""
@@ -52,7 +60,11 @@ async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -
 
 
 class SubmissionVerifier:
-    """Verifies each submission once, and stores all facts."""
+    """Verifies each submission once, and stores all facts.
+
+    The first submission that the independent tests support is shown to a second author, whose tests every later
+    submission must pass, too.
+    """
 
     def __init__(
         self,
@@ -64,6 +76,7 @@ class SubmissionVerifier:
         *,
         no_reproduction_expected: bool = False,
         decide_objection: DecideObjection = keep_all_tests,
+        test_change: TestChange | None = None,
         earlier_submissions: int = 0,
     ) -> None:
         """With `no_reproduction_expected`, a submission is not sent back for a reproduction: nothing can be red.
@@ -78,8 +91,11 @@ class SubmissionVerifier:
         self._known = known
         self._no_reproduction_expected = no_reproduction_expected
         self._decide_objection = decide_objection
+        self._test_change = test_change
         self._earlier_submissions = earlier_submissions
-        self._settlement: Settlement | None = None
+        self._settlements: dict[str, Settlement] = {}
+        """By the name of the tests in `Facts`."""
+        self._second_tests: Specification | None = None
         self.verified: list[VerifiedPatch] = []
         """Every submission's facts, in order."""
         self.last: VerifiedPatch | None = None
@@ -89,7 +105,9 @@ class SubmissionVerifier:
         name = f"verify.{len(self.verified) + 1}"
         before = tuple(self.verified)
         found = await self._journal.step(name, VerifiedPatch, partial(self._verify, submission, before))
-        self.last = await self._with_objection(found, submission.objection.strip())
+        for tests in ("specification", "second_tests"):
+            found = await self._with_objection(found, tests, submission.objection.strip())
+        self.last = await self._with_second_tests(found)
         self.verified.append(self.last)
         verification = self.last.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
@@ -108,7 +126,7 @@ class SubmissionVerifier:
         for earlier in before:
             if earlier.patch == patch and earlier.reproduction == submission.reproduction:
                 return _with_number(earlier, number)
-        known = await self._known()
+        known = (await self._known()).model_copy(update={"second_tests": self._second_tests})
         found = await self._verifier.verify(patch, submission, known, _unshown_reproductions(before))
         return _with_number(await self._compared(found, before), number)
 
@@ -132,23 +150,40 @@ class SubmissionVerifier:
                 return _with_new_verdict(found, update)
         return found
 
-    async def _with_objection(self, found: VerifiedPatch, objection: str) -> VerifiedPatch:
-        """On the fixer's first objection a third call decides; its decision holds from then on."""
-        specification = found.verification.specification
-        if specification is None:
+    async def _with_objection(self, found: VerifiedPatch, name: str, objection: str) -> VerifiedPatch:
+        """On the fixer's first objection to an author's tests a third call decides; that holds from then on."""
+        tests: SpecificationResult | None = getattr(found.verification, name)
+        if tests is None:
             return found
-        if objection and specification.failing and self._settlement is None:
-            work = partial(self._decide_objection, "objection", specification, objection)
-            self._settlement = await self._journal.step("objection", Settlement, work)
-            decided = self._settlement
+        if objection and tests.failing and name not in self._settlements:
+            key = "objection" if name == "specification" else "second_tests.objection"
+            work = partial(self._decide_objection, key, tests, objection)
+            decided = await self._journal.step(key, Settlement, work)
+            self._settlements[name] = decided
             outcome = f"{len(decided.withdrawn)} tests withdrawn, {len(decided.kept)} upheld. {decided.reason}"
             self._progress.report("note", f"the fixer objected: {outcome}")
-        if self._settlement is None:
+        settlement = self._settlements.get(name)
+        if settlement is None:
             return found
-        withdrawn = self._settlement.withdrawn
-        tests = tuple(test.model_copy(update={"withdrawn": test.id in withdrawn}) for test in specification.tests)
-        update = {"tests": tests, "settlement": self._settlement}
-        return _with_new_verdict(found, {"specification": specification.model_copy(update=update)})
+        settled = tuple(test.model_copy(update={"withdrawn": test.id in settlement.withdrawn}) for test in tests.tests)
+        update = {"tests": settled, "settlement": settlement}
+        return _with_new_verdict(found, {name: tests.model_copy(update=update)})
+
+    async def _with_second_tests(self, found: VerifiedPatch) -> VerifiedPatch:
+        """The facts with a second author's tests, if the first author's support the change and nobody was asked yet."""
+        first = found.verification.specification
+        supported = found.verification.verdict in ("proved", "tested") and specification_supports_change(first)
+        if self._test_change is None or self._second_tests is not None or first is None or not supported:
+            return found
+        work = partial(self._test_change, "second_tests", found.patch, first)
+        frozen = await self._journal.step("second_tests", Specification, work)
+        self._second_tests = frozen
+        result = SpecificationResult(**dict(frozen))
+        if frozen.tests:
+            self._progress.report("note", f"{len(frozen.tests)} tests of a second author are frozen")
+            run = partial(self._verifier.second_tests, found.patch, frozen)
+            result = await self._journal.step("second_tests.head", SpecificationResult, run)
+        return _with_new_verdict(found, {"second_tests": result})
 
 
 def _with_number(found: VerifiedPatch, number: int) -> VerifiedPatch:

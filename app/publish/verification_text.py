@@ -84,6 +84,31 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
         f" ({code_span(found.digest[:12])})."
     )
     shown = f" The agent that made the change saw {'the first' if found.example else 'none'} of them."
+    return paragraphs(written + shown, *_tests_of_author(found, caps, "independent tests"), LIMIT_OF_KNOWLEDGE)
+
+
+def second_tests(facts: Verification, caps: Caps) -> str:
+    """Who wrote tests against the submitted change, their results, and any objection to them."""
+    found = facts.second_tests
+    if found is None:
+        return ""
+    if not found.tests:
+        spent = f" ({effort(found)})" if found.turns else ""
+        return f"**Tests against the change:** none. {inline(found.absent[:1].upper() + found.absent[1:])}{spent}"
+    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
+    written = (
+        f"**Tests against the change:** a second author ({by}{effort(found)}) was shown a submitted change and wrote"
+        " more tests that it might fail. They can only make the verdict worse."
+    )
+    rows, *more = _tests_of_author(found, caps, "additional tests")
+    if not found.failing:
+        passing = sum(test.head == "passed" for test in found.tests)
+        rows = details(f"{passing} of {count(len(found.tests), 'test')} passed on the head", rows)
+    return paragraphs(written, rows, *more)
+
+
+def _tests_of_author(found: SpecificationResult, caps: Caps, name: str) -> Iterator[str]:
+    """Each test's sentence with its results, what was argued, how tests failed, and their code."""
     rows = [
         [
             cell(clip(test.sentence, caps.text)),
@@ -101,15 +126,11 @@ def independent_tests(facts: Verification, caps: Caps) -> str:
         if text and caps.output
     ]
     sources = [f"{code_span(clip(file.path, 200))}\n\n{fenced(clip(file.text, caps.output))}" for file in found.files]
-    return paragraphs(
-        written + shown,
-        table(["Requirement", "Base", "Head", "Test"], rows),
-        f"and {more:,} more." if more > 0 else "",
-        *_objections(found, caps),
-        details("How the independent tests failed", "\n\n".join(failures)) if failures else "",
-        details("The independent tests' code", "\n\n".join(sources)) if caps.output else "",
-        LIMIT_OF_KNOWLEDGE,
-    )
+    yield table(["Requirement", "Base", "Head", "Test"], rows)
+    yield f"and {more:,} more." if more > 0 else ""
+    yield from _objections(found, caps)
+    yield details(f"How the {name} failed", "\n\n".join(failures)) if failures else ""
+    yield details(f"The {name}' code", "\n\n".join(sources)) if caps.output else ""
 
 
 def _objections(found: SpecificationResult, caps: Caps) -> Iterator[str]:
@@ -206,6 +227,7 @@ def verification_section(facts: Verification, base: str, head: str, caps: Caps) 
         about_rest(facts.rest),
         _table(facts, base, head, caps),
         independent_tests(facts, caps),
+        second_tests(facts, caps),
         _origin(facts.reproduction, caps),
         control_table(facts.controls),
         submissions if facts.submission > 1 else "",
@@ -246,6 +268,9 @@ def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     if (specified := facts.specification) is not None and specified.tests and specified.base is not None:
         sides = [_specified(specified.base, 0), _specified(specified.head_run, len(specified.failing))]
         rows.append(["Independent tests", *sides, code_cell(clip(specified.base.command, min(caps.text, 200)))])
+    if (second := facts.second_tests) is not None and second.tests and second.base is not None:
+        sides = [_specified(second.base, 0), _specified(second.head_run, len(second.failing))]
+        rows.append(["Tests against the change", *sides, code_cell(clip(second.base.command, min(caps.text, 200)))])
     if (found := facts.reproduction) is not None:
         without = f"<br>base without {code_span(found.without[:10])}" if found.without else ""
         sides = [_reproduced(found.base, found.on_base) + without, _reproduced(found.head, found.on_head)]

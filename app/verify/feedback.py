@@ -72,7 +72,7 @@ def _telling(output: str) -> str:
 def feedback(verification: Verification) -> str:
     """The facts that contradict the patch, at most 4,000 characters, without praise.
 
-    Of the independent test author's tests only the sentences of failing ones: no code, names or output.
+    Of the tests of both authors only the sentences of failing ones: no code, names or output.
     """
     if verification.verdict == "proved":
         return "Verified: the independent tests fail on the base and pass now; the suite has no new failures."
@@ -90,19 +90,24 @@ def feedback(verification: Verification) -> str:
 
 
 def _specification(verification: Verification) -> Iterable[str]:
-    found = verification.specification
-    if found is None:
-        return
-    for role, title in _ROLES.items():
-        if failing := [test.sentence for test in found.failing if test.role == role]:
-            yield "\n".join([title, *(f"  - {sentence}" for sentence in failing)])
-    if found.failing:
-        yield _OBJECTED if found.settlement else _OBJECT
+    for found, titles in ((verification.specification, _ROLES), (verification.second_tests, _SECOND_ROLES)):
+        if found is None:
+            continue
+        for role, title in titles.items():
+            if failing := [test.sentence for test in found.failing if test.role == role]:
+                yield "\n".join([title, *(f"  - {sentence}" for sentence in failing)])
+        if found.failing:
+            yield _OBJECTED if found.settlement else _OBJECT
 
 
 _ROLES = {
     "shows": "Independent tests, written from the issue before you started, still fail. They require:",
     "guards": "Your change broke behaviour that independent tests require to keep working:",
+}
+_SECOND_ROLES = {
+    "shows": "A reviewer of your change wrote tests from the issue that fail on it, as they fail on the base."
+    " They require:",
+    "guards": "A reviewer of your change wrote tests of behaviour that it broke:",
 }
 _OBJECT = (
     "You cannot see these tests. Fix this behaviour. If a requirement contradicts the issue, submit with an `objection`"
@@ -116,11 +121,14 @@ def _reasons(verification: Verification) -> tuple[str, ...]:
     found = verification.specification
     if found is None:
         return verification.reasons
-    bare = tuple(control.model_copy(update={"detail": ""}) for control in found.controls)
-    bare_verdict = with_verdict(
-        Facts(**{**facts_of(verification), "specification": found.model_copy(update={"controls": bare})})
-    )
-    sentences = [test.sentence for test in found.failing]
+    bare_facts = facts_of(verification)
+    sentences: list[str] = []
+    for name, tests in (("specification", found), ("second_tests", verification.second_tests)):
+        if tests is not None:
+            bare = tuple(control.model_copy(update={"detail": ""}) for control in tests.controls)
+            bare_facts[name] = tests.model_copy(update={"controls": bare})
+            sentences += [test.sentence for test in tests.failing]
+    bare_verdict = with_verdict(Facts(**bare_facts))
     return tuple(reason for reason in bare_verdict.reasons if not any(sentence in reason for sentence in sentences))
 
 

@@ -1,7 +1,7 @@
 """Proves a change: by the test author's frozen tests, or by the fixer's own, both under the same controls."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from app.core.job import Progress, waiting_for
@@ -10,6 +10,8 @@ from app.core.tree import Tree
 from app.core.verification import (
     Cap,
     CapRule,
+    Control,
+    ControlOutcome,
     Reproduction,
     SourceText,
     Specification,
@@ -27,7 +29,7 @@ from app.verify.overlay import Overlay, difference
 from app.verify.repeated_runs import Runs, RunsSelected
 from app.verify.reproduction import BorrowSandbox, with_tests_only
 from app.verify.sources.harness_detection import EQUALITY
-from app.verify.specification import MAX_TEXT, SpecificationBuilder, digest, reasons_on_base
+from app.verify.specification import MAX_TEXT, SpecificationBuilder, digest, file_of_test, reasons_on_base
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest
 
@@ -73,14 +75,51 @@ class Prover:
         self, files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str] = ()
     ) -> tuple[Specification, str]:
         """Freeze an independent test author's tests; the second part is the message for the author."""
+        return await self._freeze(lambda builder: builder.build(files, ids, outdated))
+
+    async def specify_against(
+        self, frozen: Specification, patch: Patch, files: Sequence[SourceText], ids: Sequence[str]
+    ) -> tuple[Specification, str]:
+        """Freeze a second author's tests, written against this patch; without those that the first one wrote."""
+        first = {file.path: file.text for file in frozen.files}
+        new = [file for file in files if first.get(file.path) != file.text]
+        named = [name for name in ids if file_of_test(name, new) is not None]
+        if ids and not named:
+            reason = "the second author wrote the first one's tests again."
+            return Specification(absent=reason, runs=1), reason
+        taken = {*first, *(change.path for change in patch.changes if not change.deleted)}
+        return await self._freeze(lambda builder: builder.build_against_change(new, named, taken))
+
+    async def _freeze(
+        self, build: Callable[[SpecificationBuilder], Awaitable[tuple[Specification, str]]]
+    ) -> tuple[Specification, str]:
         runs = await self._runs(Patch(base=self.tree.commit))
         if runs is None:
             return Specification(absent=NO_RUNNER), NO_RUNNER
-        builder = SpecificationBuilder(self.tree, runs, self.text, self.progress, self.protected)
         try:
-            return await builder.build(files, ids, outdated)
+            return await build(SpecificationBuilder(self.tree, runs, self.text, self.progress, self.protected))
         except ValueError as error:
             return Specification(absent=f"single tests cannot be run here: {error}."), str(error)
+
+    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
+        """The results of a second author's tests on the head; the only control is that altered copies fail."""
+        result = SpecificationResult(**dict(frozen))
+        runs = await self._runs(patch)
+        if not frozen.tests or runs is None:
+            return result
+        try:
+            with waiting_for(self.progress, "a second author's tests on the head"):
+                head = await runs.repeated("second-tests", frozen.selection, patch)
+        except ValueError:  # with the patch, the framework is another
+            return result
+        texts = dict(head.first.texts)
+        tests = tuple(
+            test.model_copy(update={"head": head.outcome(test.id), "head_text": texts.get(test.id, "")[-MAX_TEXT:]})
+            for test in frozen.tests
+        )
+        outcome: ControlOutcome = "failed" if head.untrusted else "held"
+        control = Control(name="failing_copies_fail", outcome=outcome, detail=head.untrusted)
+        return result.model_copy(update={"tests": tests, "head_run": head.first.execution, "controls": (control,)})
 
     async def specification(
         self, patch: Patch, frozen: Specification, suite: SuiteResult | None = None

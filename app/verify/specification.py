@@ -5,7 +5,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -53,35 +53,56 @@ class SpecificationBuilder:
         """
         files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
         if problems := await asyncio.to_thread(self._problems, files, ids):
-            news = "\n".join(["Rejected; nothing was run:", *problems])
-            return Specification(absent=f"the test author's tests were rejected: {problems[0]}"), news
-        self.progress.report("verification", f"specification: {len(ids)} tests on the base")
-        draft = Specification(
-            files=files,
-            tests=tuple(SpecifiedTest(id=name, sentence=sentence(name, files), role="guards") for name in ids),
-            outdated=tuple(name for name in dict.fromkeys(outdated) if name not in ids),
-        )
-        with waiting_for(self.progress, BASE_TESTS):
-            repeats = await self.runs.repeated("specification-base", draft.selection, None)
-        kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
-        doubt = repeats.untrusted or repeats.codes_agree
-        found = Specification(
-            dropped=tuple(dropped), base=repeats.first.execution, runs=len(repeats.runs), absent=doubt
-        )
-        if not doubt and not any(test.role == "shows" for test in kept):
-            found = found.model_copy(
-                update={"absent": "none of the test author's tests fails on the base for the right reason."}
-            )
+            return _rejected(problems)
+        found, kept = await self._run_on_base("specification", files, ids)
+        if not found.absent and not any(test.role == "shows" for test in kept):
+            absent = "none of the test author's tests fails on the base for the right reason."
+            found = found.model_copy(update={"absent": absent})
         if not found.absent:
             kept.sort(key=lambda test: test.role == "guards")
-            ids = [test.id for test in kept]
-            update: dict[str, object] = {"files": files, "digest": digest(files, ids), "outdated": draft.outdated}
+            still_valid = tuple(name for name in dict.fromkeys(outdated) if name not in ids)
+            update: dict[str, object] = {"files": files, "outdated": still_valid}
             example = _alone(kept, files)
             tests = await asyncio.to_thread(self._compared, kept, files, example)
-            passes = any(test.id == draft.tests[0].id and test.role == "guards" for test in kept)
+            passes = any(test.id == ids[0] and test.role == "guards" for test in kept)
             update |= {"tests": tests, "example": example, "reported_passes": passes}
-            found = found.model_copy(update=update)
+            found = _frozen(found.model_copy(update=update))
         return found, freeze_feedback(found)
+
+    async def build_against_change(
+        self, files: Sequence[SourceText], ids: Sequence[str], taken: Collection[str]
+    ) -> tuple[Specification, str]:
+        """The tests of a second author, who has seen a change: none has to fail on the base, and none is shown to the
+        fixer. No file may have one of the `taken` paths.
+        """
+        files, ids = tuple(sorted(files, key=lambda file: file.path)), tuple(dict.fromkeys(ids))
+        problems = [f"{file.path}: already exists; use another name." for file in files if file.path in taken]
+        if problems := problems or await asyncio.to_thread(self._problems, files, ids):
+            return _rejected(problems)
+        found, kept = await self._run_on_base("second-tests", files, ids)
+        if not found.absent:
+            absent = "" if kept else "none of the second author's tests can be used."
+            update = {"files": files if kept else (), "tests": tuple(kept), "absent": absent}
+            found = _frozen(found.model_copy(update=update))
+        return found, "\n".join(filter(None, (found.absent, *_lines_on_base(found))))
+
+    async def _run_on_base(
+        self, name: str, files: tuple[SourceText, ...], ids: tuple[str, ...]
+    ) -> tuple[Specification, list[SpecifiedTest]]:
+        """How the tests ended on the base, without them, and those that can be kept; `absent` says why none can."""
+        self.progress.report("verification", f"{name.replace('-', ' ')}: {len(ids)} tests on the base")
+        tests = tuple(SpecifiedTest(id=each, sentence=sentence(each, files), role="guards") for each in ids)
+        draft = Specification(files=files, tests=tests)
+        with waiting_for(self.progress, BASE_TESTS):
+            repeats = await self.runs.repeated(f"{name}-base", draft.selection, None)
+        kept, dropped = await asyncio.to_thread(self._sorted_out, draft, repeats)
+        found = Specification(
+            dropped=tuple(dropped),
+            base=repeats.first.execution,
+            runs=len(repeats.runs),
+            absent=repeats.untrusted or repeats.codes_agree,
+        )
+        return found, kept
 
     def _compared(
         self, tests: Sequence[SpecifiedTest], files: Sequence[SourceText], example: str
@@ -176,8 +197,7 @@ def reasons_on_base(repeats: Repeats, existing: ExistingNames, text: str) -> dic
 
 def freeze_feedback(found: Specification) -> str:
     """Feedback for the author: each test on the base, and how it failed."""
-    lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
-    lines += [f"Dropped: {reason}" for reason in found.dropped]
+    lines = _lines_on_base(found)
     if found.reported_passes:
         lines.append(
             "The first test passes on the base. If it is the reporter's own input, taken literally, leave it; else"
@@ -194,7 +214,21 @@ def freeze_feedback(found: Specification) -> str:
     return "\n".join(filter(None, (found.absent, *lines, end)))
 
 
+def _lines_on_base(found: Specification) -> list[str]:
+    lines = [f"{test.id}: {_ON_BASE[test.role]} {one_line(test.base_text)[-300:]}".strip() for test in found.tests]
+    return [*lines, *(f"Dropped: {reason}" for reason in found.dropped)]
+
+
 _ON_BASE = {"shows": "fails on the base, as it should.", "guards": "passes on the base and must keep passing."}
+
+
+def _rejected(problems: Sequence[str]) -> tuple[Specification, str]:
+    news = "\n".join(["Rejected; nothing was run:", *problems])
+    return Specification(absent=f"the test author's tests were rejected: {problems[0]}"), news
+
+
+def _frozen(found: Specification) -> Specification:
+    return found.model_copy(update={"digest": digest(found.files, [test.id for test in found.tests])})
 
 
 def digest(files: Sequence[SourceText], ids: Sequence[str]) -> str:

@@ -7,6 +7,8 @@
 - unproved: less than that, and nothing contradicts the patch
 - broken: a check failed: a gate, the reproduction on the head, the suite, the runner, a frozen test
 
+The tests of a second author, who saw the change, can only make a verdict worse.
+
 Each rule that objects names the best verdict that it still allows; the lowest of these is the verdict. So one more
 failure never makes a verdict better. No model is asked, and no sentence of a model is an argument.
 """
@@ -140,7 +142,8 @@ def _rest_worse(facts: Facts) -> Iterator[Refusal]:
 
 
 def _untrusted(facts: Facts) -> Iterator[Refusal]:
-    for control in (*_controls(facts.specification), *_controls(facts.reproduction)):
+    found = (facts.specification, facts.second_tests, facts.reproduction)
+    for control in (control for each in found for control in _controls(each)):
         if control.name == "failing_copies_fail" and control.outcome == "failed":
             reason = f"The results of these tests cannot be trusted{_colon(control.detail)}"
             causes = [each for cap in facts.caps if cap.rule in _CAUSES for each in cap.findings]
@@ -152,17 +155,34 @@ def _specification_fails(facts: Facts) -> Iterator[Refusal]:
     found = facts.specification
     if found is None or not found.tests:
         return
+    yield from _fails_on_head(found, "specification", "independent test")
+    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
+        at_most: Verdict = "tested" if found.held_back else "unproved"
+        yield Refusal("specification_disputed", at_most, _withdrawn(withdrawn, "independent test"))
+
+
+def _second_tests_fail(facts: Facts) -> Iterator[Refusal]:
+    found = facts.second_tests
+    if found is None:
+        return
+    yield from _fails_on_head(found, "second_tests", "test of the second author")
+    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
+        yield Refusal("second_tests_disputed", "tested", _withdrawn(withdrawn, "test of the second author"))
+
+
+def _fails_on_head(found: SpecificationResult, name: str, noun: str) -> Iterator[Refusal]:
     if failing := found.failing:
-        reason = f"{_tests(failing, 'independent')} {_verb(failing, 'fails', 'fail')} on the head"
+        reason = f"{_tests(failing, noun)} {_verb(failing, 'fails', 'fail')} on the head"
         if found.settlement is None:
-            yield Refusal("specification_fails", "broken", f"{reason}: {_sentences(failing)}")
+            yield Refusal(f"{name}_fails", "broken", f"{reason}: {_sentences(failing)}")
         else:
             upheld = f"The agent objected, and a third model call upheld {_verb(failing, 'it', 'them')}"
-            yield Refusal("specification_disputed", "unproved", f"{reason}. {upheld}: {_sentences(failing)}")
-    if withdrawn := tuple(test for test in found.tests if test.withdrawn):
-        reason = f"{_tests(withdrawn, 'independent')} {_verb(withdrawn, 'was', 'were')} withdrawn after the agent"
-        reason += f" objected: {_sentences(withdrawn)}"
-        yield Refusal("specification_disputed", "tested" if found.held_back else "unproved", reason)
+            yield Refusal(f"{name}_disputed", "unproved", f"{reason}. {upheld}: {_sentences(failing)}")
+
+
+def _withdrawn(tests: Sequence[SpecifiedTest], noun: str) -> str:
+    was = _verb(tests, "was", "were")
+    return f"{_tests(tests, noun)} {was} withdrawn after the agent objected: {_sentences(tests)}"
 
 
 def _caps(facts: Facts) -> Iterator[Refusal]:
@@ -240,6 +260,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Refusal]], ...] = (
     _suite_worse,
     _rest_worse,
     _specification_fails,
+    _second_tests_fail,
     _caps,
     _not_tested,
     _not_proved,
@@ -344,10 +365,15 @@ def _shown(facts: Facts) -> Iterator[str]:
         if missing := tuple(dict.fromkeys(test.missing for test in prompts if test.missing)):
             yield f"This is new behaviour: the base does not have {', '.join(missing[:MAX_NAMED])}."
         if guarding:
-            yield f"{_tests(guarding, 'more independent')} {_verb(guarding, 'passes', 'pass')} on both."
+            yield f"{_tests(guarding, 'more independent test')} {_verb(guarding, 'passes', 'pass')} on both."
         for control in found.controls:
             if control.name == "altered_conditions_fail" and control.outcome == "held" and control.detail:
                 yield f"Not covered by these tests: {control.detail}"
+    second = facts.second_tests
+    kept = tuple(test for test in second.tests if not test.withdrawn) if second is not None else ()
+    if second is not None and kept and not second.failing:
+        passes = _verb(kept, "passes", "pass")
+        yield f"{_tests(kept, 'more test')} that a second author wrote against this change {passes} on the head."
     if own is not None and _reproduction_turns_green(own):
         count = len(own.ids)
         fails, passes = ("fails", "passes") if count == 1 else ("fail", "pass")
@@ -403,9 +429,8 @@ def _sentences(tests: Sequence[SpecifiedTest]) -> str:
     return f"{listed} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else listed
 
 
-def _tests(tests: Sequence[SpecifiedTest], kind: str = "") -> str:
-    kind = f"{kind} " if kind else ""
-    return f"One {kind}test" if len(tests) == 1 else f"{len(tests)} {kind}tests"
+def _tests(tests: Sequence[SpecifiedTest], noun: str = "test") -> str:
+    return f"One {noun}" if len(tests) == 1 else f"{len(tests)} {noun.replace('test', 'tests', 1)}"
 
 
 def _verb(tests: Sequence[SpecifiedTest], one: str, several: str) -> str:

@@ -23,6 +23,7 @@ from app.core.verification import (
     Reproduction,
     RestOfSuite,
     RestOrder,
+    Specification,
     SpecificationResult,
     SuiteComparison,
     SuiteResult,
@@ -268,8 +269,11 @@ class Verifier:
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]
     ) -> Facts:
         """The specification, the fixer's own tests and the suite, in parallel as far as there are cores."""
-        (specification, reproduction), suite = await gather_pair(
-            gather_pair(self._specified(patch, known), self._reproduction(patch, submission, known, earlier)),
+        ((specification, second), reproduction), suite = await gather_pair(
+            gather_pair(
+                gather_pair(self._specified(patch, known), self._second_tests(patch, known)),
+                self._reproduction(patch, submission, known, earlier),
+            ),
             self._suite(patch, known.suite),
         )
         caps = await self.prover.caps(patch, known.specification)
@@ -284,12 +288,21 @@ class Verifier:
                 specification is not None and specification_supports_change(specification)
             )
             reproduction = await self.prover.own(patch, reproduction) if counts else without_test_ids(reproduction)
-        return Facts(specification=specification, reproduction=reproduction, suite=suite, caps=caps)
+        return Facts(
+            specification=specification, second_tests=second, reproduction=reproduction, suite=suite, caps=caps
+        )
 
     async def _specified(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
         if not self._expects_red or known.specification is None:
             return None
         return await self.prover.specification(patch, known.specification, known.suite)
+
+    async def _second_tests(self, patch: Patch, known: BaselineResult) -> SpecificationResult | None:
+        return await self.second_tests(patch, known.second_tests) if known.second_tests is not None else None
+
+    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
+        """The tests that a second author wrote against a submitted change, executed on this one."""
+        return await self.prover.second_tests(patch, frozen)
 
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self._tree, patch)

@@ -32,6 +32,7 @@ from app.core.verification import (
 from app.pipeline.attempts import Attempt, ShareSpentError
 from app.pipeline.pipeline import JobServices, PublishedChange, solve
 from app.pipeline.planner import questions_wait
+from app.pipeline.submission_verification import TestChange
 from app.sandbox.base import CompletedCommand, Sandbox
 from app.verify.verdict import with_verdict
 from tests.support.memory_journal import MemoryJournal
@@ -116,6 +117,8 @@ class World:
     known: list[BaselineResult] = field(default_factory=list)
     base_may_end: asyncio.Event = field(default_factory=asyncio.Event)
     base_suite: Callable[[], str] = str
+    second_results: list[SpecificationResult] = field(default_factory=list)
+    test_change: TestChange | None = None
 
     def __post_init__(self) -> None:
         self.base_may_end.set()
@@ -133,6 +136,7 @@ class World:
             publish=self.publish,
             totals=Totals,
             answer=self.answer,
+            test_change=self.test_change,
         )
 
     async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> Plan:
@@ -176,6 +180,9 @@ class World:
         return VerifiedPatch(
             patch=patch, reproduction=submission.reproduction, verification=found, feedback="the facts"
         )
+
+    async def second_tests(self, patch: Patch, frozen: Specification) -> SpecificationResult:
+        return self.second_results.pop(0)
 
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         return patch == other

@@ -1,5 +1,6 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from app.core.job import Job, Journal, NoUserMessages, Progress, QuestionAnswers
 from app.core.patch import Patch
 from app.core.plan import Plan
 from app.core.result import JobResult
-from app.core.text import one_line
+from app.core.text import head_and_tail, one_line
 from app.core.tracing import job_trace
 from app.core.verification import (
     BaselineResult,
     RestOrder,
     Settlement,
+    SourceText,
     Specification,
     SpecificationResult,
     Verification,
@@ -91,7 +93,9 @@ if TYPE_CHECKING:
     from app.core.model_names import WorkKind
 
 MONEY_SHARE = 4
-"""The author may use at most a quarter of the job's money."""
+"""The author may use at most a quarter of the job's money, and the second author, too."""
+MAX_DIFF = 24_000
+"""Characters of a change, and of the first author's tests, that the second author is shown."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have an author."""
 
@@ -125,6 +129,32 @@ class SpecificationAuthor:
             share=self.inputs.job.budget.usd // MONEY_SHARE,
         )
         return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
+
+    async def test_change(self, key: str, patch: Patch, first: Specification) -> Specification:
+        """A second author's tests against a submitted change, or why there are none."""
+        suite = await self.prover.specifiable()
+        if suite is None:
+            return Specification(absent=NO_RUNNER)
+
+        async def freeze(
+            files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str]
+        ) -> tuple[Specification, str]:
+            return await self.prover.specify_against(first, patch, files, ids)
+
+        author = Author(
+            budgeted_model=self.job_models.of("test"),
+            progress=self.progress,
+            open_sandbox=partial(self.workspaces.temporary_sandbox, "second-author", patch),
+            freeze=freeze,
+            share=self.inputs.job.budget.usd // MONEY_SHARE,
+            sees_change=True,
+        )
+        diff = (await asyncio.to_thread(unified_diff, self.inputs.mirror, patch)).decode("utf-8", "replace")
+        known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
+        brief = self.prompts.change(
+            test_layout(self.inputs.tree, suite), head_and_tail(diff, MAX_DIFF), head_and_tail(known, MAX_DIFF)
+        )
+        return await author.write(key, brief)
 
     async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
         ask = partial(self.job_models.of("test").ask, key)
@@ -343,6 +373,7 @@ class JobRunner(ABC):
             totals=self.budgeted_model.totals,
             specify=author.write,
             decide_objection=author.decide_objection,
+            test_change=author.test_change if self.inputs.config.second_author else None,
             answer=self.answer,
             learn=self._learn,
             keep_diff=self.keep_diff,

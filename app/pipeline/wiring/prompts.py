@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from app.agent.actions import specs
 from app.agent.base import Assignment
-from app.agent.prompts import render, render_brief, render_planning, render_start
+from app.agent.prompts import render, render_brief, render_change, render_planning, render_start
 from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
 from app.config.repository import RepoConfig
 from app.config.settings import Settings
@@ -387,6 +387,11 @@ class PromptBuilder:
             images=self._image_describer.shown,
             tests=tests,
         )
+
+    def change(self, tests: str, diff: str, known: str) -> str:
+        """The first message for the second author, who tests a submitted change."""
+        job = self._inputs.job
+        return render_change(job, tests=tests, diff=diff, known=known, images=self._image_describer.shown)
 
     @cached_property
     def _repository(self) -> tuple[str, list[tuple[str, str]]]:

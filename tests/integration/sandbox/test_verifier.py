@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.core.verification import UnchangedSubmission
+from app.core.verification import SourceText, UnchangedSubmission
 from app.sandbox.base import SandboxProvider
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from app.verify.feedback import feedback
@@ -328,3 +328,50 @@ async def test_test_names_do_not_depend_on_the_sandboxs_path(tmp_path: Path) -> 
     assert (found.verdict, found.isolated, found.sandbox) == ("tested", False, provider.name)
     assert found.suite is not None
     assert found.suite.newly_failing == ()
+
+
+SECOND = """\
+    import unittest
+    import money
+
+    class Second(unittest.TestCase):
+        def test_order(self):
+            '''The order of the two numbers makes no difference.'''
+            self.assertEqual(money.add(7, 2), money.add(2, 7))
+
+        def test_twice(self):
+            '''Doubling a number still works.'''
+            self.assertEqual(money.twice(8), 16)
+    """
+SECOND_IDS = ("tests.test_second.Second.test_order", "tests.test_second.Second.test_twice")
+
+
+async def test_tests_against_a_change_find_what_the_first_author_did_not_look_at(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    prover = subject.verifier.prover
+    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    assert known.specification is not None
+    source = SourceText(path="tests/test_second.py", text=textwrap.dedent(SECOND))
+    wrong = FIXED.replace("return a + a", "return a * a")
+    patch = patch_of({"money.py": textwrap.dedent(wrong)})
+    frozen, told = await prover.specify_against(known.specification, patch, [source], SECOND_IDS)
+    assert [test.role for test in frozen.tests] == ["shows", "guards"], told
+    found = await subject.verify({"money.py": wrong}, "", known.model_copy(update={"second_tests": frozen}))
+    assert (found.verdict, "second_tests_fails" in found.rules) == ("broken", True)
+    assert "it broke:\n  - Doubling a number still works." in feedback(found)
+    found = await subject.verify({"money.py": FIXED}, "", known.model_copy(update={"second_tests": frozen}))
+    assert (found.verdict, found.rules) == ("proved", ())
+
+
+async def test_the_first_authors_tests_handed_in_again_are_none(trial: Callable[..., Trial]) -> None:
+    subject = trial(UNITTEST)
+    known = await subject.specified(SPECIFIED, *SPECIFIED_IDS)
+    assert known.specification is not None
+    again = known.specification.files
+    prover, patch = subject.verifier.prover, patch_of({"money.py": textwrap.dedent(FIXED)})
+    frozen, _ = await prover.specify_against(known.specification, patch, again, SPECIFIED_IDS)
+    assert (frozen.tests, frozen.absent) == ((), "the second author wrote the first one's tests again.")
+    other = [file.model_copy(update={"text": f"{file.text}\n"}) for file in again]
+    frozen, told = await prover.specify_against(known.specification, patch, other, SPECIFIED_IDS)
+    assert "already exists; use another name." in told
+    assert not frozen.tests

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.agent.author import MAX_TURNS, Author, decide_objection
+from app.agent.author import MAX_SECOND_TURNS, MAX_TURNS, Author, decide_objection
 from app.core.verification import Outcome, SourceText, Specification, SpecificationResult, SpecifiedTest
 from app.llm.base import ModelAnswer, ModelRequest, Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
@@ -46,6 +46,7 @@ class AuthorHarness:
     handed_in: list[tuple[str, ...]] = field(default_factory=list)
     files: list[tuple[SourceText, ...]] = field(default_factory=list)
     opened: int = 0
+    sees_change: bool = False
 
     @asynccontextmanager
     async def open_sandbox(self) -> AsyncIterator[Sandbox]:
@@ -68,6 +69,7 @@ class AuthorHarness:
             open_sandbox=self.open_sandbox,
             freeze=self.freeze,
             share=self.share,
+            sees_change=self.sees_change,
         )
         return await author.write("specification", "The issue.")
 
@@ -210,3 +212,30 @@ async def test_a_third_call_decides_for_each_failing_test() -> None:
 async def test_unreadable_decision_withdraws_no_test(content: str) -> None:
     found, _ = await decide(content)
     assert (found.kept, found.withdrawn) == (("t::one", "t::two"), ())
+
+
+REGRESSION = frozen(guards=2).model_copy(update={"absent": ""})
+
+
+async def test_second_author_has_prompt_of_its_own_and_needs_no_red_test(tmp_path: Path) -> None:
+    harness = AuthorHarness(tmp_path, [SPECIFY], [REGRESSION], sees_change=True)
+    found = await harness.write()
+    assert (len(found.tests), found.turns) == (2, 1)
+    assert "You test a change before people review it." in harness.said(1)[0]
+
+
+async def test_second_author_may_correct_dropped_tests_once_and_the_better_of_two_counts(tmp_path: Path) -> None:
+    partly = REGRESSION.model_copy(update={"dropped": ("g9: was not run.",), "tests": REGRESSION.tests[:1]})
+    harness = AuthorHarness(tmp_path, [SPECIFY, SPECIFY], [partly, REGRESSION], sees_change=True)
+    assert (await harness.write()).tests == REGRESSION.tests
+
+
+async def test_job_does_not_wait_for_a_second_author(tmp_path: Path) -> None:
+    unavailable = ModelError("The provider is down.", kind="wait", reason="unavailable")
+    found = await AuthorHarness(tmp_path, [unavailable], [], sees_change=True).write()
+    assert (found.tests, found.absent) == ((), "the test author could not be asked: The provider is down.")
+
+
+async def test_second_author_has_few_turns(tmp_path: Path) -> None:
+    found = await AuthorHarness(tmp_path, [LOOK] * MAX_SECOND_TURNS, [], sees_change=True).write()
+    assert found.absent == f"the test author did not hand any in within {MAX_SECOND_TURNS} turns."

@@ -10,7 +10,7 @@ from app.core.verification import (
     SpecifiedTest,
     Verification,
 )
-from app.publish.verification_text import Caps, control_table, effort, independent_tests
+from app.publish.verification_text import Caps, control_table, effort, independent_tests, second_tests
 
 CAPS = Caps(output=2_000, items=20, text=600)
 RAN = Execution(command="python -m pytest a", exit_code=1, seconds=0.4)
@@ -84,3 +84,22 @@ def test_controls_are_expanded_only_if_one_failed() -> None:
         "| comments and shifted lines do not fix the base | 🔴 did not hold | t::half passed there. |"
         in control_table((held, failed))
     )
+
+
+def against(found: SpecificationResult | None) -> str:
+    return second_tests(Verification(second_tests=found, verdict="tested"), CAPS)
+
+
+def test_tests_against_a_change_say_who_wrote_them_and_that_they_only_make_a_verdict_worse() -> None:
+    text = against(FOUND.model_copy(update={"example": ""}))
+    assert text.startswith("**Tests against the change:** a second author (`vendor/author`, 2 calls, 8,086 tokens")
+    assert "They can only make the verdict worse." in text
+    assert "| Half of nothing is nothing. | 🟢 passes | 🔴 fails | `t::none` |" in text
+    passed = [test.model_copy(update={"head": "passed"}) for test in FOUND.tests]
+    assert "<summary>2 of 2 tests passed on the head" in against(FOUND.model_copy(update={"tests": tuple(passed)}))
+
+
+def test_a_second_author_without_tests_is_named_with_the_reason() -> None:
+    assert against(None) == ""
+    absent = SpecificationResult(absent="the second author wrote the first one's tests again.")
+    assert against(absent).endswith("none. The second author wrote the first one's tests again.")

@@ -522,3 +522,17 @@ def test_the_verdict_says_that_the_reporters_example_passes_on_the_base() -> Non
     found = verdict(specified=specification().model_copy(update={"reported_passes": True}))
     assert found.verdict == "proved"
     assert any("own example already passes on the base" in reason for reason in found.reasons)
+
+
+def test_failing_second_test_is_broken_and_a_passing_one_changes_nothing() -> None:
+    passing = SpecifiedTest(id="s", sentence="It holds.", role="guards", head="passed")
+    facts = Facts(specification=specification(), suite=GREEN, gates=PASSED)
+
+    def with_second(head: Outcome, *controls: Control) -> Verification:
+        second = SpecificationResult(tests=(passing.model_copy(update={"head": head}),), controls=controls)
+        return with_verdict(facts.model_copy(update={"second_tests": second}))
+
+    assert with_verdict(facts).verdict == with_second("passed").verdict == "proved"
+    assert (with_second("failed").verdict, with_second("failed").rules[0]) == ("broken", "second_tests_fails")
+    untrusted = Control(name="failing_copies_fail", outcome="failed", detail="t passed.")
+    assert with_second("passed", untrusted).verdict == "broken"
