@@ -165,8 +165,10 @@ class SubmissionVerifier:
         settlement = self._settlements.get(name)
         if settlement is None:
             return found
-        settled = tuple(test.model_copy(update={"withdrawn": test.id in settlement.withdrawn}) for test in tests.tests)
-        update = {"tests": settled, "settlement": settlement}
+        decided_tests = tuple(
+            test.model_copy(update={"withdrawn": test.id in settlement.withdrawn}) for test in tests.tests
+        )
+        update = {"tests": decided_tests, "settlement": settlement}
         return _with_new_verdict(found, {name: tests.model_copy(update=update)})
 
     async def _with_second_tests(self, found: VerifiedPatch) -> VerifiedPatch:

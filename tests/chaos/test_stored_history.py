@@ -18,7 +18,7 @@ from app.publish.effects import OpenDraftPullRequest
 from tests.chaos.server import MENDED
 from tests.chaos.stored_history import JOB, KEPT, ArchivedJob, silent
 
-RECORDED_BY = "3"
+RECORDED_BY = "4"
 
 
 async def test_a_job_that_an_earlier_version_began_is_ended_by_this_one(tmp_path: Path) -> None:

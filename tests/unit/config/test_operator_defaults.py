@@ -101,6 +101,7 @@ VALUES = {
     "runner": ("codex", "kilo"),
     "plan": ("approve", "none"),
     "specification": ("false", "true"),
+    "second_author": ("false", "true"),
     "setup": ("[make]", "[make all]"),
     "test": ("make", "make test"),
     "lint": ("ruff check", "flake8"),

@@ -27,6 +27,7 @@ fallbacks: [anthropic/claude-sonnet-5]
 runner: native
 plan: approve
 specification: false
+second_author: false
 setup:
   - pip install -e .
   - make fixtures
@@ -75,6 +76,7 @@ def test_every_key_is_read() -> None:
         runner="native",
         plan="approve",
         specification=False,
+        second_author=False,
         setup=("pip install -e .", "make fixtures"),
         test="make test",
         lint="make lint  # not a comment",
