@@ -164,7 +164,8 @@ class Author:
     async def _observe(self, parsed: ParsedCall, toolbox: AgentTools | None, calls: int) -> Observation:
         call, action = parsed.call, parsed.action
         if isinstance(action, Specify):
-            self.progress.report("note", f"specification: {len(action.tests)} tests are written")
+            name = "second tests" if self.sees_change else "specification"
+            self.progress.report("note", f"{name}: {len(action.tests)} tests are written")
             return Observation(call_id=call.id, tool=call.name, outcome="ok", text=await self._specify(action))
         if action is None or toolbox is None:
             return Observation(call_id=call.id, tool=call.name, outcome="refused", text=parsed.problem)

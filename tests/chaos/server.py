@@ -42,9 +42,15 @@ class Halves(unittest.TestCase):
 ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
 PROJECT = {"money.py": MONEY, "test_money.py": CHECK}
 TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
+SECOND_FILE = {
+    "path": "test_second.py",
+    "content": "import unittest\n\nfrom money import half\n\n\nclass Second(unittest.TestCase):\n"
+    "    def test_large(self):\n        self.assertEqual(half(10**20 + 1), 5 * 10**19 + 1)\n",
+}
+"""The second author's test."""
 PRICE = 1_000
 """Of an answer, in micro-dollars."""
-CALLS = ("plan", "specification.1", "turn.1", "turn.2")
+CALLS = ("plan", "specification.1", "turn.1", "turn.2", "second_tests.1")
 TIMEOUT = 180.0
 
 
@@ -63,6 +69,7 @@ def record(path: Path) -> Path:
         "specification.1": _answer(("specify", {"files": files, "tests": SPECIFIED})),
         "turn.1": _answer(("edit", edit), ("write", test)),
         "turn.2": _answer(("submit", submission)),
+        "second_tests.1": _answer(("specify", {"files": [SECOND_FILE], "tests": ["test_second.Second.test_large"]})),
     }
     lines: list[Record] = [
         RecordingHeader(model="scripted/small"),

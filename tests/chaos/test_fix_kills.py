@@ -25,6 +25,8 @@ STEPS = (
         "turn.4.act",
         "turn.5.answer",
         "verify.1",
+        "second_tests",
+        "second_tests.head",
         "turn.5.act",
         "publish",
     ),

@@ -31,7 +31,10 @@ TELLING = (
     *("job.finishing", "job.finished"),
 )
 PUBLISHER = (*RECEIVING, *EFFECTS, *TELLING)
-STEPS = ("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "verify.1", "turn.2.act", "publish")
+STEPS = (
+    *("plan.answer", "baseline", "turn.1.answer", "turn.1.act", "turn.2.answer", "verify.1"),
+    *("second_tests", "second_tests.head", "turn.2.act", "publish"),
+)
 CHILD = (
     *(f"{step}.{moment}" for step in STEPS for moment in ("before", "done", "stored")),
     *(f"{call}.booked" for call in ("plan", "turn.1", "turn.2")),

@@ -93,7 +93,7 @@ def test_progress_is_shown_as_it_happens(story: StoryResult) -> None:
         "change 4 of 4 independent tests pass · suite 2 passed",
         "wallet/shares.py  ",
         f"branch   {wallet_project.BRANCH}",
-        "$0.0070 of $5.00 · 7 model calls",
+        "$0.0080 of $5.00 · 8 model calls",
         f"switch {wallet_project.BRANCH}",
     )
     place = 0
@@ -202,7 +202,7 @@ def test_the_trajectory_has_every_step(story: StoryResult) -> None:
     assert "AssertionError" in story.finished.observation(2, 1)
     assert "Ran 3 tests" in story.finished.observation(4)
     assert story.finished.steps[-1]["submission"] == "accepted"
-    assert story.finished.job["usage"]["calls"] == story.console.calls_bought() == 7
+    assert story.finished.job["usage"]["calls"] == story.console.calls_bought() == 8
 
 
 def test_nothing_is_left_behind_but_the_state(story: StoryResult) -> None:
@@ -210,3 +210,11 @@ def test_nothing_is_left_behind_but_the_state(story: StoryResult) -> None:
     listed = story.console.execute("jobs", "list", "--state", story.console.state)
     assert "branch_made" in listed.stdout
     assert "proved" in listed.stdout
+
+
+def test_a_second_author_tested_the_change(story: StoryResult) -> None:
+    second = story.finished.verification["second_tests"]
+    assert [(test["role"], test["head"]) for test in second["tests"]] == [("shows", "passed"), ("guards", "passed")]
+    body = (story.console.out / "pull-request.md").read_text()
+    assert "**Tests against the change:** a second author" in body
+    assert "More people than cents get a cent each until none is left." in body

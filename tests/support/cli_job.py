@@ -86,6 +86,16 @@ SPECIFIED = (
 )
 
 
+SECOND_FILE: Mapping[str, str] = {
+    "tests/test_second.py": (
+        "import unittest\n\nfrom money import split\n\n\n"
+        "class Second(unittest.TestCase):\n"
+        "    def test_more_people(self):\n        self.assertEqual(split(2, 3), [1, 1, 0])\n"
+    )
+}
+SECOND_TESTS = ("tests.test_second.Second.test_more_people",)
+
+
 def specify(files: Mapping[str, str] = SPECIFICATION, tests: Sequence[str] = SPECIFIED) -> Call:
     handed_in = [{"path": path, "content": text} for path, text in files.items()]
     return "specify", {"files": handed_in, "tests": list(tests)}
@@ -108,6 +118,7 @@ ANSWERS = (
     ),
     ScriptedReplies("turn.4", "Test.", [bash("python3 -m unittest discover")]),
     ScriptedReplies("turn.5", "Submit.", [submit()]),
+    ScriptedReplies("second_tests.1", "One file.", [specify(SECOND_FILE, SECOND_TESTS)]),
 )
 """Turn 3 is not to be done twice: it appends."""
 
@@ -122,7 +133,7 @@ def replies(answers: Sequence[ScriptedReplies] = ANSWERS) -> list[Reply]:
     return [
         answer(said.content, tools=[(c["id"], c["name"], c["arguments"]) for c in _calls(said)])
         for said in answers
-        if not said.key.startswith("specification")
+        if not said.key.startswith(("specification", "second_tests"))
     ]
 
 

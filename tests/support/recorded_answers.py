@@ -50,6 +50,7 @@ class RecordedAnswers:
         self._specified = 0
         self._prefix = ""
         self._vision = False
+        self._second_tests = False
 
     @property
     def answers(self) -> int:
@@ -60,12 +61,13 @@ class RecordedAnswers:
 
     def specify(self, files: Mapping[str, str], *tests: str, reason: str = "", outdated: Sequence[str] = ()) -> Self:
         """The author's next answer. Without files, `reason` says why there can be no tests."""
-        handed_in = [{"path": path, "content": text} for path, text in files.items()]
-        given = {"files": handed_in, "tests": tests, "reason": reason, "outdated": outdated}
-        made = ToolCall(id="call-1", name="specify", arguments=json.dumps(given))
         self._specified += 1
-        key = f"specification.{self._specified}"
-        return self._add(key, ModelAnswer(tool_calls=(made,), finish_reason="tool_calls"))
+        return self._add(f"specification.{self._specified}", _handed_in(files, tests, reason, outdated))
+
+    def test_change(self, files: Mapping[str, str], *tests: str, reason: str = "") -> Self:
+        """The second author's only answer; a recording in which nothing is said has one without tests."""
+        self._second_tests = True
+        return self._add(f"{self._prefix}second_tests.1", _handed_in(files, tests, reason))
 
     def decide_objection(self, *withdrawn: str, reason: str = "The issue says so.") -> Self:
         """What the third call decides of an objection: which tests it withdraws."""
@@ -102,6 +104,8 @@ class RecordedAnswers:
 
     def save(self, path: Path) -> Path:
         """A file for `--model recorded/FILE`."""
+        if not self._second_tests:
+            self.test_change({}, reason="The recording has no tests against the change.")
         header = RecordingHeader(model="hand-written", context_window=WINDOW, vision=self._vision)
         lines = [header.model_dump_json(), *(line.model_dump_json() for line in self._lines)]
         path.write_text("\n".join(lines) + "\n", "utf-8")
@@ -111,3 +115,13 @@ class RecordedAnswers:
         usage = Usage(prompt_tokens=1_000, completion_tokens=50, cost=COST)
         self._lines.append(RecordingLine(key=key, answer=answer.model_copy(update={"usage": usage})))
         return self
+
+
+def _handed_in(
+    files: Mapping[str, str], tests: Sequence[str], reason: str, outdated: Sequence[str] = ()
+) -> ModelAnswer:
+    """An author's tests, or the reason why there are none."""
+    handed_in = [{"path": path, "content": text} for path, text in files.items()]
+    given = {"files": handed_in, "tests": tests, "reason": reason, "outdated": outdated}
+    call_made = ToolCall(id="call-1", name="specify", arguments=json.dumps(given))
+    return ModelAnswer(tool_calls=(call_made,), finish_reason="tool_calls")

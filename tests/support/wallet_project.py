@@ -68,6 +68,21 @@ SPECIFIED = (
 )
 
 
+SECOND_TESTS: Mapping[str, str] = {
+    "tests/test_change.py": (
+        "import unittest\n\nfrom wallet.shares import split\n\n\n"
+        "class Change(unittest.TestCase):\n"
+        "    def test_more_people(self):\n"
+        '        """More people than cents get a cent each until none is left."""\n'
+        "        self.assertEqual(split(2, 3), [1, 1, 0])\n\n"
+        "    def test_debt(self):\n"
+        '        """A debt that can be shared evenly is shared evenly."""\n'
+        "        self.assertEqual(split(-100, 2), [-50, -50])\n"
+    ),
+}
+"""The second author's."""
+
+
 def make_wallet(path: Path, more: Mapping[str, str | bytes] | None = None) -> Path:
     return make_repository(path, {**FILES, **(more or {})})
 
@@ -99,4 +114,5 @@ def worked_on() -> RecordedAnswers:
         .turn("Now the change.", FIX)
         .turn("The whole suite.", bash("python3 -m unittest"))
         .submit(SUMMARY, REPRODUCTION)
+        .test_change(SECOND_TESTS, "tests.test_change.Change.test_more_people", "tests.test_change.Change.test_debt")
     )
