@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script: the
 
 from app.repo.git_command import Git, GitError
 from app.repo.git_store import GitStore, log
-from app.repo.index.commit_history import MAX_COMMITS, CommitChange, read_log
 from app.repo.index.file_index import CodeIndex
-from app.repo.index.ranking import locate
+from app.repo.index.ranking import MAX_COMMITS, CommitChange, locate, read_log
 
 TOPS = (1, 5, 10, 20)
 WRITTEN, MASKED = "issues as they were written", "paths masked in the text"

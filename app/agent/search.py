@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import log
 from typing import NamedTuple
 
-from app.repo.index.query import STOP_WORDS
-from app.repo.index.ranking import kind_of
+from app.repo.index.ranking import STOP_WORDS, kind_of
 from app.repo.index.terms import identifiers, terms
 from app.sandbox.base import Sandbox
 

@@ -36,7 +36,7 @@ from app.pipeline.wiring.sandboxes import sweep_everywhere
 from app.publish.local_forge import LocalForge, OutputFolder
 from app.publish.pull_request_text import commit_message
 from app.repo.git_store import GitStore
-from app.repo.index.commit_history import MAX_COMMITS
+from app.repo.index.ranking import MAX_COMMITS
 from app.repo.inspection import recent_log
 
 if TYPE_CHECKING:

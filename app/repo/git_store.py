@@ -197,7 +197,7 @@ class GitStore:
         return datetime.fromtimestamp(int(seconds), UTC)
 
     def log(self, commit: str, most: int) -> bytes:
-        """The log of the newest commits up to this one, for `app.repo.index.commit_history`; empty if unknown."""
+        """The log of the newest commits up to this one, for `app.repo.index.ranking`; empty if unknown."""
         status, output, _ = self._git.attempt("cat-file", "blob", log_ref(_check_full_id(commit)))
         return output if status == 0 else log(Git(f"--git-dir={self.history.path}"), commit, most)
 

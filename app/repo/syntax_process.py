@@ -8,7 +8,6 @@ Which questions it answers depends on the module that it executes; that module c
     answer    one line of JSON
 """
 
-import atexit
 import json
 import resource
 import select
@@ -32,9 +31,7 @@ _STACK = 256 << 20
 class SyntaxProcess:
     """The parent's side: starts the process on first use and again after it died. Thread-safe."""
 
-    def __init__(
-        self, module: str = "app.repo.syntax_process", *, timeout: float = _TIMEOUT, idle: float = _IDLE
-    ) -> None:
+    def __init__(self, module: str, *, timeout: float = _TIMEOUT, idle: float = _IDLE) -> None:
         self._module = module
         self._timeout = timeout
         self._idle = idle
@@ -101,10 +98,6 @@ class SyntaxProcess:
         process.wait()
 
 
-SHARED = SyntaxProcess()
-atexit.register(SHARED.close)
-
-
 def _readable(pipe: IO[bytes], seconds: float) -> bool:
     """True if the other side has sent something or closed the pipe."""
     poll = select.poll()
@@ -133,13 +126,3 @@ def _serve(requests: IO[bytes], answers: IO[bytes], idle: float, answer: Callabl
         content = requests.read(head["bytes"])
         answers.write(json.dumps(answer(head["ask"], head["path"], content)).encode("ascii") + b"\n")
         answers.flush()
-
-
-def _syntax(question: str, path: str, content: bytes) -> Any:
-    from app.repo import syntax_checks  # noqa: PLC0415 - the parent has no use for it
-
-    return syntax_checks.symbols(path, content) if question == "symbols" else syntax_checks.first_error(path, content)
-
-
-if __name__ == "__main__":
-    answer_requests(_syntax)

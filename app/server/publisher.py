@@ -39,7 +39,7 @@ from app.publish.publisher import Publisher
 from app.publish.secret_scan import SecretScan
 from app.publish.status_text import KEPT_ON_SERVER
 from app.publish.status_updater import StatusUpdater
-from app.repo.index.commit_history import MAX_COMMITS
+from app.repo.index.ranking import MAX_COMMITS
 from app.server.context import ServerContext
 from app.triggers.stores import ServerDefaults
 from app.triggers.triggers import TriggerLoops

@@ -74,7 +74,7 @@ HOMES = {
     },
     "starlette": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "tiktoken": {"app.llm"},
-    "tree_sitter": {"app.repo.grammars", "app.repo.syntax_checks", "app.verify.launcher", "app.verify.sources"},
+    "tree_sitter": {"app.repo.grammars", "app.repo.syntax", "app.verify.launcher", "app.verify.sources"},
     "urllib3": {"app.server.launch.kubernetes_jobs"},
     "uvicorn": {"app.server", "app.agent.external.gateway", "app.server.web"},
     "yaml": {
@@ -85,7 +85,7 @@ HOMES = {
         "app.sandbox.setup.declared",
         "app.sandbox.setup.ecosystems",
         "app.core.yaml_and_toml",
-        "app.repo.syntax_checks",
+        "app.repo.syntax",
     },
 }
 MODEL_LIBRARIES = {"litellm", "openai", "tiktoken"}

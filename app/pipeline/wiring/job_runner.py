@@ -50,7 +50,7 @@ from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.git_store import GitError, unified_diff
-from app.repo.index.commit_history import MAX_COMMITS
+from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
 from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan

@@ -9,10 +9,9 @@ from math import log
 from pathlib import Path
 
 from app.core.tree import Tree
-from app.repo.index.commit_history import LARGE_COMMIT, CommitChange, read_log
 from app.repo.index.file_index import CodeIndex, IndexedFile
 from app.repo.index.path_kinds import is_code, is_test, is_test_name, stem
-from app.repo.index.ranking import RankedFile, locate
+from app.repo.index.ranking import LARGE_COMMIT, CommitChange, RankedFile, locate, read_log
 from app.repo.index.terms import term_id, terms
 from app.repo.syntax import Symbol, language_of, symbols
 

@@ -15,7 +15,7 @@ from app.core.patch import FileChange, Patch
 from app.core.task import Person
 from app.repo.git_command import Git, GitError, identity_variables
 from app.repo.git_store import GitStore
-from app.repo.index.commit_history import CommitChange, read_log
+from app.repo.index.ranking import CommitChange, read_log
 from app.repo.remote import HISTORY_SPAN, Remote, RemoteError, fetch, fetch_history, push
 from tests.support.loopback import git_over_http, listening, serving
 from tests.support.repositories import commit_files, git, make_repository

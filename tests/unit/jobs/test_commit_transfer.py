@@ -22,7 +22,7 @@ from app.jobs.commit_transfer import (
 from app.jobs.tables import metadata, transfer_chunks, transfers
 from app.repo.git_command import Git
 from app.repo.git_store import GitError, GitStore, log
-from app.repo.index.commit_history import read_log
+from app.repo.index.ranking import read_log
 from tests.support.clock import START, SettableClock
 from tests.support.databases import DIALECTS, database
 from tests.support.repositories import commit_files, git, make_repository

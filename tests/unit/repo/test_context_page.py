@@ -10,7 +10,7 @@ from app.github import attachments
 from app.llm import tokens
 from app.pipeline.lessons.recall import MAX_TOKENS
 from app.pipeline.wiring.prompts import IMAGE_TOKENS, INSTRUCTION_TOKENS, MAP_TOKENS
-from app.repo.index.commit_history import LARGE_COMMIT
+from app.repo.index.ranking import LARGE_COMMIT
 from app.repo.index.survey import MAX_TESTS
 from app.triggers import prompt_context as sections
 from app.triggers.prompt_context import MAX_ASKED_FOR

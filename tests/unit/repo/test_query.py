@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.repo.index.query import MAX_CHARACTERS, TermWeights, parse, sections
+from app.repo.index.ranking import MAX_CHARACTERS, parse, sections
 from app.repo.index.terms import count_terms, identifiers, stem, term_id, terms
 
 PYTHON_TRACEBACK = """Crash on save
@@ -113,11 +113,6 @@ def test_code_blocks_are_distinguished_from_prose() -> None:
     assert "cart" in parts.code
     assert "open end" in parts.code
     assert parts.prose.split() == ["before", "after"]
-
-
-def test_emphasis_can_be_changed() -> None:
-    quiet = parse("Currency\n", TermWeights(title=0.1))
-    assert quiet.weights["currency"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "```", "`", "<!--", "...", "\0\ud800"])

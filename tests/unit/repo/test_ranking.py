@@ -2,10 +2,9 @@
 
 import pytest
 
-from app.repo.index.commit_history import CommitChange, rarity_of, read_log, subject_scores, subjects
 from app.repo.index.file_index import CodeIndex
 from app.repo.index.path_kinds import is_test, is_unlikely_place, module_names, stem
-from app.repo.index.ranking import RankedFile, locate
+from app.repo.index.ranking import CommitChange, RankedFile, locate, rarity_of, read_log, subject_scores, subjects
 from app.repo.index.survey import related_tests
 from app.repo.index.terms import term_id
 from tests.support.memory_tree import MemoryTree
@@ -188,7 +187,7 @@ def test_all_subjects_of_a_file_together_say_what_it_is_about() -> None:
         CommitChange(f"Voucher {number} in the till of shop {number}", ("src/shop/util.py",)) for number in range(30)
     ]
     past = subjects([*often, *others, CommitChange("Bump version", ("src/shop/tax.py", "src/gone.py"))], SHOP)
-    found = subject_scores(past, {term_id("voucher"): 1.0, term_id("bump"): 0.1}, rarity_of(past), k1=3.0, b=0.75)
+    found = subject_scores(past, {term_id("voucher"): 1.0, term_id("bump"): 0.1}, rarity_of(past))
     assert found["src/shop/util.py"] == 1.0
     assert 0 < found["src/shop/tax.py"] < 0.5
     assert set(found) == {"src/shop/util.py", "src/shop/tax.py"}

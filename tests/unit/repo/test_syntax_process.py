@@ -14,7 +14,7 @@ LARGE = b"def f(): pass\n" * 1_000
 
 @pytest.fixture
 def parser() -> Iterator[SyntaxProcess]:
-    process = SyntaxProcess()
+    process = SyntaxProcess("app.repo.syntax")
     yield process
     process.close()
 
@@ -67,7 +67,7 @@ def test_a_process_that_was_killed_is_replaced(parser: SyntaxProcess) -> None:
 
 
 def test_an_idle_process_that_ended_is_started_again() -> None:
-    parser = SyntaxProcess(idle=0)
+    parser = SyntaxProcess("app.repo.syntax", idle=0)
     try:
         assert [len(parser.ask("symbols", "a.py", LARGE)) for _ in range(3)] == [1_000] * 3
     finally:
@@ -75,7 +75,7 @@ def test_an_idle_process_that_ended_is_started_again() -> None:
 
 
 def test_a_parse_that_takes_too_long_is_given_up() -> None:
-    parser = SyntaxProcess(timeout=0)
+    parser = SyntaxProcess("app.repo.syntax", timeout=0)
     assert parser.ask("symbols", "a.py", LARGE) is None
     assert parser.pid is None
 

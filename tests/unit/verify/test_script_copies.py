@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from app.repo.syntax_checks import first_error
+from app.repo.syntax import first_error
 from app.verify.launcher.script_copies import ScriptCopies
 
 PATH = "test/cart.test.js"
