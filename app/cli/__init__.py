@@ -180,8 +180,7 @@ def _refused(error: AgentFixError) -> int:
 
 def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
     """What to install for a library that is not there; None if no extra has it."""
-    library = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(library)
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
     if extra is None:
         return None
     return AgentFixError(
@@ -270,10 +269,6 @@ def _add_fix(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_json(fix, default=False)
     fix.add_argument("--restart", action="store_true", help="start a new job even if an interrupted one could continue")
     _add_state(fix)
-    _add_work(fix)
-
-
-def _add_work(fix: argparse.ArgumentParser) -> None:
     task = fix.add_argument_group("task")
     task.add_argument("--kind", choices=KINDS, help="the kind of task (default: detected from labels, title and words)")
     task.add_argument("--prompt", metavar="NAME", help="use the repository's prompt NAME (.github/agent-fix/prompts)")

@@ -30,9 +30,10 @@ from app.core.model_names import ModelNames, Reasoning
 from app.core.plan import parse_plan_file
 from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, KindDecision, Task, TaskKind, TaskSignals, kind_of
 from app.core.text import image_addresses
-from app.jobs.store import JobStore
+from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import parse_usd
 from app.pipeline.lessons.failed_attempts import failed_attempts
+from app.publish.local_forge import OutputFolder
 from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
@@ -180,7 +181,8 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
     _bring_fix(mirror, inspected.root, job.task.fixed_by)
     if row is None:
         job = _with_failed_attempts(job, store)
-        local_context.keep_result(job.id, image_collection.contents)
+        for content in image_collection.contents:
+            JobBlobs(store.engine, job.id).put(content)
         store.create(job, key)
         failpoint("created")
     return LocalJob(
@@ -212,7 +214,7 @@ def _with_failed_attempts(job: Job, store: JobStore) -> Job:
 def _issue(where: Path | IssueAddress, settings: Settings) -> Issue:
     if isinstance(where, Path):
         return read_issue(where)
-    from app.cli.github_issue import fetch_issue  # noqa: PLC0415  # GitHub's client is imported where it is needed
+    from app.cli.github import fetch_issue  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
     return asyncio.run(fetch_issue(settings, where))
 
@@ -380,7 +382,7 @@ def _read_plan(path: Path | None) -> str:
 def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> Path:
     """Create the output directory, so that an unwritable one is noticed before anything costs money."""
     out = options.out.expanduser().resolve() if options.out else local_context.settings.state / "results" / job.id
-    local_context.folder(out).prepare()
+    OutputFolder(out).prepare()
     return out
 
 

@@ -86,7 +86,7 @@ def init_command(arguments: argparse.Namespace) -> int:
 def _as_pull_request(
     arguments: argparse.Namespace, settings: Settings, facts: RepositoryFacts, choices: Choices, new: Mapping[str, str]
 ) -> int:
-    from app.cli.init_pull_request import open_init_pull_request  # noqa: PLC0415  # needs the extra `github`
+    from app.cli.github import open_init_pull_request  # noqa: PLC0415  # needs the extra `github`
 
     if facts.github is None:
         hint = f"agent-fix is configured for {settings.github_url}; AGENT_FIX_GITHUB_URL names another server."

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -25,7 +25,7 @@ from app.core.task import Person
 from app.core.tree import Tree
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_local_tables
-from app.jobs.store import JobBlobs, JobStore, StoredProgress
+from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.budgeted_model import JobModels
 from app.llm.sql_ledger import SqlLedger
@@ -104,17 +104,11 @@ class LocalContext:
     def lessons(self, repository: Path) -> SqlLessonStore:
         return SqlLessonStore(self.store.engine, utc_now, local_repository_key(repository))
 
-    def folder(self, out: Path) -> OutputFolder:
-        return OutputFolder(out)
-
     def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
         """The engine of one job: its own scope keeps other processes with this state directory from resuming it."""
         from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
 
         return DurableEngine(self.settings.state, JobResult, work, scope=job_id)
-
-    def progress(self, order: LocalJob, watcher: Progress) -> Progress:
-        return StoredProgress(self.store, order.job.id, watcher)
 
     def runner(self, order: LocalJob, progress: Progress, approve: Approver) -> "LocalJobRunner":
         inputs = JobInputs(
@@ -132,12 +126,7 @@ class LocalContext:
         job_models = make_budgeted_models(
             job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record
         )
-        return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
-
-    def keep_result(self, job_id: str, contents: Iterable[bytes]) -> None:
-        """Store bytes among a job's blobs."""
-        for content in contents:
-            JobBlobs(self.store.engine, job_id).put(content)
+        return LocalJobRunner(inputs, progress, job_models, OutputFolder(order.out), approve)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)

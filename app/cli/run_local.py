@@ -33,6 +33,7 @@ from app.core.text import plain
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.job_queries import WORKED_ON
+from app.jobs.store import StoredProgress
 from app.llm.ledger import usd
 from app.publish.pull_request_text import pull_request_body, pull_request_content, pull_request_title, shown_model
 from app.server.terminal import CANCELLED, InterruptHandler, TerminalProgress, end_process, is_screen, may_colour
@@ -128,7 +129,8 @@ async def report(
 ) -> None:
     """Write the files into OUT and print the outcome. Idempotent."""
     document = await write_files(runner, order, result)
-    _print_end(order, result, terminal)
+    for line in result_screen(order, result):
+        terminal.show(line.text, line.style)
     if as_json:
         print(json.dumps(document, indent=2))
 
@@ -148,11 +150,6 @@ async def write_files(runner: LocalJobRunner, order: LocalJob, result: JobResult
     if result.exit_status in PUBLISHED and result.verification is not None:
         await runner.forge.ensure_pull_request(pull_request(order, result, result.verification))
     return document
-
-
-def _print_end(order: LocalJob, result: JobResult, terminal: TerminalProgress) -> None:
-    for line in result_screen(order, result):
-        terminal.show(line.text, line.style)
 
 
 def pull_request(order: LocalJob, result: JobResult, verification: Verification) -> NewPullRequest:
@@ -278,7 +275,8 @@ class LocalRun:
     def runner(self) -> LocalJobRunner:
         """The job's runner. Raises AgentFixError if a chosen sandbox or recording is unavailable."""
         approve = partial(ask_at_terminal, self.terminal, out=self.order.out, editor=self.local_context.settings.editor)
-        return self.local_context.runner(self.order, self.local_context.progress(self.order, self.terminal), approve)
+        progress = StoredProgress(self.local_context.store, self.order.job.id, self.terminal)
+        return self.local_context.runner(self.order, progress, approve)
 
     async def run(self) -> ExitCode:
         job, store = self.order.job, self.local_context.store

@@ -5,7 +5,6 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from app.agent.external.recipe import NATIVE, AgentRecipe, recipes, unknown_runner_error
 from app.agent.external.selftest import SelftestResult
@@ -50,8 +49,10 @@ def runners_command(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.state)
     known = recipes(settings.runners)
     if arguments.action == "check":
-        chosen = [_chosen(name, known) for name in arguments.names] or list(known.values())
-        lines = asyncio.run(RunnerCheck(settings, arguments).of(chosen))
+        if unknown := next((name for name in arguments.names if name not in known), None):
+            raise unknown_runner_error(unknown, known)
+        chosen = [known[name] for name in arguments.names] or list(known.values())
+        lines = asyncio.run(check_runners(chosen, settings, arguments))
         code = ExitCode.OK if all(line.is_ok for line in lines) else ExitCode.INTERNAL
     else:
         lines = [RunnerRow(name=NATIVE, title=OURS), *(_line(recipe, settings) for recipe in known.values())]
@@ -62,48 +63,31 @@ def runners_command(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _chosen(name: str, known: dict[str, AgentRecipe]) -> AgentRecipe:
-    if name not in known:
-        raise unknown_runner_error(name, known)
-    return known[name]
+async def check_runners(
+    chosen: Sequence[AgentRecipe], settings: Settings, arguments: argparse.Namespace
+) -> list[RunnerRow]:
+    """Look up versions in parallel; test the agents one by one, as they are used or in the newest version."""
+    found = await asyncio.gather(*(newest(recipe, settings) for recipe in chosen))
+    rows = []
+    for recipe, version in zip(chosen, found, strict=True):
+        row = _line(recipe, settings).model_copy(update={"newest": version})
+        if not arguments.versions and not row.lacks:
+            other = arguments.newest and version not in ("", UNKNOWN)
+            tested = recipe.at(version) if other else recipe
+            result = await selftest_runner(tested, settings)
+            row = row.model_copy(update={"tested_version": tested.version, "selftest": result})
+        rows.append(row)
+        _print([row], arguments)
+    return rows
 
 
-class RunnerCheck:
-    """One look at what is upstream, and at what works: the pinned versions, or the newest."""
-
-    def __init__(self, settings: Settings, arguments: argparse.Namespace) -> None:
-        self._settings = settings
-        self._arguments = arguments
-
-    async def of(self, chosen: Sequence[AgentRecipe]) -> list[RunnerRow]:
-        """Queries versions in parallel; tests one by one and reports each result."""
-        found = await asyncio.gather(*(self._newest(recipe) for recipe in chosen))
-        lines = []
-        for recipe, version in zip(chosen, found, strict=True):
-            line = _line(recipe, self._settings).model_copy(update={"newest": version})
-            lines.append(await self._with_selftest(recipe, line))
-            _print(lines[-1:], self._arguments)
-        return lines
-
-    async def _with_selftest(self, recipe: AgentRecipe, line: RunnerRow) -> RunnerRow:
-        if self._arguments.versions or line.lacks:
-            return line
-        other = self._arguments.newest and line.newest not in ("", UNKNOWN)
-        tested_recipe = recipe.at(line.newest) if other else recipe
-        result = await selftest_runner(tested_recipe, self._settings)
-        return line.model_copy(update={"tested_version": tested_recipe.version, "selftest": result})
-
-    async def _newest(self, recipe: AgentRecipe) -> str:
-        ours = python_interpreter()
-        found = await asyncio.to_thread(find_python, recipe, self._settings, ours)
-        return await newest(recipe, found or ours)
-
-
-async def newest(recipe: AgentRecipe, python: Path) -> str:
+async def newest(recipe: AgentRecipe, settings: Settings) -> str:
     """The newest version according to this machine's package client; `?` if that gives no answer."""
     if recipe.client == "npm":
         output = await ask(["npm", "view", recipe.package, "version"], seconds=TIMEOUT)
         return (output or "").strip() or UNKNOWN
+    ours = python_interpreter()
+    python = await asyncio.to_thread(find_python, recipe, settings, ours) or ours
     output = await ask([str(python), "-I", "-m", "pip", "index", "versions", recipe.package], seconds=TIMEOUT)
     found = _PIP.match(output or "")  # as JSON only the newest of pips tell it
     return found[1] if found else UNKNOWN

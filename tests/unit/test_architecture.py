@@ -130,7 +130,7 @@ WIRING = {
     "app.server.context",
     "app.server.job_process",
     "app.server.publisher",
-    "app.cli.init_pull_request",
+    "app.cli.github",
     "app.cli.local_context",
     "app.action.context",
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.github_issue import read_issue_at
+from app.cli.github import read_issue_at
 from app.config.workflow import github_token
 from app.core.errors import ExitCode, IssueError
 from app.core.issue_file import IssueAddress, where_issue

@@ -1,4 +1,7 @@
-"""Opens what `agent-fix init` would write as a pull request on GitHub, without touching the work tree."""
+"""What the command line does on GitHub: reads an issue, and opens what `agent-fix init` would write as a pull request.
+
+Both with the environment's token; an issue of a public repository can be read without one.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -6,12 +9,14 @@ from datetime import UTC, datetime
 
 from app.config.settings import Settings
 from app.config.workflow import github_token
-from app.core.errors import AgentFixError, ExitCode
-from app.core.issue_file import IssueAddress
+from app.core.errors import AgentFixError, ExitCode, IssueError
+from app.core.issue_file import IssueAddress, issue_of
 from app.core.patch import FileChange, Patch
+from app.core.task import Issue
 from app.github.base import GIVEN, NewPullRequest
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
+from app.github.errors import ForgeError, NoAccess
 from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
@@ -27,6 +32,43 @@ Before that, run:
 
 {steps}
 """
+
+
+async def fetch_issue(settings: Settings, address: IssueAddress) -> Issue:
+    """Title, body and labels. Raises IssueError with the reason."""
+    async with _connection(settings, github_token(settings.environment)) as connection:
+        return await read_issue_at(connection, address)
+
+
+async def read_issue_at(connection: TokenConnection, address: IssueAddress) -> Issue:
+    """The same over an open connection."""
+    site = connection.host.server_url
+    if not address.is_on(site):
+        raise _unreadable(
+            f"{address} is on {address.server}, but agent-fix is configured for {site}",
+            f"set AGENT_FIX_GITHUB_URL={address.server}, with a token of that server",
+        )
+    api = RepositoryApi(connection, GIVEN, RepositoryId(0, address.owner, address.name))
+    try:
+        found = await RepositoryReader(api).issue(address.number)
+    except NoAccess as error:
+        hint = "check that the token in GITHUB_TOKEN may read it"
+        if not connection.token:
+            hint = "a private repository needs a token: set GITHUB_TOKEN"
+        raise _unreadable(f"{address} cannot be read: {error.message}", hint) from error
+    except ForgeError as error:
+        raise _unreadable(f"{address} cannot be read: {error.message}", error.hint) from error
+    if found is None:
+        raise _unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
+    if found.pull_request:
+        raise _unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
+    issue = issue_of(found.title, found.body, number=found.number, labels=found.labels)
+    page = f"{site}/{address.owner}/{address.name}/issues/{address.number}"
+    return issue.model_copy(update={"url": page})
+
+
+def _unreadable(message: str, hint: str = "") -> IssueError:
+    return IssueError(message, code=ExitCode.ISSUE_UNREADABLE, hint=hint)
 
 
 async def open_init_pull_request(
@@ -51,8 +93,7 @@ async def open_init_pull_request(
         )
         raise AgentFixError("There is no token for GitHub.", hint=hint, code=ExitCode.USAGE)
     branch, commit = base
-    host = GitHubHost(settings.github_api_url, settings.github_url, settings.proxy)
-    async with TokenConnection(host, token) as connection:
+    async with _connection(settings, token) as connection:
         place = RepositoryId(0, address.owner, address.name)
         await _need_on_github(RepositoryApi(connection, GIVEN, place), branch, commit)
         forge = await open_forge(connection, GIVEN, place, store, 0)
@@ -74,3 +115,7 @@ async def _need_on_github(api: RepositoryApi, branch: str, commit: str) -> None:
             return
     hint = f"Push `{branch}` first, or check out a commit that GitHub has."
     raise AgentFixError(f"The branch `{branch}` on GitHub does not have the commit {commit[:12]}.", hint=hint)
+
+
+def _connection(settings: Settings, token: str) -> TokenConnection:
+    return TokenConnection(GitHubHost(settings.github_api_url, settings.github_url, settings.proxy), token)
