@@ -36,16 +36,11 @@ def failpoint(name: str) -> None:
     if charge is None:
         return
     charge.left -= 1
-    if charge.left == 0 and _fires_for_the_first_time(charge.fuse):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _fires_for_the_first_time(fuse: str) -> bool:
-    """True if this process must die: there is no fuse file, or it was the one that removed it."""
-    if not fuse:
-        return True
+    if charge.left != 0:
+        return
     try:
-        os.unlink(fuse)  # noqa: PTH108  # pathlib is not imported by the processes that import this first
+        if charge.fuse:  # pathlib is not imported by the processes that import this first
+            os.unlink(charge.fuse)  # noqa: PTH108
     except FileNotFoundError:
-        return False
-    return True
+        return  # another process has died here
+    os.kill(os.getpid(), signal.SIGKILL)

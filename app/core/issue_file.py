@@ -62,10 +62,8 @@ def where_issue(text: str, origin: Callable[[], str] | None = None) -> Path | Is
     if found and not Path(text).exists():
         return IssueAddress(found[1], found[2], found[3], int(found[4]))
     if text.startswith(("http://", "https://")):
-        raise IssueError(
-            f"{text} is not the address of an issue",
-            code=ExitCode.ISSUE_UNREADABLE,
-            hint="Write it like https://github.com/OWNER/NAME/issues/3",
+        raise _unreadable(
+            f"{text} is not the address of an issue", "Write it like https://github.com/OWNER/NAME/issues/3"
         )
     return Path(text)
 
@@ -77,10 +75,9 @@ def _at_origin(number: int, url: str) -> IssueAddress:
     name = name.removesuffix(".git")
     if found is None or not slash or not name or "/" in name:
         is_not = f"its remote `origin` is {url!r}, no repository on GitHub" if url else "it has no remote `origin`"
-        raise IssueError(
+        raise _unreadable(
             f"Issue {number} cannot be looked up in this repository: {is_not}",
-            code=ExitCode.ISSUE_UNREADABLE,
-            hint=f"Name it with its repository: --issue OWNER/NAME#{number}",
+            f"Name it with its repository: --issue OWNER/NAME#{number}",
         )
     site = found["site"] or found["host"] or found["scp"]
     return IssueAddress(f"{found['web'] or 'https'}://{site}", owner, name, number)
@@ -166,14 +163,15 @@ def _read(path: Path) -> bytes:
                 raise _too_large(str(path), path.stat().st_size)
             return content
     except FileNotFoundError as error:
-        raise IssueError(f"{path} does not exist", code=ExitCode.ISSUE_UNREADABLE) from error
+        raise _unreadable(f"{path} does not exist") from error
     except IsADirectoryError as error:
-        raise IssueError(
-            f"{path} is a directory", code=ExitCode.ISSUE_UNREADABLE, hint="Name the Markdown file that holds the issue"
-        ) from error
+        raise _unreadable(f"{path} is a directory", "Name the Markdown file that holds the issue") from error
     except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        reason = getattr(error, "strerror", None) or str(error)
-        raise IssueError(f"{path} cannot be read: {reason}", code=ExitCode.ISSUE_UNREADABLE) from error
+        raise _unreadable(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _unreadable(message: str, hint: str = "") -> IssueError:
+    return IssueError(message, code=ExitCode.ISSUE_UNREADABLE, hint=hint)
 
 
 def _too_large(name: str, size: int | None) -> IssueError:

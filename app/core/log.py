@@ -107,7 +107,8 @@ class HumanLines(_LineFormatter):
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         fields = "".join(f" {name}={_quoted(value)}" for name, value in self._fields(record).items())
-        line = f"{time} {record.levelname.lower()} {record.name}: {_on_one_line(self._message(record))}{fields}"
+        message = self._message(record).replace("\n", "\\n")
+        line = f"{time} {record.levelname.lower()} {record.name}: {message}{fields}"
         trace = self._trace(record)
         return line + ("\n  " + trace.replace("\n", "\n  ") if trace else "")
 
@@ -116,10 +117,6 @@ def _cut(text: str) -> str:
     if len(text) <= MAX_CHARACTERS:
         return text
     return f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\n", "\\n")
 
 
 def _quoted(value: object) -> str:

@@ -34,9 +34,6 @@ class RepositoryInspection:
     """The full ref that the base was resolved from, or what the user typed, or `HEAD` if it is detached."""
     dirty: int | None
     """The number of files with uncommitted changes (untracked ones included); None if git could not tell."""
-    default_branch: str
-    origin_url: str
-    """The URL the repository was cloned from, without credentials, or empty."""
     tree: GitTree
     notes: tuple[str, ...] = ()
     """Sentences that the user should see."""
@@ -61,8 +58,6 @@ def inspect(path: Path, base: str | None, store: GitStore) -> RepositoryInspecti
         base_commit=commit,
         base_ref=ref,
         dirty=dirty,
-        default_branch=_default_branch(git, ref),
-        origin_url=origin_url(git),
         tree=tree,
         notes=_notes(path, root, dirty),
     )
@@ -246,15 +241,8 @@ def _count_dirty(git: Git) -> int | None:
     return output.count(b"\0")
 
 
-def _default_branch(git: Git, base_ref: str) -> str:
-    status, output, _ = git.attempt("symbolic-ref", "-q", "--short", "refs/remotes/origin/HEAD")
-    if status == 0:
-        return output.decode("utf-8", "surrogateescape").strip().removeprefix("origin/")
-    status, output, _ = git.attempt("symbolic-ref", "-q", "--short", "HEAD")
-    return output.decode("utf-8", "surrogateescape").strip() if status == 0 else base_ref.removeprefix("refs/heads/")
-
-
 def origin_url(git: Git) -> str:
+    """The URL the repository was cloned from, without credentials, or empty."""
     status, output, _ = git.attempt("config", "--get", "remote.origin.url")
     url = output.decode("utf-8", "replace").strip() if status == 0 else ""
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@", r"\1", url)

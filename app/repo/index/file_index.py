@@ -58,10 +58,6 @@ class FileFeatures:
 EMPTY = FileFeatures(0, TermCounts.of({}), TermCounts.of({}), ())
 
 
-def worth_reading(path: str, size: int) -> bool:
-    return size <= (MAX_SOURCE_BYTES if is_code(path) else MAX_PROSE_BYTES)
-
-
 def features_of(path: str, content: bytes) -> FileFeatures:
     """Extract a file's words and definitions; empty for binary files."""
     if b"\0" in content[:8_000]:
@@ -222,7 +218,9 @@ class CodeIndex:
 
 def _readable(entries: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
     readable = {
-        path: entry for path, entry in entries.items() if entry.mode in _REGULAR and worth_reading(path, entry.size)
+        path: entry
+        for path, entry in entries.items()
+        if entry.mode in _REGULAR and entry.size <= (MAX_SOURCE_BYTES if is_code(path) else MAX_PROSE_BYTES)
     }
     if len(readable) <= _MAX_FILES_READ:
         return readable

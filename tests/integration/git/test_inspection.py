@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from app.core.errors import ExitCode, RepositoryError
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
+from app.repo.git_command import Git
 from app.repo.git_store import GitStore
-from app.repo.inspection import inspect, note_about, notes_about_contents, slug
+from app.repo.inspection import inspect, note_about, notes_about_contents, origin_url, slug
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
@@ -40,7 +41,7 @@ def test_a_plain_repository(repository: Path, store: GitStore) -> None:
     before = snapshot(repository)
     seen = inspect(repository, None, store)
     assert (seen.root, seen.base_commit) == (repository, git(repository, "rev-parse", "HEAD"))
-    assert (seen.base_ref, seen.default_branch, seen.origin_url) == ("refs/heads/main", "main", "")
+    assert (seen.base_ref, origin_url(Git("-C", str(repository)))) == ("refs/heads/main", "")
     assert (seen.dirty, seen.notes) == (0, ())
     assert seen.tree.read("src/a.py") == b"x = 1\n"
     assert snapshot(repository) == before
@@ -105,18 +106,15 @@ def test_every_way_to_name_a_base(repository: Path, store: GitStore) -> None:
     assert {base: (seen.base_commit, seen.base_ref) for base, seen in found.items()} == expected
 
 
-def test_origin_and_default_branch_are_found(repository: Path, store: GitStore) -> None:
+def test_credentials_in_the_address_of_the_origin_are_left_out(repository: Path) -> None:
     git(repository, "remote", "add", "origin", "https://user:secret@forge.example/o/r.git")
-    git(repository, "update-ref", "refs/remotes/origin/trunk", "HEAD")
-    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
-    seen = inspect(repository, None, store)
-    assert (seen.origin_url, seen.default_branch) == ("https://forge.example/o/r.git", "trunk")
+    assert origin_url(Git("-C", str(repository))) == "https://forge.example/o/r.git"
 
 
 @pytest.mark.parametrize("url", ["git@forge.example:o/r.git", "/srv/git/r.git", "https://forge.example/o/r@2"])
-def test_an_address_without_credentials_is_shown_as_it_is(repository: Path, store: GitStore, url: str) -> None:
+def test_an_address_without_credentials_is_shown_as_it_is(repository: Path, url: str) -> None:
     git(repository, "remote", "add", "origin", url)
-    assert inspect(repository, None, store).origin_url == url
+    assert origin_url(Git("-C", str(repository))) == url
 
 
 def test_no_repository(tmp_path: Path, repository: Path, store: GitStore) -> None:
