@@ -1,25 +1,26 @@
-"""`agent-fix jobs`: lists jobs, follows their logs, and stops them."""
+"""`agent-fix jobs`: lists jobs, follows their logs, and stops them; with --server those of a server, over its API."""
 
 import argparse
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import Any, TypedDict
+
+import httpx
 
 from app.cli.local_context import LocalContext
-from app.cli.remote_jobs import age, print_patch, remote_jobs_command
 from app.cli.result_screen import local_state
+from app.config.roles import API_TOKEN
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
 from app.core.money import MicroUSD
-from app.core.text import count, plain
+from app.core.text import count, one_line, plain
 from app.jobs.store import JobRow
 from app.llm.ledger import price, usd
 from app.server.terminal import CANCELLED, TerminalProgress, end_process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REMOTE_ONLY = ("start", "plan", "approve", "answer", "continue", "retry")
 """Actions on jobs that wait for people, or that only a server can start."""
@@ -28,11 +29,14 @@ CANCEL_SECONDS = 15.0
 """How long `cancel` waits for the process that works on the job."""
 BEGINNING_SECONDS = 60.0
 """How long a new job may be without a process before `logs -f` takes that for dead."""
+_SECONDS = httpx.Timeout(30.0)
+_STREAM_SECONDS = httpx.Timeout(30.0, read=90.0)
+_NEEDED = {"worker": "for a worker", "pull_requests": "until a pull request is merged or closed"}
 
 
 def jobs_command(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "server", None):
-        return remote_jobs_command(arguments)
+        return _on_server(arguments)
     if arguments.action in REMOTE_ONLY:
         hint = "Pass it the address of the server: `agent-fix jobs --server URL …`."
         raise AgentFixError(f"`jobs {arguments.action}` works with a server.", code=ExitCode.USAGE, hint=hint)
@@ -222,3 +226,258 @@ def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
         "cost": local_context.totals(row.job.id).cost,
         "created_at": row.job.created_at.isoformat(),
     }
+
+
+def age(since: datetime, now: datetime) -> str:
+    seconds = int((now - since).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def print_patch(diff: bytes) -> None:
+    if sys.stdout.isatty():  # raw bytes of a change could control the terminal
+        print(plain(diff.decode("utf-8", "replace")))
+    else:
+        sys.stdout.buffer.write(diff)
+
+
+def _on_server(arguments: argparse.Namespace) -> int:
+    token = read_settings(arguments.state).api_token
+    if not token:
+        raise AgentFixError(
+            f"{API_TOKEN} is not set.",
+            code=ExitCode.USAGE,
+            hint="Set it to the server's AGENT_FIX_WEB_TOKEN, or to a key that `agent-fix keys create` made.",
+        )
+    headers = {"authorization": f"Bearer {token}"}
+    try:
+        with httpx.Client(base_url=arguments.server.rstrip("/"), headers=headers, timeout=_SECONDS) as client:
+            ServerJobs(client, arguments).carry_out()
+            return ExitCode.OK
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, httpx.InvalidURL) as error:
+        raise AgentFixError(
+            f"The server at {plain(arguments.server)} did not answer like the agent-fix API.",
+            code=ExitCode.USAGE,
+            hint=f"Check the address after --server. ({type(error).__name__}: {one_line(str(error))[:200]})",
+        ) from error
+
+
+class ServerJobs:
+    """The same for the jobs of a server, over its API; each action prints what became of it."""
+
+    def __init__(self, client: httpx.Client, arguments: argparse.Namespace) -> None:
+        self._client = client
+        self._arguments = arguments
+
+    def carry_out(self) -> None:
+        """The requested action, by default the list of jobs."""
+        arguments = self._arguments
+        if getattr(arguments, "job", None):
+            arguments.job = self._find(arguments.job)
+        actions = {
+            "show": self._show,
+            "logs": self._logs,
+            "cancel": self._cancel,
+            "start": self._start,
+            "plan": self._plan,
+            "approve": self._approve,
+            "answer": self._answer,
+            "continue": self._continue,
+            "retry": self._retry,
+        }
+        actions.get(arguments.action or "", self._list)()
+
+    def _call(self, method: str, path: str, body: object = None, **query: str | int) -> Any:
+        """The answer's JSON."""
+        return self._request(method, path, json=body, params=query).json()
+
+    def _request(self, method: str, path: str, **content: Any) -> httpx.Response:
+        """Raises AgentFixError with the problem that the server names."""
+        try:
+            answer = self._client.request(method, f"/api/jobs{path}", **content)
+        except httpx.HTTPError as error:
+            raise _unreachable(self._client, error) from None
+        _check(answer)
+        return answer
+
+    def _events_since(self, job: str, offset: int) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """The events of a job from an offset until the stream ends: name, offset and data."""
+        try:
+            with self._client.stream(
+                "GET", f"/api/jobs/{job}/events", params={"offset": offset}, timeout=_STREAM_SECONDS
+            ) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                _check(answer)
+                yield from _parse_events(answer.iter_lines())
+        except httpx.HTTPError as error:
+            raise _unreachable(self._client, error) from None
+
+    def _find(self, prefix: str) -> str:
+        """The id of the one job that begins so, among the newest."""
+        listed = self._call("GET", "", limit=200)["jobs"]
+        ids = [job["id"] for job in listed if job["id"].startswith(prefix)]
+        if len(ids) > 1 and prefix not in ids:
+            raise AgentFixError(f"Several jobs have an id that begins with {prefix!r}.", code=ExitCode.USAGE)
+        return prefix if prefix in ids or not ids else ids[0]
+
+    def _list(self) -> None:
+        listed = self._call("GET", "", limit=getattr(self._arguments, "n", 20))["jobs"]
+        if self._arguments.json:
+            print(json.dumps(listed, indent=2))
+            return
+        if not listed:
+            print("No jobs yet. `agent-fix jobs --server URL start OWNER/NAME#N` starts one.")
+            return
+        print(f"{'JOB':<14}{'STATE':<22}{'AGE':<8}{'VERDICT':<10}{'COST':<9}{'REPOSITORY':<28}TITLE")
+        for job in listed:
+            where = f"{job['repository']}#{job['number']}" if job["number"] else job["repository"]
+            since = age(datetime.fromisoformat(job["created_at"]), datetime.now(UTC))
+            cost, verdict = f"${float(job['cost']):.2f}", job["verdict"] or "-"
+            line = f"{job['id']:<14}{job['state']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
+            print(plain(line))
+
+    def _show(self) -> None:
+        arguments = self._arguments
+        if arguments.patch:
+            sys.stdout.flush()
+            print_patch(self._request("GET", f"/{arguments.job}/patch").content)
+            return
+        job = self._call("GET", f"/{arguments.job}")
+        if arguments.json:
+            print(json.dumps(job, indent=2))
+            return
+        waiting = job["queue"]
+        facts = {
+            "job": job["id"],
+            "issue": job["title"],
+            "repository": job["repository"] + (f"#{job['number']}" if job["number"] else ""),
+            "branch": job["branch"] or "-",
+            "model": job["model"] or "-",
+            "runner": job["runner"],
+            "state": job["state"] + (f": {job['reason']}" if job["reason"] else ""),
+            "queue": f"place {waiting['place']} of {waiting['of']}, waiting {_NEEDED[waiting['waiting_for']]}"
+            if waiting
+            else "",
+            "verdict": job["verdict"] or "-",
+            "pull": job["pull_request"] or "-",
+            "cost": f"${job['cost']} of ${job['limits']['usd']} in {job['usage']['calls']} model calls",
+            "begun": job["created_at"],
+        }
+        for name, value in facts.items():
+            if value:
+                print(plain(f"{name:<11}{value}"))
+        if job["plan"]:
+            print(f"\nplan\n{plain(job['plan'])}")
+
+    def _logs(self) -> None:
+        arguments = self._arguments
+        terminal, offset, ended = TerminalProgress(sys.stdout), 0, False
+        if not arguments.follow:
+            while lines := (page := self._call("GET", f"/{arguments.job}/log", offset=offset))["lines"]:
+                for line in lines:
+                    terminal.report(line["kind"], line["text"])
+                if page["offset"] <= offset:
+                    raise ValueError("the server returned the same log offset twice")
+                offset = page["offset"]
+            return
+        while not ended and not terminal.closed:  # the server ends a stream after half an hour
+            for name, at, data in self._events_since(arguments.job, offset):
+                offset, ended = at or offset, name == "end"
+                if name == "line" and not terminal.closed:
+                    terminal.report(data["kind"], data["text"])
+
+    def _cancel(self) -> None:
+        arguments = self._arguments
+        answer = self._call("POST", f"/{arguments.job}/cancel")
+        print(json.dumps(answer) if arguments.json else plain(f"Job {arguments.job} is {answer['status']}."))
+
+    def _start(self) -> None:
+        arguments = self._arguments
+        repository, _, number = arguments.target.partition("#")
+        body: dict[str, Any] = {"repository": repository}
+        if number:
+            body["issue"] = int(number) if number.isdecimal() else number
+        if arguments.text is not None:
+            body["text"] = sys.stdin.read() if arguments.text == "-" else Path(arguments.text).read_text("utf-8")
+        if arguments.search is not None:
+            body |= {"search": arguments.search, "limit": arguments.limit}
+        options = {name: getattr(arguments, name) for name in ("model", "runner", "budget", "urgent", "plan_only")}
+        self._print_id(self._call("POST", "", {**body, **{name: value for name, value in options.items() if value}}))
+
+    def _plan(self) -> None:
+        arguments = self._arguments
+        plan = self._call("GET", f"/{arguments.job}/plan")
+        if arguments.edit is not None:
+            edited = _edited_plan(
+                sys.stdin.read() if arguments.edit == "-" else Path(arguments.edit).read_text("utf-8")
+            )
+            version = edited.get("version", plan["version"])
+            plan = self._call("PUT", f"/{arguments.job}/plan", {"version": version, "plan": edited.get("plan", edited)})
+        print(json.dumps({name: plan[name] for name in ("version", "who", "at", "plan")}, indent=2))
+
+    def _approve(self) -> None:
+        arguments = self._arguments
+        body = {"version": arguments.version} if arguments.version else {}
+        self._print_id(self._call("POST", f"/{arguments.job}/approve", body))
+
+    def _answer(self) -> None:
+        self._print_id(self._call("POST", f"/{self._arguments.job}/answer", {"text": " ".join(self._arguments.text)}))
+
+    def _continue(self) -> None:
+        money = self._arguments.budget or ""
+        body = {"extra": money[1:]} if money.startswith("+") else {"budget": money} if money else {}
+        self._print_id(self._call("POST", f"/{self._arguments.job}/continue", body))
+
+    def _retry(self) -> None:
+        self._print_id(self._call("POST", f"/{self._arguments.job}/retry"))
+
+    def _print_id(self, answer: dict[str, Any]) -> None:
+        print(json.dumps(answer) if self._arguments.json else plain(answer["id"]))
+
+
+def _edited_plan(text: str) -> dict[str, Any]:
+    try:
+        edited = json.loads(text)
+    except ValueError as error:
+        raise AgentFixError(f"The edited plan is not JSON: {error}.", code=ExitCode.USAGE) from error
+    if not isinstance(edited, dict):
+        raise AgentFixError("The edited plan is not a JSON object.", code=ExitCode.USAGE)
+    return edited
+
+
+def _parse_events(lines: Iterator[str]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The events in the lines of a stream of server-sent events."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if line:
+            fields[name] = value
+        elif "data" in fields:
+            yield fields.get("event", ""), int(fields.get("id", "0")), json.loads(fields["data"])
+            fields = {}
+        else:
+            fields = {}
+
+
+def _check(answer: httpx.Response) -> None:
+    if answer.is_success:
+        return
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = {}
+    wrong = "; ".join(f"{each['where']}: {each['problem']}" for each in problem.get("errors", []))
+    message = " ".join(part for part in (problem.get("detail", ""), wrong) if part) or f"HTTP {answer.status_code}"
+    code = ExitCode.USAGE if answer.status_code in {401, 403, 404, 409, 422} else ExitCode.INTERNAL
+    raise AgentFixError(f"The server refused: {plain(message)}", code=code)
+
+
+def _unreachable(client: httpx.Client, error: httpx.HTTPError) -> AgentFixError:
+    return AgentFixError(
+        f"The server at {client.base_url} cannot be reached: {type(error).__name__}.",
+        code=ExitCode.USAGE,
+        hint="Check the address after --server.",
+    )

@@ -48,7 +48,7 @@ HOMES = {
     "fastapi": {"app.server", "app.server.web"},
     "git": {"app.repo.git_command"},
     "githubkit": {"app.github"},
-    "httpx": {"app.cli.remote_jobs", "app.github", "app.llm.litellm", "app.publish.notifications"},
+    "httpx": {"app.cli.jobs", "app.github", "app.llm.litellm", "app.publish.notifications"},
     "jinja2": {"app.cli.outcome_report", "app.cli.view", "app.server.web"},
     "jwt": {"app.github"},
     "kubernetes": {"app.server.launch.kubernetes_jobs"},
