@@ -9,8 +9,9 @@ from secrets import token_hex
 from app.cli.local_context import LocalContext
 from app.config.settings import read_settings
 from app.core.errors import AgentFixError, ExitCode
-from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft, LessonStore
+from app.core.lessons import MAX_REMEMBERED, Lesson, LessonDraft
 from app.core.text import count
+from app.jobs.lessons import SqlLessonStore
 from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.repo.inspection import top_level
 
@@ -20,12 +21,15 @@ YOU = "you"
 def lessons_command(arguments: argparse.Namespace) -> int:
     repository: Path = top_level(arguments.repo.expanduser().absolute())
     lessons = LocalContext(read_settings(arguments.state)).lessons(repository)
-    actions: dict[str, Callable[[LessonStore, argparse.Namespace], None]] = {"remember": _remember, "forget": _forget}
+    actions: dict[str, Callable[[SqlLessonStore, argparse.Namespace], None]] = {
+        "remember": _remember,
+        "forget": _forget,
+    }
     actions.get(arguments.action, _list)(lessons, arguments)
     return ExitCode.OK
 
 
-def _list(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+def _list(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     there = lessons.all()
     if getattr(arguments, "json", False):
         print(json.dumps([each.model_dump(mode="json") for each in there], indent=2))
@@ -36,7 +40,7 @@ def _list(lessons: LessonStore, arguments: argparse.Namespace) -> None:
         print(f"{lesson.number:>4}  {lesson.text}\n      {_from(lesson)}")
 
 
-def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+def _remember(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     try:
         draft = LessonDraft(text=check_remembered(" ".join(arguments.text)), kind="remembered", author=YOU)
     except LessonRefusedError as refused:
@@ -51,7 +55,7 @@ def _remember(lessons: LessonStore, arguments: argparse.Namespace) -> None:
         print(f"Added as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
 
 
-def _forget(lessons: LessonStore, arguments: argparse.Namespace) -> None:
+def _forget(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     if not lessons.forget(arguments.number, f"terminal:{token_hex(8)}"):
         numbers = ", ".join(str(lesson.number) for lesson in lessons.all())
         hint = f"Existing lessons: {numbers}." if numbers else "There are no lessons for this repository."

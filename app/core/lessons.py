@@ -76,52 +76,6 @@ class Lesson(Record):
     """How many jobs were shown it."""
 
 
-class LessonStore(Protocol):
-    """The lessons of one repository, with no access to any other. Calls block; each is one short transaction."""
-
-    def all(self) -> tuple[Lesson, ...]:
-        """The currently valid lessons, by number."""
-        ...
-
-    def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
-        """Store what a job learned and return the new lessons. Idempotent.
-
-        A draft never replaces a lesson that a person wrote, nor a topic that a person deleted.
-        """
-        ...
-
-    def remember(self, draft: LessonDraft, key: str) -> Lesson | None:
-        """Store a lesson that a person wrote; None if the repository has no room for it.
-
-        `key` makes the call idempotent.
-        """
-        ...
-
-    def forget(self, number: int, key: str) -> bool:
-        """Delete a lesson; False if there was none. A repeated call with the same key returns the same answer."""
-        ...
-
-    def remove_outdated(self, numbers: Sequence[int]) -> None:
-        """Delete lessons whose citations no longer match; they may be learned again."""
-        ...
-
-    def source_jobs(self) -> tuple[str, ...]:
-        """The jobs that the current lessons came from."""
-        ...
-
-    def forget_job(self, job: str) -> int:
-        """Delete a job's lessons because its change was rejected; return how many."""
-        ...
-
-    def lessons_shown_to(self, job: str) -> tuple[Lesson, ...] | None:
-        """The lessons that a job was shown; None if it has not asked yet."""
-        ...
-
-    def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
-        """Record which lessons a job is shown. Later calls return the first record unchanged."""
-        ...
-
-
 class LessonRanking(Protocol):
     """Ranks lessons by similarity to a question."""
 
@@ -138,8 +92,3 @@ def github_repository_key(repository: int) -> str:
 def local_repository_key(repository: Path) -> str:
     """The key of a repository on this machine."""
     return f"p{hashlib.sha256(str(repository).encode('utf-8', 'surrogateescape')).hexdigest()[:40]}"
-
-
-def with_age(draft: LessonDraft, now: datetime) -> datetime:
-    """The expiry time of a lesson that is learned at `now`."""
-    return now + LIVES[draft.kind]

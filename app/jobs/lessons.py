@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import moment
-from app.core.lessons import MAX_LEARNED, MAX_REMEMBERED, Citation, Lesson, LessonDraft, with_age
+from app.core.lessons import LIVES, MAX_LEARNED, MAX_REMEMBERED, Citation, Lesson, LessonDraft
 from app.jobs.tables import insert_into, jobs, lesson_numbers, lessons, recalled_lessons, writing
 
 FORGOTTEN_LIVES = 90 * 24 * 3600.0
@@ -17,7 +17,7 @@ RECALLED_LIVES = 90 * 24 * 3600.0
 
 
 class SqlLessonStore:
-    """LessonStore on SQLAlchemy.
+    """The lessons of one repository, with no access to any other. Calls block; each is one short transaction.
 
     With `fence` (a job's epoch), nothing is learned from a job that another process has taken over.
     """
@@ -32,10 +32,15 @@ class SqlLessonStore:
         self._own = lessons.c.repository == repository
 
     def all(self) -> tuple[Lesson, ...]:
+        """The currently valid lessons, by number."""
         with self._engine.connect() as db:
             return self._valid(db)
 
     def learn(self, drafts: Sequence[LessonDraft]) -> tuple[Lesson, ...]:
+        """Store what a job learned and return the new lessons. Idempotent.
+
+        A draft never replaces a lesson that a person wrote, nor a topic that a person deleted.
+        """
         with writing(self._engine) as db:
             if not all(self._is_current(db, draft.job) for draft in drafts):
                 return ()
@@ -48,6 +53,10 @@ class SqlLessonStore:
             return self._valid(db, *new)
 
     def remember(self, draft: LessonDraft, key: str) -> Lesson | None:
+        """Store a lesson that a person wrote; None if the repository has no room for it.
+
+        `key` makes the call idempotent.
+        """
         with writing(self._engine) as db:
             self._begin(db)
             there = self._about(db, draft)
@@ -64,6 +73,7 @@ class SqlLessonStore:
             return next(each for each in self._valid(db) if each.number == number)
 
     def forget(self, number: int, key: str) -> bool:
+        """Delete a lesson; False if there was none. A repeated call with the same key returns the same answer."""
         nothing = {"text": "", "citation": None, "author": "", "vector": None, "vector_of": ""}
         until = self._now() + FORGOTTEN_LIVES
         with writing(self._engine) as db:
@@ -75,25 +85,30 @@ class SqlLessonStore:
             return True
 
     def remove_outdated(self, numbers: Sequence[int]) -> None:
+        """Delete lessons whose citations no longer match; they may be learned again."""
         if numbers:
             with writing(self._engine) as db:
                 db.execute(lessons.delete().where(self._own, lessons.c.number.in_(numbers), ~lessons.c.forgotten))
 
     def source_jobs(self) -> tuple[str, ...]:
+        """The jobs that the current lessons came from."""
         query = sa.select(lessons.c.job).where(self._own, lessons.c.job != "", ~lessons.c.forgotten).distinct()
         with self._engine.connect() as db:
             return tuple(db.execute(query.order_by(lessons.c.job)).scalars())
 
     def forget_job(self, job: str) -> int:
+        """Delete a job's lessons because its change was rejected; return how many."""
         with writing(self._engine) as db:
             learned = (self._own, lessons.c.job == job, lessons.c.kind != "remembered", ~lessons.c.forgotten)
             return int(db.execute(lessons.delete().where(*learned)).rowcount)
 
     def lessons_shown_to(self, job: str) -> tuple[Lesson, ...] | None:
+        """The lessons that a job was shown; None if it has not asked yet."""
         with self._engine.connect() as db:
             return self._lessons_shown_to(db, job)
 
     def recall(self, job: str, shown: Sequence[Lesson]) -> tuple[Lesson, ...]:
+        """Record which lessons a job is shown. Later calls return the first record unchanged."""
         with writing(self._engine) as db:
             values = {"job": job, "repository": self.repository, "at": self._now()}
             dumped = [each.model_dump(mode="json") for each in shown]
@@ -169,7 +184,7 @@ class SqlLessonStore:
             "job": draft.job,
             "author": draft.author[:80],
             "created_at": self._now(),
-            "expires_at": with_age(draft, self._clock()).timestamp(),
+            "expires_at": (self._clock() + LIVES[draft.kind]).timestamp(),
         }
 
     def _next_number(self, db: Connection) -> int:

@@ -10,9 +10,10 @@ from typing import assert_never
 
 from app.config.prompt_overrides import DIRECTORY, own_prompt_names
 from app.config.repository import SOURCE
-from app.core.lessons import MAX_REMEMBERED, LessonDraft, LessonStore
+from app.core.lessons import MAX_REMEMBERED, LessonDraft
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount
+from app.jobs.lessons import SqlLessonStore
 from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.publish import replies
 from app.triggers.change_notifications import ChangeNotifications
@@ -70,7 +71,7 @@ class LessonCommands:
         row = self._stores.job_store().get(job)
         return row is not None and branch in {row.job.branch, (row.result or {}).get("branch")}
 
-    def _remember(self, lessons: LessonStore, text: str, trigger_context: TriggerContext) -> str:
+    def _remember(self, lessons: SqlLessonStore, text: str, trigger_context: TriggerContext) -> str:
         try:
             draft = LessonDraft(
                 text=check_remembered(text), kind="remembered", author=trigger_context.trigger.login or "somebody"
@@ -86,7 +87,7 @@ class LessonCommands:
             )
         return self._reply_poster.answer(trigger_context, f"remembered {lesson.number}", replies.remembered(lesson))
 
-    def _forget(self, lessons: LessonStore, number: int, trigger_context: TriggerContext) -> str:
+    def _forget(self, lessons: SqlLessonStore, number: int, trigger_context: TriggerContext) -> str:
         if lessons.forget(number, trigger_context.trigger.key):
             return self._reply_poster.answer(trigger_context, f"forgot {number}", replies.forgotten(number))
         words = replies.unknown_lesson(number, lessons.all())

@@ -16,7 +16,6 @@ from app.core.lessons import (
     Citation,
     LessonDraft,
     LessonKind,
-    LessonStore,
     github_repository_key,
     local_repository_key,
 )
@@ -54,7 +53,7 @@ def clock() -> SettableClock:
 
 
 @pytest.fixture
-def store(engine: Engine, clock: SettableClock) -> LessonStore:
+def store(engine: Engine, clock: SettableClock) -> SqlLessonStore:
     return SqlLessonStore(engine, clock, HERE)
 
 
@@ -63,11 +62,11 @@ def draft(text: str, kind: LessonKind = "trap", **more: object) -> LessonDraft:
     return LessonDraft.model_validate({"text": text, "kind": kind, **about, **more})
 
 
-def texts(store: LessonStore) -> list[str]:
+def texts(store: SqlLessonStore) -> list[str]:
     return [lesson.text for lesson in store.all()]
 
 
-def test_a_lesson_comes_back_as_it_was_learned(store: LessonStore) -> None:
+def test_a_lesson_comes_back_as_it_was_learned(store: SqlLessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert store.all() == (lesson,)
     assert (lesson.number, lesson.text, lesson.kind, lesson.citation) == (1, "Amounts are cents.", "trap", CITED)
@@ -75,14 +74,14 @@ def test_a_lesson_comes_back_as_it_was_learned(store: LessonStore) -> None:
     assert lesson.expires == NOW + timedelta(days=90)
 
 
-def test_a_lesson_from_a_person_expires_later(store: LessonStore) -> None:
+def test_a_lesson_from_a_person_expires_later(store: SqlLessonStore) -> None:
     lesson = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert lesson is not None
     assert (lesson.author, lesson.citation, lesson.expires) == ("ada", None, NOW + LIVES["remembered"])
     assert LIVES["remembered"] > LIVES["trap"]
 
 
-def test_another_repository_knows_nothing_of_it(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
+def test_another_repository_knows_nothing_of_it(store: SqlLessonStore, engine: Engine, clock: SettableClock) -> None:
     other = SqlLessonStore(engine, clock, ELSEWHERE)
     (lesson,) = store.learn([draft("Amounts are cents.")])
     store.recall("j2", [lesson])
@@ -100,7 +99,7 @@ def test_repository_keys_of_github_and_of_paths_differ() -> None:
     assert local_repository_key(Path("/a")) != local_repository_key(Path("/b"))
 
 
-def test_remembering_the_same_text_twice_stores_one_lesson(store: LessonStore) -> None:
+def test_remembering_the_same_text_twice_stores_one_lesson(store: SqlLessonStore) -> None:
     first = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     again = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert again == first
@@ -109,7 +108,7 @@ def test_remembering_the_same_text_twice_stores_one_lesson(store: LessonStore) -
     assert [lesson.number for lesson in store.all()] == [1, 2, 3]
 
 
-def test_a_lesson_learned_again_lives_longer(store: LessonStore, clock: SettableClock) -> None:
+def test_a_lesson_learned_again_lives_longer(store: SqlLessonStore, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     clock.now += timedelta(days=80)
     assert store.learn([draft("amounts are cents.", job="j2")]) == ()
@@ -118,7 +117,7 @@ def test_a_lesson_learned_again_lives_longer(store: LessonStore, clock: Settable
     assert lesson.expires == clock.now + timedelta(days=90)
 
 
-def test_a_topic_keeps_only_the_newest_lesson(store: LessonStore) -> None:
+def test_a_topic_keeps_only_the_newest_lesson(store: SqlLessonStore) -> None:
     (first,) = store.learn([draft("The suite passes.", "how_to_test", topic="suite")])
     (second,) = store.learn([draft("The suite fails.", "how_to_test", topic="suite", job="j2")])
     assert (second.number, second.text, second.job) == (first.number, "The suite fails.", "j2")
@@ -126,7 +125,7 @@ def test_a_topic_keeps_only_the_newest_lesson(store: LessonStore) -> None:
 
 
 def test_a_forgotten_lesson_is_gone_and_not_learned_again(
-    store: LessonStore, engine: Engine, clock: SettableClock
+    store: SqlLessonStore, engine: Engine, clock: SettableClock
 ) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert store.forget(lesson.number, "k1") is True
@@ -138,13 +137,13 @@ def test_a_forgotten_lesson_is_gone_and_not_learned_again(
     assert [each.number for each in store.learn([draft("Amounts are cents.", job="j3")])] == [2]
 
 
-def test_forgetting_is_answered_once_per_command(store: LessonStore) -> None:
+def test_forgetting_is_answered_once_per_command(store: SqlLessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     assert [store.forget(lesson.number, key) for key in ("k1", "k1", "k2")] == [True, True, False]
     assert store.forget(99, "k3") is False
 
 
-def test_a_number_is_never_given_twice(store: LessonStore) -> None:
+def test_a_number_is_never_given_twice(store: SqlLessonStore) -> None:
     (first,) = store.learn([draft("Amounts are cents.")])
     store.remove_outdated([first.number])
     assert store.all() == ()
@@ -152,7 +151,7 @@ def test_a_number_is_never_given_twice(store: LessonStore) -> None:
     assert (first.number, second.number) == (1, 2)
 
 
-def test_a_forgotten_lesson_can_be_added_again(store: LessonStore) -> None:
+def test_a_forgotten_lesson_can_be_added_again(store: SqlLessonStore) -> None:
     told = store.remember(draft("Use decimals.", "remembered"), "k1")
     assert told is not None
     store.forget(told.number, "k2")
@@ -162,13 +161,13 @@ def test_a_forgotten_lesson_can_be_added_again(store: LessonStore) -> None:
     assert texts(store) == ["Use decimals."]
 
 
-def test_a_job_does_not_change_a_persons_lesson(store: LessonStore) -> None:
+def test_a_job_does_not_change_a_persons_lesson(store: SqlLessonStore) -> None:
     store.remember(draft("Use decimals.", "remembered"), "k1")
     assert store.learn([draft("Use decimals.")]) == ()
     assert store.all()[0].kind == "remembered"
 
 
-def test_an_expired_lesson_is_not_shown(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
+def test_an_expired_lesson_is_not_shown(store: SqlLessonStore, engine: Engine, clock: SettableClock) -> None:
     store.learn([draft("Amounts are cents.")])
     store.recall("j1", store.all())
     clock.now += timedelta(days=90)
@@ -181,7 +180,7 @@ def test_an_expired_lesson_is_not_shown(store: LessonStore, engine: Engine, cloc
         assert db.execute(sa.select(sa.func.count()).select_from(recalled_lessons)).scalar() == 0
 
 
-def test_at_the_limit_the_least_used_lesson_is_removed(store: LessonStore) -> None:
+def test_at_the_limit_the_least_used_lesson_is_removed(store: SqlLessonStore) -> None:
     for number in range(MAX_LEARNED):
         store.learn([draft(f"Fact number {number}.", job=f"j{number}")])
     store.recall("r1", store.all()[5:])
@@ -197,7 +196,7 @@ def test_at_the_limit_the_least_used_lesson_is_removed(store: LessonStore) -> No
     assert new.number in {lesson.number for lesson in store.all()}
 
 
-def test_remembering_beyond_the_limit_is_refused(store: LessonStore) -> None:
+def test_remembering_beyond_the_limit_is_refused(store: SqlLessonStore) -> None:
     for number in range(MAX_REMEMBERED):
         assert store.remember(draft(f"Rule {number}.", "remembered"), f"k{number}") is not None
     assert store.remember(draft("One too many.", "remembered"), "k-more") is None
@@ -206,7 +205,7 @@ def test_remembering_beyond_the_limit_is_refused(store: LessonStore) -> None:
     assert store.remember(draft("One too many.", "remembered"), "k-more") is not None
 
 
-def test_lessons_shown_to_a_job_are_recorded_once(store: LessonStore) -> None:
+def test_lessons_shown_to_a_job_are_recorded_once(store: SqlLessonStore) -> None:
     first, second = store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     assert store.lessons_shown_to("j9") is None
     assert store.recall("j9", [first]) == (first,)
@@ -217,7 +216,7 @@ def test_lessons_shown_to_a_job_are_recorded_once(store: LessonStore) -> None:
     assert store.lessons_shown_to("j10") == ()
 
 
-def test_uses_are_counted_once_a_job(store: LessonStore) -> None:
+def test_uses_are_counted_once_a_job(store: SqlLessonStore) -> None:
     (lesson,) = store.learn([draft("Amounts are cents.")])
     store.recall("j8", [lesson])
     store.recall("j8", [lesson])
@@ -234,7 +233,7 @@ def test_a_process_that_lost_its_job_stores_no_lesson(engine: Engine, clock: Set
     assert [lesson.text for lesson in now.learn([draft("Amounts are cents.")])] == ["Amounts are cents."]
 
 
-def test_a_jobs_lessons_can_be_dropped(store: LessonStore) -> None:
+def test_a_jobs_lessons_can_be_dropped(store: SqlLessonStore) -> None:
     store.learn([draft("Amounts are cents."), draft("Rates are floats.")])
     store.learn([draft("Dates are in UTC.", job="j2")])
     store.remember(draft("Use decimals.", "remembered"), "k1")
@@ -254,7 +253,7 @@ def test_vectors_go_with_their_text(engine: Engine, clock: SettableClock) -> Non
     assert store.vectors("m") == {}
 
 
-def test_concurrent_lessons_get_different_numbers(store: LessonStore, engine: Engine, clock: SettableClock) -> None:
+def test_concurrent_lessons_get_different_numbers(store: SqlLessonStore, engine: Engine, clock: SettableClock) -> None:
     def teach(number: int) -> Callable[[], object]:
         own = SqlLessonStore(engine, clock, HERE)
         return lambda: own.learn([draft(f"Fact number {number}.", job=f"j{number}"), draft("Seen by all.", job="x")])

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from app.core.errors import AgentFixError, ExitCode
-from app.core.lessons import Citation, Lesson, LessonRanking, LessonStore
+from app.core.lessons import Citation, Lesson, LessonRanking
 from app.core.task import Task
 from app.core.text import count, one_line
 from app.core.tree import Tree
+from app.jobs.lessons import SqlLessonStore
 from app.repo.index.terms import identifiers, stem, terms
 
 MAX_BYTES = 1_000_000
@@ -124,7 +125,9 @@ class ChosenLessons(NamedTuple):
     stale: tuple[int, ...]
 
 
-async def recall(lessons: LessonStore, ranking: LessonRanking, tree: Tree, job: str, task: Task) -> tuple[Lesson, ...]:
+async def recall(
+    lessons: SqlLessonStore, ranking: LessonRanking, tree: Tree, job: str, task: Task
+) -> tuple[Lesson, ...]:
     """A job's lessons, always the same on repeated calls: its prompt must not change after a crash."""
     known = await asyncio.to_thread(lessons.lessons_shown_to, job)
     if known is not None:
