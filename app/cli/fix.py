@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -191,7 +191,7 @@ def find_or_create(options: FixOptions, local_context: LocalContext) -> LocalJob
         tree=inspected.tree,
         out=out,
         resumed=row is not None,
-        notes=tuple(filter(None, (_hidden_note(issue), _length_note(issue)))),
+        notes=tuple(_notes_about(issue)),
         local_notes=tuple(filter(None, (*inspected.notes, note_about(out, inspected.root)))),
         record=options.record,
     )
@@ -386,14 +386,8 @@ def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> 
     return out
 
 
-def _hidden_note(issue: Issue) -> str:
-    if not issue.hidden_characters:
-        return ""
-    return f"{issue.hidden_characters} hidden characters were removed from the issue before anything read it."
-
-
-def _length_note(issue: Issue) -> str:
-    length = len(issue.body.strip())
-    if length <= MAX_ISSUE_BODY:
-        return ""
-    return f"The issue has {length:,} characters; the agent was shown {MAX_ISSUE_BODY:,} from its beginning and end."
+def _notes_about(issue: Issue) -> Iterator[str]:
+    if issue.hidden_characters:
+        yield f"{issue.hidden_characters} hidden characters were removed from the issue before anything read it."
+    if (length := len(issue.body.strip())) > MAX_ISSUE_BODY:
+        yield f"The issue has {length:,} characters; the agent was shown {MAX_ISSUE_BODY:,} from its beginning and end."

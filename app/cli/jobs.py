@@ -68,14 +68,19 @@ def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
         title = row.job.task.issue.title[:60]
         state, verdict = summary["state"], summary["verdict"] or "-"
         cost = price(local_context.totals(row.job.id))
-        print(f"{row.job.id:<14}{state:<26}{age(row.job.created_at, now):<8}{verdict:<10}{cost:<15}{title}")
+        print(f"{row.job.id:<14}{state:<26}{_age(row.job.created_at, now):<8}{verdict:<10}{cost:<15}{title}")
     return ExitCode.OK
 
 
 def _show(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     row = local_context.store.find(arguments.job)
     if arguments.patch:
-        return _print_patch(local_context, row)
+        digest = (row.result or {}).get("diff")
+        if not digest:
+            print(f"Job {row.job.id} has no change.", file=sys.stderr)
+            return ExitCode.NO_CHANGE
+        _print_patch(local_context.blob(row.job.id, digest))
+        return ExitCode.OK
     log = list(local_context.store.progress_since(row.job.id))
     plan = next((line.text for line in reversed(log) if line.kind == "plan"), None)
     steps = list(dict.fromkeys(line.text.splitlines()[0] for line in log if line.kind == "step"))
@@ -91,16 +96,6 @@ def _show(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     print(f"\nsteps ({len(steps)})")
     for text in steps:
         print(f"  {text}")
-    return ExitCode.OK
-
-
-def _print_patch(local_context: LocalContext, row: JobRow) -> int:
-    """Print the job's change as a diff for `git apply`, published or not."""
-    digest = (row.result or {}).get("diff")
-    if not digest:
-        print(f"Job {row.job.id} has no change.", file=sys.stderr)
-        return ExitCode.NO_CHANGE
-    print_patch(local_context.blob(row.job.id, digest))
     return ExitCode.OK
 
 
@@ -228,7 +223,7 @@ def _summary(local_context: LocalContext, row: JobRow) -> JobSummaryJson:
     }
 
 
-def age(since: datetime, now: datetime) -> str:
+def _age(since: datetime, now: datetime) -> str:
     seconds = int((now - since).total_seconds())
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
@@ -236,7 +231,8 @@ def age(since: datetime, now: datetime) -> str:
     return f"{seconds} s"
 
 
-def print_patch(diff: bytes) -> None:
+def _print_patch(diff: bytes) -> None:
+    """A job's change as a diff for `git apply`, published or not."""
     if sys.stdout.isatty():  # raw bytes of a change could control the terminal
         print(plain(diff.decode("utf-8", "replace")))
     else:
@@ -334,7 +330,7 @@ class ServerJobs:
         print(f"{'JOB':<14}{'STATE':<22}{'AGE':<8}{'VERDICT':<10}{'COST':<9}{'REPOSITORY':<28}TITLE")
         for job in listed:
             where = f"{job['repository']}#{job['number']}" if job["number"] else job["repository"]
-            since = age(datetime.fromisoformat(job["created_at"]), datetime.now(UTC))
+            since = _age(datetime.fromisoformat(job["created_at"]), datetime.now(UTC))
             cost, verdict = f"${float(job['cost']):.2f}", job["verdict"] or "-"
             line = f"{job['id']:<14}{job['state']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
             print(plain(line))
@@ -343,7 +339,7 @@ class ServerJobs:
         arguments = self._arguments
         if arguments.patch:
             sys.stdout.flush()
-            print_patch(self._request("GET", f"/{arguments.job}/patch").content)
+            _print_patch(self._request("GET", f"/{arguments.job}/patch").content)
             return
         job = self._call("GET", f"/{arguments.job}")
         if arguments.json:

@@ -25,7 +25,7 @@ from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
-from app.core.job import PUBLISHED, Job, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
+from app.core.job import PUBLISHED, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
 from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.result import JobResult
 from app.core.task import note_of
@@ -104,17 +104,14 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
     terminal.report(
         "note", f"model {shown_model(job.model)}{recorded}{plans} · sandbox {job.sandbox} · at most {limits}"
     )
-    for note in filter(None, (note_of(task), _attempts(job), *order.local_notes, *order.notes)):
+    attempts = f"at most {job.attempts} attempts, until one is proved" if job.attempts > 1 else ""
+    for note in filter(None, (note_of(task), attempts, *order.local_notes, *order.notes)):
         terminal.report("note", note)
     if job.sandbox == "none":
         terminal.report(
             "warning",
             "no sandbox: the repository's code and the model's commands run on this machine with your permissions",
         )
-
-
-def _attempts(job: Job) -> str:
-    return f"at most {job.attempts} attempts, until one is proved" if job.attempts > 1 else ""
 
 
 def print_refusal(error: AgentFixError) -> None:

@@ -5,7 +5,7 @@ and no attributes are obeyed. If two sides exclude each other, one is kept and t
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -232,7 +232,10 @@ class _MergeRun:
         """The merged contents of the files that both sides changed; adds a reason for each conflict."""
         merged = {}
         wanted_blobs = {path: each.blobs for path, each in decided.items() if each.blobs}
-        sizes = self._sizes(blob for blobs in wanted_blobs.values() for blob in blobs)
+        blob_ids = sorted({blob for blobs in wanted_blobs.values() for blob in blobs})
+        request = "".join(f"{blob}\n" for blob in blob_ids).encode()
+        output = self._git("cat-file", "--batch-check=%(objectsize)", stdin=request)
+        sizes = dict(zip(blob_ids, map(int, output.split()), strict=True))
         for path, blobs in wanted_blobs.items():
             if max(sizes[blob] for blob in blobs) > MAX_MERGED_SIZE:
                 reasons[path] = f"too large to merge, and changed on both sides: {KEEP_OURS_NOTE}"
@@ -256,11 +259,6 @@ class _MergeRun:
         if not 0 <= places <= 127:
             return ours, f"git cannot merge it ({git_message(error)}): {KEEP_OURS_NOTE}"
         return content, f"both sides changed the same lines, in {count(places, 'place')}" if places else ""
-
-    def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
-        wanted = sorted(set(blobs))
-        output = self._git("cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{b}\n" for b in wanted).encode())
-        return dict(zip(wanted, map(int, output.split()), strict=True))
 
     def _read_blobs(self, blobs: Sequence[str]) -> tuple[bytes, ...]:
         """Base, ours and theirs; the base is empty if both sides added the file."""

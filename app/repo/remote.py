@@ -146,7 +146,9 @@ def push(store: GitStore, remote: Remote, branch: str, commit: str | None, *, ex
     refused = re.search(r"^!\t\S+\t\[(?P<who>[^\]]+)\] ?(?P<why>.*)$", output.decode("utf-8", "replace"), re.MULTILINE)
     if refused is None:
         raise RemoteError(_last_line(error))
-    why = f"{refused['why'].strip('()')} {_remote_message(error)}".strip()
+    from_hooks = (line for line in error.splitlines() if line.startswith("remote:"))  # the server's own words
+    message = " ".join(line.removeprefix("remote:").strip() for line in from_hooks)
+    why = f"{refused['why'].strip('()')} {message}".strip()
     return PushResult(refused=why or refused["who"], stale="stale info" in refused["why"])
 
 
@@ -180,11 +182,6 @@ def _transport(remote: Remote) -> tuple[str, ...]:
     if remote.scheme not in {"https", "http"}:
         raise ValueError(f"{remote.url!r} is not a supported repository URL")
     return ("-c", f"protocol.{remote.scheme}.allow=always", "-c", "protocol.version=2", *_CONNECTION_OPTIONS)
-
-
-def _remote_message(error: str) -> str:
-    """The messages of the server's hooks, without git's decoration."""
-    return " ".join(line.removeprefix("remote:").strip() for line in error.splitlines() if line.startswith("remote:"))
 
 
 def _last_line(error: str) -> str:

@@ -182,20 +182,16 @@ def _yaml_error(content: bytes) -> SyntaxProblem | None:
             if isinstance(event, yaml.AliasEvent) and event.anchor not in anchors:
                 line = event.start_mark.line + 1 if event.start_mark else 1
                 return SyntaxProblem(line, f"undefined alias `{event.anchor}`")
-            _remember_anchor(event, anchors)
+            if isinstance(event, yaml.DocumentStartEvent):
+                anchors.clear()
+            elif anchor := getattr(event, "anchor", None):
+                anchors.add(anchor)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         return SyntaxProblem(mark.line + 1 if mark else 1, error.problem or "invalid YAML")
     except yaml.YAMLError as error:
         return SyntaxProblem(1, str(error).partition("\n")[0])
     return None
-
-
-def _remember_anchor(event: object, anchors: set[str]) -> None:
-    if type(event).__name__ == "DocumentStartEvent":
-        anchors.clear()
-    elif anchor := getattr(event, "anchor", None):
-        anchors.add(anchor)
 
 
 _DATA_CHECKS: dict[str, Callable[[bytes], SyntaxProblem | None]] = {

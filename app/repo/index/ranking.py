@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import log, sqrt
 from typing import Literal, NamedTuple
 
@@ -364,7 +364,8 @@ def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:
     longest = 0
     for path in by_name.get(wanted[-1], ()):
         parts = path.split("/")
-        common = _shared_end(parts, wanted)
+        last_parts = zip(reversed(parts), reversed(wanted), strict=False)
+        common = len(list(takewhile(lambda pair: pair[0] == pair[1], last_parts)))
         if common > longest:
             best, longest = [path], common
         elif common == longest:
@@ -372,15 +373,6 @@ def resolve(mentioned: str, by_name: dict[str, list[str]]) -> list[str]:
     if longest == 1 and (len(best) > 1 or (len(wanted) > 1 and "/" in best[0])):
         return []
     return best
-
-
-def _shared_end(one: Sequence[str], other: Sequence[str]) -> int:
-    common = 0
-    for mine, theirs in zip(reversed(one), reversed(other), strict=False):
-        if mine != theirs:
-            break
-        common += 1
-    return common
 
 
 def _modules(index: CodeIndex, query: IssueQuery) -> Iterator[Mention]:

@@ -36,7 +36,8 @@ def related_tests(index: CodeIndex, paths: Iterable[str], history: Iterable[Comm
     files = {file.path: file for file in index.files}
     wanted = [path for path in dict.fromkeys(paths) if path in files]
     changed_together = _changed_together(history, frozenset(wanted))
-    rare = _rarity(tests)
+    frequency = Counter(term for test in tests for term in test.features.text.ids)
+    rare = {term: log((1 + len(tests)) / number) for term, number in frequency.items()}
     nearness: dict[str, float] = {}
     for path in wanted:
         if is_test(path):
@@ -78,11 +79,6 @@ def _changed_together(history: Iterable[CommitChange], paths: frozenset[str]) ->
         changed.update(changed_paths)
         both.update((path, test) for test in change.paths if is_test(test) for path in changed_paths)
     return {(path, test): number / (changed[path] + _EXTRA_COMMITS) for (path, test), number in both.items()}
-
-
-def _rarity(tests: list[IndexedFile]) -> dict[int, float]:
-    frequency = Counter(term for test in tests for term in test.features.text.ids)
-    return {term: log((1 + len(tests)) / number) for term, number in frequency.items()}
 
 
 def _nearness(file: IndexedFile, test: IndexedFile, rare: dict[int, float]) -> float:
