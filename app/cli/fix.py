@@ -33,7 +33,6 @@ from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import parse_usd
 from app.pipeline.lessons.failed_attempts import failed_attempts
-from app.publish.local_forge import OutputFolder
 from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
@@ -382,7 +381,7 @@ def _read_plan(path: Path | None) -> str:
 def _prepare_out(options: FixOptions, local_context: LocalContext, job: Job) -> Path:
     """Create the output directory, so that an unwritable one is noticed before anything costs money."""
     out = options.out.expanduser().resolve() if options.out else local_context.settings.state / "results" / job.id
-    OutputFolder(out).prepare()
+    local_context.folder(out).prepare()
     return out
 
 

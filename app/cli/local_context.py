@@ -104,6 +104,9 @@ class LocalContext:
     def lessons(self, repository: Path) -> SqlLessonStore:
         return SqlLessonStore(self.store.engine, utc_now, local_repository_key(repository))
 
+    def folder(self, out: Path) -> OutputFolder:
+        return OutputFolder(out)
+
     def engine(self, job_id: str, work: Callable[[str, Journal], Awaitable[JobResult]]) -> "DurableEngine[JobResult]":
         """The engine of one job: its own scope keeps other processes with this state directory from resuming it."""
         from app.jobs.engine import DurableEngine  # noqa: PLC0415  # 0.3 s of imports, off the critical path (see warm)
@@ -126,7 +129,7 @@ class LocalContext:
         job_models = make_budgeted_models(
             job, self.settings, ledger, progress, fallbacks=fallbacks, record=order.record
         )
-        return LocalJobRunner(inputs, progress, job_models, OutputFolder(order.out), approve)
+        return LocalJobRunner(inputs, progress, job_models, self.folder(order.out), approve)
 
     def blob(self, job_id: str, digest: str) -> bytes:
         return JobBlobs(self.store.engine, job_id).get(digest)
