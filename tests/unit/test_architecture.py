@@ -104,13 +104,13 @@ STARTS_PROCESSES = {
 # Scripts that are executed inside a sandbox, where the environment is the sandbox's own.
 RUN_INSIDE = {
     "app.sandbox.probe_inside",
-    "app.verify.launcher.python_calls",
     "app.verify.launcher.python_replay",
+    "app.verify.launcher.python_test_doubles",
     "app.verify.launcher.python_tests",
     "app.verify.launcher.supervise",
 }
 # Programs that call the project's code: they are given its text, and whatever is raised is a result.
-CALLS_THE_PROJECT = {f"app.verify.launcher.python_{name}" for name in ("calls", "replay", "test_doubles")}
+CALLS_THE_PROJECT = {"app.verify.launcher.python_replay", "app.verify.launcher.python_test_doubles"}
 IMPLEMENTATIONS = {
     "app.github.effects",
     "app.publish.local_forge",

@@ -77,8 +77,7 @@ class GoLauncher(Launcher):
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
-        made = GoCopies(contents, self.suite.directory, random)
-        return made.in_place(ids) if in_place else made.renamed(ids)
+        return GoCopies(contents, self.suite.directory, random).made(ids, in_place=in_place)
 
 
 class GoEvents:
@@ -266,5 +265,4 @@ class CargoLauncher(Launcher):
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
-        made = RustCopies(contents, self.suite.directory, random)
-        return made.in_place(ids) if in_place else made.renamed(ids)
+        return RustCopies(contents, self.suite.directory, random).made(ids, in_place=in_place)

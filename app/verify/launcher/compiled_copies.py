@@ -1,31 +1,27 @@
 """Makes copies of Go and Rust tests that must pass, or must fail, whenever the original passes."""
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
-from tree_sitter import Node, Tree
+from tree_sitter import Node
 
 from app.repo.grammars import with_tree
 from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.edits import (
+from app.verify.launcher.copies import (
     Alteration,
     ByteEdit,
-    CopyNames,
-    apply_edits,
-    chosen,
+    CopiesOfTests,
+    LocatedTest,
+    always_reached,
     different_number,
     different_text,
-    joined,
     written,
 )
 
-ALTERED_COPIES = 2
-"""Maximum number of altered copies of one test."""
 _ENDING = frozenset({"return_statement", "return_expression", "goto_statement", "break_statement", "break_expression"})
 _NUMBER = re.compile(rb"\d+")
 
@@ -39,124 +35,44 @@ class Place(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A test's bytes with its attributes, the bytes of its name, its block."""
+    """A test function and its block."""
 
-    start: int
-    end: int
-    name: tuple[int, int]
-    body: Node
     node: Node
+    body: Node
 
 
-@dataclass
-class CompiledCopies(ABC):
-    """Makes copies of chosen tests. `contents` has the files that may contain them."""
+class CompiledCopies(CopiesOfTests[Function]):
+    """Makes copies of chosen tests in one language."""
 
-    contents: Mapping[str, bytes]
-    directory: str
-    random: Random
-
+    moves = True
     language = ""
-    notices = re.compile(rb"$^")
-    """Parts of a test that may notice its own name, its file's, or its text: it is not renamed."""
+    may_notice = re.compile(rb"$^")
 
-    def __post_init__(self) -> None:
-        self.names = CopyNames(self.random)
+    def __init__(self, contents: Mapping[str, bytes], directory: str, random: Random) -> None:
+        super().__init__(contents, random)
+        self.directory = directory
 
     @abstractmethod
     def places(self, name: str) -> Iterator[Place]:
         """Where the test of an id may be written."""
 
     @abstractmethod
-    def renamed_id(self, original: str, path: str, name: str) -> str: ...
+    def find(self, content: bytes, root: Node, place: Place) -> tuple[int, Function] | None:
+        """The test, and the start of what belongs to it."""
 
-    @abstractmethod
-    def fresh_name(self) -> str: ...
+    def locate(self, name: str) -> LocatedTest[Function] | None:
+        for place in self.places(name):
+            content = self.contents.get(place.path)
+            root = with_tree(self.language, content, lambda tree: tree.root_node) if content is not None else None
+            if content is not None and root is not None and (found := self.find(content, root, place)):
+                start, function = found
+                name_node = function.node.child_by_field_name("name") or function.node
+                span = (name_node.start_byte, name_node.end_byte)
+                return LocatedTest(place.path, start, function.node.end_byte, span, function)
+        return None
 
-    @abstractmethod
-    def fresh_path(self, path: str) -> str:
-        """Another name for a file that has only tests; the same name if it has more."""
-
-    @abstractmethod
-    def find(self, content: bytes, root: Node, place: Place) -> Function | None: ...
-
-    @abstractmethod
-    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]: ...
-
-    @abstractmethod
-    def failing_end(self, content: bytes, function: Function) -> ByteEdit: ...
-
-    @abstractmethod
-    def plain_failure(self, ids: Sequence[str]) -> CopiedTests: ...
-
-    def renamed(self, ids: Sequence[str]) -> CopiedTests:
-        """Renamed copies, unchanged and altered; in place if the test may notice its name."""
-        files = self._by_file(ids)
-        copies = [
-            self._made(path, tests, in_place=bool(self.notices.search(self.contents[path])))
-            for path, tests in files.items()
-        ]
-        return joined([self.plain_failure(ids), *copies])
-
-    def in_place(self, ids: Sequence[str]) -> CopiedTests:
-        """Altered copies under their own names, in a separate run."""
-        copies = [self._made(path, tests, in_place=True) for path, tests in self._by_file(ids).items()]
-        return joined([self.plain_failure(ids), *copies])
-
-    def _by_file(self, ids: Sequence[str]) -> dict[str, list[tuple[str, Place]]]:
-        files: dict[str, list[tuple[str, Place]]] = {}
-        for name in ids:
-            for place in self.places(name):
-                if self._there(place):
-                    files.setdefault(place.path, []).append((name, place))
-                    break
-        return files
-
-    def _there(self, place: Place) -> bool:
-        content = self.contents.get(place.path)
-        if content is None:
-            return False
-        found = with_tree(self.language, content, lambda tree: self.find(content, tree.root_node, place) is not None)
-        return bool(found)
-
-    def _made(self, path: str, tests: Sequence[tuple[str, Place]], *, in_place: bool) -> CopiedTests:
-        content = self.contents[path]
-
-        def make(tree: Tree) -> CopiedTests:
-            found = [(name, self.find(content, tree.root_node, place)) for name, place in tests]
-            there = [(name, function) for name, function in found if function is not None]
-            return self._in_place(path, there) if in_place else self._elsewhere(path, there)
-
-        return with_tree(self.language, content, make) or CopiedTests()
-
-    def _elsewhere(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
-        content, fresh = self.contents[path], self.fresh_path(path)
-        edits: list[ByteEdit] = []
-        same, altered = dict[str, str](), dict[str, str]()
-        for original, function in tests:
-            for change in self._changes(content, function)[:ALTERED_COPIES]:
-                altered_name = self.fresh_name()
-                text = apply_edits(
-                    content, [*change, ByteEdit(*function.name, altered_name.encode())], function.start, function.end
-                )
-                at = self.random.choice((function.start, function.end))
-                edits.append(ByteEdit(at, at, text + b"\n\n" if at == function.start else b"\n\n" + text))
-                altered[self.renamed_id(original, fresh, altered_name)] = original
-            copy = self.fresh_name()
-            edits.append(ByteEdit(*function.name, copy.encode()))
-            same[self.renamed_id(original, fresh, copy)] = original
-        files = [written(fresh, apply_edits(content, edits)), *([written(path, None)] if fresh != path else [])]
-        return CopiedTests(files=tuple(files), same=same, altered=altered)
-
-    def _in_place(self, path: str, tests: Sequence[tuple[str, Function]]) -> CopiedTests:
-        content = self.contents[path]
-        edits = [edit for _, function in tests for edit in self._changes(content, function)[0]]
-        altered = {name: name for name, _ in tests}
-        return CopiedTests(files=(written(path, apply_edits(content, edits)),), altered=altered)
-
-    def _changes(self, content: bytes, function: Function) -> list[list[ByteEdit]]:
-        found = chosen(list(self.alterations(content, function)), self.random)
-        return found or [[self.failing_end(content, function)]]
+    def notices(self, path: str, tests: Sequence[LocatedTest[Function]]) -> bool:
+        return self.may_notice.search(self.contents[path]) is not None
 
     def other(self, text: bytes) -> bytes:
         """Another value for a number or a text, written in the same way."""
@@ -173,18 +89,7 @@ class CompiledCopies(ABC):
 
 
 def reached(block: Node) -> Iterator[Node]:
-    """Statements that are always executed, as far as that is certain."""
-    for statement in block.named_children:
-        if any(node.type in _ENDING for node in _inside(statement)):
-            return
-        yield statement
-
-
-def _inside(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.named_children:
-        if child.type not in ("func_literal", "closure_expression", "function_item"):
-            yield from _inside(child)
+    return always_reached(block, _ENDING, frozenset({"func_literal", "closure_expression", "function_item"}))
 
 
 _SYSTEMS = re.compile(r"_(?:linux|windows|darwin|unix|freebsd|js|wasm|amd64|arm64|386|arm)_test\.go$")
@@ -197,7 +102,7 @@ class GoCopies(CompiledCopies):
     """Ids are `package::Test`."""
 
     language = "go"
-    notices = re.compile(
+    may_notice = re.compile(
         rb"\.Name\(\)|runtime\.|os\.Args|-test\.|golden|_test\.go|os/exec|testing\.M\b|snapshot|approv"
     )
 
@@ -215,23 +120,22 @@ class GoCopies(CompiledCopies):
     def _inside(self, name: str) -> str:
         return f"{self.directory}/{name}" if self.directory else name
 
-    def renamed_id(self, original: str, path: str, name: str) -> str:
+    def renamed_id(self, original: str, test: LocatedTest[Function], path: str, name: str) -> str:
         return f"{original.partition('::')[0]}::{name}"
 
-    def fresh_name(self) -> str:
+    def fresh_name(self, test: LocatedTest[Function] | None = None) -> str:
         return "Test" + self.names.fresh(" ").title().replace(" ", "")
 
     def fresh_path(self, path: str) -> str:
         return path if _SYSTEMS.search(path) else str(PurePosixPath(path).with_name(f"{self.names.fresh()}_test.go"))
 
-    def find(self, content: bytes, root: Node, place: Place) -> Function | None:
+    def find(self, content: bytes, root: Node, place: Place) -> tuple[int, Function] | None:
         for node in root.named_children:
             name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
             if node.type != "function_declaration" or name is None or body is None or not body.named_children:
                 continue
             if content[name.start_byte : name.end_byte].decode() == place.name and self._testing(content, node):
-                block = body.named_children[0]
-                return Function(node.start_byte, node.end_byte, (name.start_byte, name.end_byte), block, node)
+                return node.start_byte, Function(node, body.named_children[0])
         return None
 
     def _testing(self, content: bytes, node: Node) -> str:
@@ -243,7 +147,8 @@ class GoCopies(CompiledCopies):
         )
         return found[1].decode() if found else ""
 
-    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]:
+    def alterations(self, test: LocatedTest[Function]) -> Iterator[Alteration]:
+        content, function = self.contents[test.path], test.inner
         failing = re.compile(rb"%b\.(?:Error|Fatal)f?\(" % self._testing(content, function.node).encode())
         for statement in reached(function.body):
             if statement.type == "if_statement" and statement.child_by_field_name("alternative") is None:
@@ -289,7 +194,8 @@ class GoCopies(CompiledCopies):
                     yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
                     return
 
-    def failing_end(self, content: bytes, function: Function) -> ByteEdit:
+    def failing_end(self, test: LocatedTest[Function]) -> ByteEdit:
+        content, function = self.contents[test.path], test.inner
         one, other = self.numbers()
         testing = self._testing(content, function.node)
         text = f'if {one} != {other} {{ {testing}.Fatalf("got %d", {one}) }}'.encode()
@@ -320,7 +226,7 @@ class RustCopies(CompiledCopies):
     """
 
     language = "rust"
-    notices = re.compile(
+    may_notice = re.compile(
         rb"module_path!|\bfile!|\bline!|thread::current|type_name|insta::|snapshot|env::args|current_exe|trybuild|golden"
     )
 
@@ -342,20 +248,20 @@ class RustCopies(CompiledCopies):
             for path in (f"{stem}.rs", f"{stem}/mod.rs"):
                 yield Place(path, parts[-1], tuple(parts[end:-1]))
 
-    def renamed_id(self, original: str, path: str, name: str) -> str:
+    def renamed_id(self, original: str, test: LocatedTest[Function], path: str, name: str) -> str:
         section, parts = rust_parts(original)
         if section.startswith("tests/"):
             section = f"tests/{PurePosixPath(path).name}"
         return "::".join([*([section] if section else []), *parts[:-1], name])
 
-    def fresh_name(self) -> str:
+    def fresh_name(self, test: LocatedTest[Function] | None = None) -> str:
         return self.names.fresh()
 
     def fresh_path(self, path: str) -> str:
         parent = PurePosixPath(path).parent
         return str(parent / f"{self.names.fresh()}.rs") if parent.name == "tests" else path
 
-    def find(self, content: bytes, root: Node, place: Place) -> Function | None:
+    def find(self, content: bytes, root: Node, place: Place) -> tuple[int, Function] | None:
         block = root
         for module in place.within:
             inner = [
@@ -378,7 +284,7 @@ class RustCopies(CompiledCopies):
                 if b"test" not in attribute_text or b"should_panic" in attribute_text:
                     return None
                 start = min([node.start_byte, *(one.start_byte for one in attributes)])
-                return Function(start, node.end_byte, (name.start_byte, name.end_byte), body, node)
+                return start, Function(node, body)
             attributes = []
         return None
 
@@ -386,7 +292,8 @@ class RustCopies(CompiledCopies):
         name = node.child_by_field_name("name")
         return content[name.start_byte : name.end_byte].decode("utf-8", "replace") if name else ""
 
-    def alterations(self, content: bytes, function: Function) -> Iterator[Alteration]:
+    def alterations(self, test: LocatedTest[Function]) -> Iterator[Alteration]:
+        content, function = self.contents[test.path], test.inner
         for statement in reached(function.body):
             macro = statement.named_children[0] if statement.type == "expression_statement" else statement
             tokens = next((node for node in macro.named_children if node.type == "token_tree"), None)
@@ -416,9 +323,9 @@ class RustCopies(CompiledCopies):
                 yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
                 return
 
-    def failing_end(self, content: bytes, function: Function) -> ByteEdit:
+    def failing_end(self, test: LocatedTest[Function]) -> ByteEdit:
         one, other = self.numbers()
-        at = function.body.start_byte + 1
+        at = test.inner.body.start_byte + 1
         return ByteEdit(at, at, f"\n    assert_eq!({one}, {other});".encode())
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:

@@ -11,7 +11,7 @@ from random import Random
 from app.verify.frameworks import GO_COMPILED
 from app.verify.launcher.base import ReplayProgram
 from app.verify.launcher.compiled_copies import rust_parts
-from app.verify.launcher.edits import CopyNames
+from app.verify.launcher.copies import CopyNames
 from app.verify.launcher.supervisor_client import SupervisorStep
 
 MAX_COMMAND = 90_000

@@ -137,8 +137,7 @@ class PythonLauncher(Launcher):
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
-        made = PythonCopies(self.framework == "pytest", self.modules, contents, random)
-        return made.in_place(ids) if in_place else made.renamed(ids)
+        return PythonCopies(self.framework == "pytest", self.modules, contents, random).made(ids, in_place=in_place)
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         """Programs that call those of these tests which do not need their framework; None if all do.

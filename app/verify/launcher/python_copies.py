@@ -7,52 +7,28 @@ with is changed. Without one, the copy fails after the test's last statement.
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
 from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.edits import (
+from app.verify.launcher.copies import (
     Alteration,
     ByteEdit,
-    CopyNames,
-    apply_edits,
-    chosen,
+    CopiesOfTests,
+    LocatedTest,
     different_number,
     different_text,
-    joined,
     written,
 )
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|$)")
 # Inside these, a failing assertion is not swallowed, and the block is executed once.
 _TRANSPARENT = frozenset(
-    {
-        "open",
-        "patch",
-        "object",
-        "dict",
-        "TemporaryDirectory",
-        "NamedTemporaryFile",
-        "TemporaryFile",
-        "app_context",
-        "test_request_context",
-        "test_client",
-        "chdir",
-        "override_settings",
-        "freeze_time",
-        "closing",
-        "redirect_stdout",
-        "redirect_stderr",
-        "nullcontext",
-        "context",
-        "StringIO",
-        "BytesIO",
-        "setenv",
-        "isolated_filesystem",
-        "connect",
-    }
+    {"open", "patch", "object", "dict", "TemporaryDirectory", "NamedTemporaryFile", "TemporaryFile", "app_context"}
+    | {"test_request_context", "test_client", "chdir", "override_settings", "freeze_time", "closing", "redirect_stdout"}
+    | {"redirect_stderr", "nullcontext", "context", "StringIO", "BytesIO", "setenv", "isolated_filesystem", "connect"}
 )
 _INVERSE = {
     "assertTrue": "assertFalse",
@@ -67,16 +43,8 @@ _INVERSE = {
 }
 _INVERSE |= {inverse: name for name, inverse in _INVERSE.items()}
 _EQUALITIES = frozenset(
-    {
-        "assertEqual",
-        "assertListEqual",
-        "assertTupleEqual",
-        "assertDictEqual",
-        "assertSetEqual",
-        "assertSequenceEqual",
-        "assertMultiLineEqual",
-        "assertCountEqual",
-    }
+    {"assertEqual", "assertListEqual", "assertTupleEqual", "assertDictEqual", "assertSetEqual", "assertSequenceEqual"}
+    | {"assertMultiLineEqual", "assertCountEqual"}
 )
 _EXPECTING = {"raises": "Exception", "assertRaises": "Exception", "assertRaisesRegex": "Exception"}
 _EXPECTING |= {"warns": "Warning", "assertWarns": "Warning", "assertWarnsRegex": "Warning"}
@@ -266,9 +234,6 @@ def _changed(value: object, random: Random) -> object:
     return different_text(str(value), random)
 
 
-ALTERED_COPIES = 2
-"""Maximum number of altered copies of one test."""
-
 _MAIN = re.compile(rb"if __name__ == ['\"]__main__['\"]")
 # A test that may notice its own name, its file's, or its text: it is not renamed.
 _NOTICES = re.compile(
@@ -290,65 +255,45 @@ class FunctionLocation(NamedTuple):
     parameters: str = ""
 
 
-@dataclass
-class _CopiedFile:
-    """A test file with the chosen tests in it: id, place and function of each."""
-
-    path: str
+class _Function(NamedTuple):
     source: PythonSource
-    tests: list[tuple[str, FunctionLocation, ast.FunctionDef | ast.AsyncFunctionDef]] = field(default_factory=list)
+    place: FunctionLocation
+    function: ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass
-class PythonCopies:
+class PythonCopies(CopiesOfTests[_Function]):
     """Makes copies of chosen tests. `contents` has their files, and the conftest.py files around them."""
 
-    pytest: bool
-    modules: str
-    contents: Mapping[str, bytes]
-    random: Random
+    between = b"\n"
 
-    def __post_init__(self) -> None:
-        words = {
-            word.decode() for content in self.contents.values() for word in re.findall(rb"\b[a-z_]{8,}\b", content)
-        }
-        self._names = CopyNames(self.random, words)
+    def __init__(self, pytest: bool, modules: str, contents: Mapping[str, bytes], random: Random) -> None:
+        words = {word.decode() for content in contents.values() for word in re.findall(rb"\b[a-z_]{8,}\b", content)}
+        super().__init__(contents, random, words)
+        self._pytest, self._modules = pytest, modules
+        self._sources: dict[str, PythonSource | None] = {}
 
-    def renamed(self, ids: Sequence[str]) -> CopiedTests:
-        """Renamed copies, unchanged and altered, in new files; in place if the test may notice its name."""
-        files = self._files(ids)
-        copies = [self._in_place(file) if self._notices(file) else self._elsewhere(file) for file in files]
-        return joined([self.plain_failure(ids), *copies])
-
-    def in_place(self, ids: Sequence[str]) -> CopiedTests:
-        """Altered copies under their own names, in a separate run."""
-        return joined([self.plain_failure(ids), *(self._in_place(file) for file in self._files(ids))])
-
-    def _files(self, ids: Sequence[str]) -> list[_CopiedFile]:
-        files: dict[str, _CopiedFile] = {}
-        for name in ids:
-            place = self.place(name)
-            if place is None:
-                continue
-            if place.path not in files:
-                source = PythonSource.of(self.contents[place.path])
-                if source is None:
-                    continue
-                files[place.path] = _CopiedFile(place.path, source)
-            function = function_at(files[place.path].source.tree, place)
-            if function is not None:
-                files[place.path].tests.append((name, place, function))
-        return [file for file in files.values() if file.tests]
+    def locate(self, name: str) -> LocatedTest[_Function] | None:
+        place = self.place(name)
+        if place is None:
+            return None
+        if place.path not in self._sources:
+            self._sources[place.path] = PythonSource.of(self.contents[place.path])
+        source = self._sources[place.path]
+        function = function_at(source.tree, place) if source is not None else None
+        if source is None or function is None:
+            return None
+        inner = _Function(source, place, function)
+        return LocatedTest(place.path, *source.whole(function), source.name_of(function), inner)
 
     def place(self, name: str) -> FunctionLocation | None:
-        if self.pytest:
+        if self._pytest:
             whole, bracket, rest = name.partition("[")
             path, *classes = whole.split("::")
             if not classes or path not in self.contents:
                 return None
             return FunctionLocation(path, tuple(classes[:-1]), classes[-1], bracket + rest)
         parts = name.split(".")
-        start = f"{self.modules}/" if self.modules else ""
+        start = f"{self._modules}/" if self._modules else ""
         for end in range(len(parts) - 2, 0, -1):  # the module itself before the packages around it
             for suffix in (".py", "/__init__.py"):
                 path = f"{start}{'/'.join(parts[:end])}{suffix}"
@@ -357,81 +302,48 @@ class PythonCopies:
         return None
 
     def _id(self, place: FunctionLocation) -> str:
-        if self.pytest:
+        if self._pytest:
             return "::".join([place.path, *place.classes, place.name]) + place.parameters
-        path = place.path.removeprefix(f"{self.modules}/") if self.modules else place.path
+        path = place.path.removeprefix(f"{self._modules}/") if self._modules else place.path
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         return ".".join([module, *place.classes, place.name])
 
-    def _notices(self, file: _CopiedFile) -> bool:
-        stem = PurePosixPath(file.path).stem.encode()
-        own = _MAIN.sub(b"", self.contents[file.path])
+    def notices(self, path: str, tests: Sequence[LocatedTest[_Function]]) -> bool:
+        stem = PurePosixPath(path).stem.encode()
+        own = _MAIN.sub(b"", self.contents[path])
         around = b"".join(text for path, text in self.contents.items() if path.endswith("conftest.py"))
-        names = {re.compile(rb"\b%b\b" % place.name.encode()) for _, place, _ in file.tests}
+        names = {re.compile(rb"\b%b\b" % test.inner.function.name.encode()) for test in tests}
         return bool(
             _NOTICES.search(own)
             or _CONFTEST_NOTICES.search(around)
             or stem in own + around
-            or file.path.endswith("__init__.py")
+            or path.endswith("__init__.py")
             or any(len(name.findall(own)) > 1 or name.search(around) for name in names)
         )
 
-    def _elsewhere(self, file: _CopiedFile) -> CopiedTests:
-        path = self._fresh_path(file.path)
-        edits: list[ByteEdit] = []
-        same, altered, done = dict[str, str](), dict[str, str](), dict[ast.AST, tuple[str, list[str]]]()
-        for name, place, function in file.tests:
-            if function not in done:  # several ids may be one function with other parameters
-                done[function] = self._add_copies(file.source, function, edits)
-            copy, altered_names = done[function]
-            same[self._id(place._replace(path=path, name=copy))] = name
-            altered |= {self._id(place._replace(path=path, name=altered_name)): name for altered_name in altered_names}
-        return CopiedTests(files=(written(path, apply_edits(file.source.content, edits)),), same=same, altered=altered)
+    def renamed_id(self, original: str, test: LocatedTest[_Function], path: str, name: str) -> str:
+        place = self.place(original) or test.inner.place  # with its own parameters
+        return self._id(place._replace(path=path, name=name))
 
-    def _add_copies(
-        self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, edits: list[ByteEdit]
-    ) -> tuple[str, list[str]]:
-        """Rename a test, and put altered ones before or after it; returns all their names."""
-        renaming = source.name_of(function)
-        start, end = source.whole(function)
-        copy, altered_names = self._fresh_name(function.name), list[str]()
-        for change in self._changes(source, function)[:ALTERED_COPIES]:
-            altered_name = self._fresh_name(function.name)
-            text = apply_edits(source.content, [*change, ByteEdit(*renaming, altered_name.encode())], start, end)
-            at = self.random.choice((start, end))
-            edits.append(ByteEdit(at, at, text + b"\n" if at == start else b"\n" + text))
-            altered_names.append(altered_name)
-        edits.append(ByteEdit(*renaming, copy.encode()))
-        return copy, altered_names
+    def alterations(self, test: LocatedTest[_Function]) -> Iterator[Alteration]:
+        return alterations(test.inner.source, test.inner.function, self.random)
 
-    def _in_place(self, file: _CopiedFile) -> CopiedTests:
-        edits: list[ByteEdit] = []
-        altered: dict[str, str] = {}
-        done: set[ast.AST] = set()
-        for name, _, function in file.tests:
-            if function not in done:
-                edits += self._changes(file.source, function)[0]
-                done.add(function)
-            altered[name] = name
-        return CopiedTests(files=(written(file.path, apply_edits(file.source.content, edits)),), altered=altered)
-
-    def _changes(self, source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[list[ByteEdit]]:
-        found = chosen(list(alterations(source, function, self.random)), self.random)
-        return found or [[failing_end(source, function, self.random, method=not self.pytest)]]
+    def failing_end(self, test: LocatedTest[_Function]) -> ByteEdit:
+        return failing_end(test.inner.source, test.inner.function, self.random, method=not self._pytest)
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         places = [place for name in ids if (place := self.place(name))]
         if not places:
             return CopiedTests()
-        path, name = self._fresh_path(places[0].path, "test_x.py"), f"test_{self._names.fresh()}"
+        path, name = self._fresh_path(places[0].path, "test_x"), f"test_{self.names.fresh()}"
         values = self.random.sample(range(2, 60), 3)
         wrong = sum(values) + self.random.randint(1, 9)
-        listed, thing = f"sum({values})", self._names.fresh("")
-        if self.pytest:
+        listed, thing = f"sum({values})", self.names.fresh("")
+        if self._pytest:
             text = f"def {name}():\n    {thing} = {listed}\n    assert {thing} == {wrong}\n"
             classes: tuple[str, ...] = ()
         else:
-            classes = (self._names.fresh(" ").title().replace(" ", ""),)
+            classes = (self.names.fresh(" ").title().replace(" ", ""),)
             text = (
                 f"from unittest import TestCase\n\n\nclass {classes[0]}(TestCase):\n    def {name}(self):\n"
                 f"        {thing} = {listed}\n        self.assertEqual({thing}, {wrong})\n"
@@ -440,17 +352,20 @@ class PythonCopies:
             files=(written(path, text.encode()),), failing=(self._id(FunctionLocation(path, classes, name)),)
         )
 
-    def _fresh_path(self, path: str, like: str = "") -> str:
-        stem = PurePosixPath(like or path).stem
-        fresh = self._names.fresh()
+    def fresh_path(self, path: str) -> str:
+        return self._fresh_path(path, PurePosixPath(path).stem)
+
+    def _fresh_path(self, path: str, stem: str) -> str:
+        fresh = self.names.fresh()
         name = f"{fresh}_test" if stem.endswith("_test") else f"{stem.partition('_')[0]}_{fresh}"
         return str(PurePosixPath(path).with_name(f"{name}.py"))
 
-    def _fresh_name(self, name: str) -> str:
+    def fresh_name(self, test: LocatedTest[_Function]) -> str:
+        name = test.inner.function.name
         prefix, underscore, _ = name.partition("_")
         if underscore and prefix:
-            return f"{prefix}_{self._names.fresh()}"
-        return f"test{self._names.fresh(' ').title().replace(' ', '')}" if name.startswith("test") else name + "_"
+            return f"{prefix}_{self.names.fresh()}"
+        return f"test{self.names.fresh(' ').title().replace(' ', '')}" if name.startswith("test") else name + "_"
 
 
 def function_at(tree: ast.Module, place: FunctionLocation) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -1,10 +1,10 @@
 """Runs inside the sandbox: calls the functions of tests in a process that has no test framework.
 
-Stand-alone and standard library only; it is executed behind `python_test_doubles` and `python_calls`, whose names it
-uses. Where the text of the tests was executed as a plain program before, `first` has the results. Its input is a line
-with the channel (`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `recorded` with each call
-as one of `_replay_call`, `tests` as `id`, `owner`, `name`), `paths`, `shifted` (under other conditions than a test
-has), `seconds` (how long the calls are repeated), `pause`.
+Stand-alone and standard library only; it is executed behind `python_test_doubles`, whose names it uses. Where the text
+of the tests was executed as a plain program before, `first` has the results. Its input is a line with the channel
+(`supervise`), then one Python literal: `files` (`package`, `file`, `text`, `recorded` with each call as one of
+`_replay_call`, `tests` as `id`, `owner`, `name`), `paths`, `shifted` (under other conditions than a test has),
+`seconds` (how long the calls are repeated), `pause`.
 
 Messages are Python literals: ("result", id, phase, kind, text), where an empty kind means that the test passed there;
 ("odd", id, class, methods) for a result that is a changed built-in type, or without methods one that is of another
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
     first: dict[str, tuple[str, str]]
     stays: ProcessStays
-    from app.verify.launcher.python_calls import CALLS_SECONDS, Printed, ProcessStays, RecordedCalls, open_files
     from app.verify.launcher.python_test_doubles import (
+        CALLS_SECONDS,
+        Printed,
+        ProcessStays,
         Pytest,
+        RecordedCalls,
         TestCase,
         Unittest,
         compare,
         fresh,
+        open_files,
         shown,
         true,
     )

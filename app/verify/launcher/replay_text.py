@@ -74,8 +74,7 @@ def replayed(
 
 def program_text(paths: Sequence[str], plain: str) -> str:
     """A program for `python -c`: the test doubles, then the tests as plain statements, then what its input says."""
-    here = Path(__file__)
-    test_doubles = "".join(here.with_name(f"python_{name}.py").read_text("utf-8") for name in ("test_doubles", "calls"))
+    test_doubles = Path(__file__).with_name("python_test_doubles.py").read_text("utf-8")
     text = (
         f"import sys\nsys.path += [path for path in {list(paths)!a} if path != '.']\n"
         f"_replay = {{'__name__': '__main__', 'first': {{}}, 'Any': None}}\nexec({test_doubles!a}, _replay)\n"

@@ -134,36 +134,20 @@ class ScriptLauncher(Launcher):
             {"path": path, "text": texts[path], "loads": _LOADS in texts[path] and framework != "node", "ids": names}
             for path, names in by_path.items()
         ]
-        here = Path(__file__)
-        program = "".join(
-            here.with_name(f"script_{name}.js").read_text("utf-8") for name in ("expect", "calls", "replay")
-        )
-        steps = tuple(
-            SupervisorStep(
-                argv=(
-                    "node",
-                    "-e",
-                    f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();",
-                ),
-                timeout=REPLAY_TIMEOUT + 10 * seconds,
-                env=environment,
-                channel=True,
-            )
-            for job in ({"framework": framework, "files": files, "seconds": seconds, "pause": REPLAY_PAUSE},)
-            for shifted, environment in (
-                (False, {}),
-                (True, OTHER_ENVIRONMENT),
-            )
-        )
-        return ReplayProgram(
-            ids=tuple(name for names in by_path.values() for name in names), paths=tuple(by_path), steps=steps
-        )
+        program = Path(__file__).with_name("script_replay.js").read_text("utf-8")
+        steps = []
+        for shifted, environment in ((False, {}), (True, OTHER_ENVIRONMENT)):
+            job = {"framework": framework, "files": files, "seconds": seconds, "pause": REPLAY_PAUSE}
+            text = f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();"
+            timeout = REPLAY_TIMEOUT + 10 * seconds
+            steps.append(SupervisorStep(argv=("node", "-e", text), timeout=timeout, env=environment, channel=True))
+        chosen_ids = tuple(name for names in by_path.values() for name in names)
+        return ReplayProgram(ids=chosen_ids, paths=tuple(by_path), steps=tuple(steps))
 
     def copies(
         self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
     ) -> CopiedTests:
-        made = ScriptCopies(self.suite.framework, contents, random)
-        return made.in_place(ids) if in_place else made.renamed(ids)
+        return ScriptCopies(self.suite.framework, contents, random).made(ids, in_place=in_place)
 
 
 def _replay_source(content: bytes) -> str:

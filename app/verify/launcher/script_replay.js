@@ -1,10 +1,250 @@
-'use strict';
 // Runs inside the sandbox with `node -e`: calls the functions of tests in a process that has no test framework.
 // It is the body of a function, as the code under test can reach what a script declares. `job` is defined before:
 // `framework`, `files` (`path`, `text`, `loads`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
 // ["result", id, phase, kind, text], where an empty kind means that the test passed; ["left", id] for a test that needs
-// its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules. `expecting` is in script_expect.js, and `examine` in script_calls.js.
+// its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules.
 
+// ---- `expect` of jest and vitest without either
+// What cannot be said here for certain throws `unsure`: such a test is left to its framework.
+const assert = require('node:assert');
+const { isDeepStrictEqual } = require('node:util');
+const unsure = Symbol('unsure');
+const refuse = () => {
+  throw unsure;
+};
+const refused = new Proxy(refuse, { get: refuse, apply: refuse });
+
+function plain(value) {
+  if (value === null || typeof value !== 'object') return value;
+  if (Array.isArray(value)) return Array.from(value, plain);
+  if (Object.prototype.toString.call(value) !== '[object Object]' || 'asymmetricMatch' in value) refuse();
+  const pairs = Reflect.ownKeys(value).map((key) => [key, value[key]]);
+  const shown = pairs.filter(([key, one]) => one !== undefined && Object.prototype.propertyIsEnumerable.call(value, key));
+  return Object.fromEntries(shown.map(([key, one]) => [key, plain(one)]));
+}
+
+const equality = {
+  toEqual: (left, right) => assert.deepStrictEqual(plain(left), plain(right)),
+  toStrictEqual: (left, right) => {
+    plain(right);
+    assert.deepStrictEqual(left, right);
+  },
+};
+
+function certain(holds) {
+  if (!holds) throw new assert.AssertionError({ message: 'an expectation is not met' });
+}
+
+function throws(value, wanted) {
+  if (typeof value !== 'function') refuse();
+  let error = null;
+  try {
+    value();
+  } catch (caught) {
+    if (caught === unsure) refuse();
+    error = { caught };
+  }
+  certain(error);
+  const message = String((error.caught && error.caught.message) ?? error.caught);
+  if (typeof wanted === 'string') certain(message.includes(wanted));
+  else if (wanted instanceof RegExp) certain(wanted.test(message));
+  else if (typeof wanted === 'function') certain(error.caught instanceof wanted);
+  else if (wanted !== undefined) refuse();
+}
+
+const matchers = {
+  ...equality,
+  toBe: (left, right) => assert.strictEqual(left, right),
+  toHaveLength: (left, right) => assert.strictEqual(left.length, right),
+  toBeNull: (left) => assert.strictEqual(left, null),
+  toBeUndefined: (left) => assert.strictEqual(left, undefined),
+  toBeDefined: (left) => certain(left !== undefined),
+  toBeTruthy: (left) => certain(left),
+  toBeFalsy: (left) => certain(!left),
+  toBeNaN: (left) => certain(Number.isNaN(left)),
+  toBeGreaterThan: (left, right) => certain(left > right),
+  toBeGreaterThanOrEqual: (left, right) => certain(left >= right),
+  toBeLessThan: (left, right) => certain(left < right),
+  toBeLessThanOrEqual: (left, right) => certain(left <= right),
+  toBeCloseTo: (left, right, digits = 2) => certain(left === right || Math.abs(left - right) < 10 ** -digits / 2),
+  toBeInstanceOf: (left, right) => certain(left instanceof right),
+  toContain: (left, right) => (typeof left === 'string' || Array.isArray(left) ? certain(left.includes(right)) : refuse()),
+  toMatch: (left, right) => certain(typeof right === 'string' ? left.includes(right) : right.test(left)),
+  toThrow: throws,
+  toThrowError: throws,
+};
+
+function again(name, left, right) {
+  equality[name](left, right); // what a getter gives the second time counts as well
+  if (!isData(right) || typeof right !== 'object' || right === null) return;
+  noteJson(left, right);
+  now.push([equality, name, left, right]);
+}
+
+function isSimple(value) {
+  if (value === null || typeof value !== 'object') return true;
+  const known = Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype;
+  return known && Object.values(value).every(isSimple);
+}
+
+function noteJson(left, right) {
+  const gets = Reflect.ownKeys(left).some((key) => Object.getOwnPropertyDescriptor(left, key).get);
+  if (gets) note('property that is no data');
+  const written = JSON.stringify(left);
+  if (written !== undefined && !isDeepStrictEqual(plain(JSON.parse(written)), JSON.parse(JSON.stringify(right)))) {
+    note(isSimple(left) ? 'toJSON' : 'toJSON of a class');
+  }
+}
+
+function expecting(left) {
+  const get = (inverse) => (_, name) => {
+    if (name === 'not') return new Proxy({}, { get: get(!inverse) });
+    if (!Object.hasOwn(matchers, name)) return refuse();
+    return (...given) => {
+      if (!inverse) {
+        matchers[name](left, ...given);
+        if (name in equality) again(name, left, ...given);
+        return;
+      }
+      try {
+        matchers[name](left, ...given);
+      } catch (error) {
+        if (error instanceof assert.AssertionError) return;
+        throw error;
+      }
+      certain(false);
+    };
+  };
+  return new Proxy({}, { get: get(false) });
+}
+for (const name of ['any', 'anything', 'arrayContaining', 'closeTo', 'extend', 'objectContaining', 'soft', 'stringContaining', 'stringMatching', 'assertions', 'hasAssertions']) {
+  expecting[name] = refuse;
+}
+
+// ---- The calls of tests in other forms, and what they leave in their process
+// Nothing here decides what is right: each finding is compared with the same call on the base.
+const MAX_CALLS = 30;
+const LARGE = 200000;
+const calls = [];
+const observed = new WeakMap();
+let recording = false;
+
+// What tests get of the project: the same, but calls can be recorded.
+function observe(module) {
+  if (typeof module === 'function') return observedFunction(module);
+  if (module === null || typeof module !== 'object') return module;
+  const get = (target, name) => {
+    const one = Object.getOwnPropertyDescriptor(target, name);
+    const fixed = one && !one.configurable && !one.writable;
+    return fixed ? target[name] : typeof target[name] === 'function' ? observedFunction(target[name]) : target[name];
+  };
+  return new Proxy(module, { get });
+}
+
+function observedFunction(real) {
+  if (!observed.has(real)) observed.set(real, new Proxy(real, { apply: recorded }));
+  return observed.get(real);
+}
+
+function recorded(real, self, given) {
+  if (!recording || calls.length >= MAX_CALLS || !given.every(isData)) return Reflect.apply(real, self, given);
+  const before = structuredClone(given);
+  const one = { test: current, number: calls.length + 1, before };
+  calls.push(one);
+  const result = Reflect.apply(real, self, given);
+  if (result && typeof result.then === 'function') return result;
+  one.changed = !isDeepStrictEqual(given, before);
+  one.result = result;
+  one.again = (others) => Reflect.apply(real, self, others);
+  return result;
+}
+
+function frozen(value) {
+  if (value !== null && typeof value === 'object') Object.values(Object.freeze(value)).forEach(frozen);
+  return value;
+}
+
+const isObject = (value) => value !== null && typeof value === 'object';
+
+// Results that are never equal to themselves are not compared.
+const isSame = (one, result) => isDeepStrictEqual(one, result) || !isData(result);
+
+function* others({ before, result, again }) {
+  const same = (given) => (isSame(again(given), result) ? '' : 'gives another result');
+  if (before.some(isObject)) yield ['arguments that are frozen', () => same(frozen(structuredClone(before)))];
+  for (const [at, value] of before.entries()) {
+    const given = (other) => structuredClone(before).map((one, index) => (index === at ? other : one));
+    const ends = (other) => () => {
+      again(given(other));
+      return '';
+    };
+    if (Array.isArray(value) && value.length) {
+      const many = () => Array.from({ length: LARGE }, (_, index) => structuredClone(value[index % value.length]));
+      yield [`a large argument ${at + 1}`, () => ends(many())()];
+    }
+    if (typeof value === 'string' && value) yield [`a large argument ${at + 1}`, ends(value.repeat(2000))];
+  }
+  const fresh = () => again(structuredClone(before));
+  yield ['a result that is changed', () => (isObject(result) && !Object.isExtensible(fresh()) ? 'is frozen' : '')];
+  const values = () => (isObject(result) && Object.values(fresh()).includes(undefined) ? 'has one of undefined' : '');
+  yield ['a result of which the properties are counted', values];
+}
+
+function ended(attempt) {
+  try {
+    return attempt();
+  } catch (error) {
+    return `raises ${(error && error.name) || 'something'}`;
+  }
+}
+
+function processState() {
+  return {
+    'the environment': JSON.stringify(Object.entries(process.env).sort()),
+    'listeners of the process': JSON.stringify(process.eventNames().map((name) => [String(name), process.listenerCount(name)])),
+    'the exit code': String(process.exitCode),
+  };
+}
+
+const before = processState();
+
+// `tell` is given results.
+function examine(tests, tell) {
+  const write = process.stdout.write;
+  const changed = [];
+  process.stdout.write = () => {
+    if (!changed.length) changed.push('the output');
+    return true;
+  };
+  recording = true;
+  tests();
+  recording = false;
+  process.stdout.write = write;
+  const now = processState();
+  changed.push(...Object.keys(now).filter((name) => now[name] !== before[name]));
+  const ids = [...new Set(calls.map((one) => one.test))];
+  for (const id of ids) {
+    const touched = calls.some((one) => one.test === id && one.changed);
+    tell(['result', id, 'arguments', touched ? 'changed' : '', 'an argument became another']);
+  }
+  tell(['result', all.length ? all[0][0] : '', 'process', changed.length ? 'changed' : '', JSON.stringify(changed)]);
+  process.stdout.write = () => true;
+  const usual = calls.filter((one) => one.again && !one.changed);
+  const found = new Map(ids.map((id) => [id, {}]));
+  for (const one of usual) {
+    for (const [what, attempt] of others(one)) found.get(one.test)[`call ${one.number} with ${what}`] = ended(attempt);
+  }
+  for (const one of usual) {
+    const same = () => (isSame(one.again(structuredClone(one.before)), one.result) ? '' : 'gives another result');
+    found.get(one.test)[`call ${one.number} once others failed`] = ended(same);
+  }
+  for (const [id, told] of found) {
+    tell(['result', id, 'varied', Object.values(told).some(Boolean) ? 'differs' : '', JSON.stringify(told)]);
+  }
+  process.stdout.write = write;
+}
+
+// ---- The tests
 const fs = require('node:fs');
 const path = require('node:path');
 const { createRequire, isBuiltin, register } = require('node:module');

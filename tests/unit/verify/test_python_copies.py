@@ -67,7 +67,8 @@ def refused() -> list[int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_altered_copy_of_a_test_that_may_end_early_fails(seed: int) -> None:
-    copies = PythonCopies(True, "", {"test_x.py": EITHER.encode()}, Random(seed)).in_place(("test_x.py::test_either",))
+    made = PythonCopies(True, "", {"test_x.py": EITHER.encode()}, Random(seed))
+    copies = made.made(("test_x.py::test_either",), in_place=True)
     altered = next(file.content for file in copies.files if file.path == "test_x.py")
     names: dict[str, object] = {"refused": refused}
     exec(compile(altered or b"", "test_x.py", "exec"), names)

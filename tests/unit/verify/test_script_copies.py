@@ -24,7 +24,7 @@ HEAD = "const test = require('node:test')\nconst assert = require('node:assert')
 def test_every_form_of_function_gets_a_copy_that_fails(body: str, changed: str, in_place: bool) -> None:
     test = f"test('adds', {body})\n"
     copies = ScriptCopies("node", {PATH: (HEAD + test).encode()}, Random(1))
-    made = copies.in_place([f"{PATH}::adds"]) if in_place else copies.renamed([f"{PATH}::adds"])
+    made = copies.made([f"{PATH}::adds"], in_place=in_place)
     assert set(made.altered.values()) == {f"{PATH}::adds"}
     (written,) = (file for file in made.files if b"node:assert" in (file.content or b""))
     content = (written.content or b"").decode()
