@@ -19,7 +19,7 @@ from app.server.github_access import connect
 from app.server.publisher import PublisherContext, build_publisher, defaults_of
 from app.triggers.events import LabelAdded
 from app.triggers.github_clients import GitHubClients
-from app.triggers.poller import EventsFromApi
+from app.triggers.poller import label_added
 from app.triggers.rules import LABEL
 from app.triggers.status_comment_recovery import StatusCommentRecovery
 
@@ -109,7 +109,7 @@ class ActionContext:
         issue = await self.reader.issue(number)
         events = await self.reader.issue_events(number) if issue else ()
         put_on = [each for each in events if each.event == "labeled" and each.label.casefold() == label]
-        return EventsFromApi(GIVEN, repository).labelled(issue, put_on[-1]) if issue and put_on else None
+        return label_added(GIVEN, repository, issue, put_on[-1]) if issue and put_on else None
 
 
 def unpublished_change_note(workflow: Workflow) -> str:

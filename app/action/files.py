@@ -11,9 +11,8 @@ from app.core.errors import AgentFixError, ExitCode
 from app.core.redaction import Redactor
 from app.github.base import GIVEN
 from app.publish.markdown import prose
-from app.triggers.events import Event, TriggerEvent
+from app.triggers.events import Event, TriggerEvent, decode, read
 from app.triggers.rules import command_of
-from app.triggers.webhook_parser import decode, read
 
 _SAME_AS: Final = {"pull_request_target": "pull_request"}
 

@@ -13,8 +13,7 @@ from app.core.clock import utc_now
 from app.core.errors import AgentFixError
 from app.github.calls import BY_APP, CONVERT_MANIFEST, grant
 from app.github.connection import TIMEOUT, GitHubHost
-from app.github.failures import failure_of
-from app.github.http_client import parsed
+from app.github.http_client import failure_of, parsed
 from app.github.models import GitHubModel
 
 PERMISSIONS: Final = grant(BY_APP)

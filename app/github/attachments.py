@@ -17,7 +17,7 @@ from app.core.text import html_images
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost
 from app.github.errors import NeedsHumanAction, NoAccess, TemporaryFailure
-from app.github.graphql import BodyHtmlAnswer
+from app.github.models import BodyHtmlAnswer
 from app.github.repository_api import RepositoryApi
 
 TOTAL_TIMEOUT: Final = 30.0

@@ -25,7 +25,6 @@ from app.github.calls import (
 )
 from app.github.connection import AppConnection, Connection, Grant, TokenConnection
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess
-from app.github.graphql import ViewerAnswer
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
 from app.github.models import (
     Account,
@@ -35,6 +34,7 @@ from app.github.models import (
     InstallationResponse,
     Repository,
     TokenResponse,
+    ViewerAnswer,
 )
 
 T = TypeVar("T")

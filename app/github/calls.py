@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import quote
 
-from app.github import graphql
 from app.github.connection import Access, Grant
 
 PUBLISHED: Final = "github/docs, server-to-server-permissions.json, version 2026-03-10"
@@ -107,6 +106,126 @@ def _graphql(text: str, purpose: Purpose, source: str = GRAPHQL_GUIDE, **needs: 
     return Call("POST", "/graphql", purpose, needs, source, text)
 
 
+_VIEWER = """
+query Viewer {
+  viewer { login }
+}
+"""
+
+_BODY_HTML = """
+query BodyHtml($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issueOrPullRequest(number: $number) {
+      __typename
+      ... on Issue { bodyHtml: bodyHTML }
+      ... on PullRequest { bodyHtml: bodyHTML }
+    }
+  }
+}
+"""
+
+_PLAN_FEATURES = """
+query PlanFeatures($owner: String!, $name: String!) {
+  repository(owner: $owner, name: $name) {
+    planFeatures { draftPullRequests }
+  }
+}
+"""
+
+_BRANCH_PROTECTIONS = """
+query BranchProtections($owner: String!, $name: String!) {
+  repository(owner: $owner, name: $name) {
+    branchProtectionRules(first: 100) {
+      nodes {
+        pattern
+        blocksCreations
+        lockBranch
+        requiresApprovingReviews
+        requiresCommitSignatures
+        requiresLinearHistory
+        requiresStatusChecks
+        restrictsPushes
+      }
+    }
+  }
+}
+"""
+
+_REVIEW_THREADS = """
+query ReviewThreads($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 50, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes {
+          id
+          isResolved
+          isOutdated
+          path
+          line
+          startLine
+          comments(first: 50) {
+            nodes {
+              databaseId
+              fullDatabaseId
+              body
+              createdAt
+              lastEditedAt
+              diffHunk
+              author { login }
+              pullRequestReview { databaseId fullDatabaseId }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+"""
+
+_THREAD_STATE = """
+query ThreadState($id: ID!) {
+  node(id: $id) { __typename ... on PullRequestReviewThread { isResolved } }
+}
+"""
+
+_RESOLVE_THREAD = """
+mutation ResolveThread($id: ID!) {
+  resolveReviewThread(input: {threadId: $id}) { thread { id isResolved } }
+}
+"""
+
+_LINKED_PULL_REQUESTS = """
+query LinkedPullRequests($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    id
+    issue(number: $number) {
+      closedByPullRequestsReferences(first: 20, includeClosedPrs: false) {
+        nodes {
+          number
+          state
+          repository { id }
+          author { __typename login ... on User { databaseId } ... on Bot { databaseId } }
+        }
+      }
+    }
+  }
+}
+"""
+
+_COMMENT_EDIT = """
+query CommentEdit($id: ID!) {
+  node(id: $id) {
+    __typename
+    ... on IssueComment {
+      body
+      lastEditedAt
+      editor { __typename login ... on User { databaseId } ... on Bot { databaseId } }
+    }
+  }
+}
+"""
+
 _ACCOUNT: Final[Grant] = {"metadata": "read"}
 
 GET_APP = Call("GET", "/app", Purpose.AS_APP)
@@ -126,7 +245,7 @@ GET_SELF = Call("GET", "/user", Purpose.ACCOUNTS, _ACCOUNT)
 GET_USER_BY_ID = Call("GET", "/user/{account_id}", Purpose.ACCOUNTS, _ACCOUNT)
 GET_USER = Call("GET", "/users/{username}", Purpose.ACCOUNTS, _ACCOUNT)
 GET_OTHER_APP = Call("GET", "/apps/{app_slug}", Purpose.ACCOUNTS, _ACCOUNT)
-VIEWER = _graphql(graphql.VIEWER, Purpose.ACCOUNTS, metadata="read")
+VIEWER = _graphql(_VIEWER, Purpose.ACCOUNTS, metadata="read")
 
 GET_REPOSITORY = _repo("GET", "", Purpose.READ, metadata="read")
 GET_PERMISSION = _repo("GET", "/collaborators/{username}/permission", Purpose.READ, metadata="read")
@@ -157,12 +276,12 @@ LIST_REVIEWERS = _repo("GET", "/pulls/{pull_number}/requested_reviewers", Purpos
 LIST_PULL_COMMENTS = _repo("GET", "/pulls/{pull_number}/comments", Purpose.READ, pull_requests="read")
 LIST_ALL_PULL_COMMENTS = _repo("GET", "/pulls/comments", Purpose.READ, pull_requests="read")
 GET_PULL_COMMENT = _repo("GET", "/pulls/comments/{comment_id}", Purpose.READ, pull_requests="read")
-PLAN_FEATURES = _graphql(graphql.PLAN_FEATURES, Purpose.READ, metadata="read")
-BODY_HTML = _graphql(graphql.BODY_HTML, Purpose.READ, issues="read", pull_requests="read")
-COMMENT_EDIT = _graphql(graphql.COMMENT_EDIT, Purpose.READ, issues="read", pull_requests="read")
-LINKED_PULL_REQUESTS = _graphql(graphql.LINKED_PULL_REQUESTS, Purpose.READ, issues="read", pull_requests="read")
-REVIEW_THREADS = _graphql(graphql.REVIEW_THREADS, Purpose.READ, pull_requests="read")
-THREAD_STATE = _graphql(graphql.THREAD_STATE, Purpose.READ, pull_requests="read")
+PLAN_FEATURES = _graphql(_PLAN_FEATURES, Purpose.READ, metadata="read")
+BODY_HTML = _graphql(_BODY_HTML, Purpose.READ, issues="read", pull_requests="read")
+COMMENT_EDIT = _graphql(_COMMENT_EDIT, Purpose.READ, issues="read", pull_requests="read")
+LINKED_PULL_REQUESTS = _graphql(_LINKED_PULL_REQUESTS, Purpose.READ, issues="read", pull_requests="read")
+REVIEW_THREADS = _graphql(_REVIEW_THREADS, Purpose.READ, pull_requests="read")
+THREAD_STATE = _graphql(_THREAD_STATE, Purpose.READ, pull_requests="read")
 
 LIST_CHECK_RUNS = _repo(
     "GET", "/commits/{ref}/check-runs", Purpose.READ_CHECKS, COMMITS, "check_runs", checks="read", contents="read"
@@ -198,7 +317,7 @@ REQUEST_REVIEWERS = _repo(
 REPLY_TO_PULL_COMMENT = _repo(
     "POST", "/pulls/{pull_number}/comments/{comment_id}/replies", Purpose.PULL_REQUEST, pull_requests="write"
 )
-RESOLVE_THREAD = _graphql(graphql.RESOLVE_THREAD, Purpose.RESOLVE, RESOLVING, pull_requests="write", contents="write")
+RESOLVE_THREAD = _graphql(_RESOLVE_THREAD, Purpose.RESOLVE, RESOLVING, pull_requests="write", contents="write")
 
 CREATE_CHECK_RUN = _repo("POST", "/check-runs", Purpose.CHECK_RUN, COMMITS, checks="write", contents="read")
 UPDATE_CHECK_RUN = _repo(
@@ -212,7 +331,7 @@ GET_RUN = _repo("GET", "/actions/runs/{run_id}", Purpose.READ_RUN, actions="read
 CANCEL_RUN = _repo("POST", "/actions/runs/{run_id}/cancel", Purpose.CANCEL_RUN, actions="write")
 
 GET_WORKFLOW_PERMISSIONS = _repo("GET", "/actions/permissions/workflow", Purpose.SEE_SETTINGS, administration="read")
-BRANCH_PROTECTIONS = _graphql(graphql.BRANCH_PROTECTIONS, Purpose.SEE_SETTINGS, administration="read")
+BRANCH_PROTECTIONS = _graphql(_BRANCH_PROTECTIONS, Purpose.SEE_SETTINGS, administration="read")
 GET_ORGANISATION_WORKFLOW_PERMISSIONS = Call(
     "GET",
     "/orgs/{org}/actions/permissions/workflow",

@@ -32,8 +32,7 @@ from app.github.calls import (
 )
 from app.github.connection import Connection, RepositoryId
 from app.github.errors import NeedsHumanAction, TemporaryFailure
-from app.github.failures import AlreadyThere, NoDrafts, NotSeenYet
-from app.github.graphql import ThreadStateAnswer
+from app.github.http_client import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.models import (
     BotAccount,
     CheckRunResponse,
@@ -42,6 +41,7 @@ from app.github.models import (
     PullRequest,
     PullRequestReview,
     RequestedReviewersResponse,
+    ThreadStateAnswer,
 )
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account

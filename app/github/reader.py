@@ -45,14 +45,6 @@ from app.github.calls import (
     SEARCH_ISSUES,
 )
 from app.github.errors import NeedsHumanAction, NoAccess
-from app.github.graphql import (
-    CommentEditAnswer,
-    LinkedAnswer,
-    LinkedPullRequest,
-    ReviewThread,
-    ReviewThreadComment,
-    ThreadsAnswer,
-)
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import (
     NOT_SUBMITTED,
@@ -64,18 +56,24 @@ from app.github.models import (
     CheckResult,
     CheckRunResponse,
     CommentEdit,
+    CommentEditAnswer,
     ComparisonResponse,
     DirectoryEntryResponse,
     GitHubIssue,
     InlineComment,
     IssueComment,
     IssueEvent,
+    LinkedAnswer,
+    LinkedPullRequest,
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
     ReferenceResponse,
     Repository,
+    ReviewThread,
+    ReviewThreadComment,
     StatusResponse,
+    ThreadsAnswer,
 )
 from app.github.repository_api import RepositoryApi
 
@@ -130,6 +128,13 @@ class RepositoryReader:
         address = f"{user}+{account.login}@{self.api.app.host.noreply}"
         person = Person(name=account.name or account.login, email=address)
         return ActorPermission(id=user, login=account.login, kind=account.kind, permission=permission, person=person)
+
+    async def may_write(self, user: int) -> bool:
+        """False also for an account that is gone."""
+        try:
+            return (await self.actor(user)).may_write
+        except NotFoundOnGitHub:
+            return False
 
     async def application(self, slug: str) -> int | None:
         """The id of another App; None if it is private or gone."""

@@ -15,8 +15,7 @@ from app.github.auth import auth_for
 from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
 from app.github.connection import Connection, RepositoryId, TokenConnection
 from app.github.errors import TemporaryFailure
-from app.github.failures import graphql_failure
-from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, parsed
+from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, graphql_failure, parsed
 from app.github.models import Account, BotAccount, GraphQLResponse
 
 T = TypeVar("T")

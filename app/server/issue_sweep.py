@@ -23,9 +23,9 @@ from app.server.publisher import defaults_of
 from app.triggers.event_handler import EventHandler
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients
-from app.triggers.poller import EventsFromApi
+from app.triggers.poller import label_added
 from app.triggers.rules import LABEL
-from app.triggers.status_comment_recovery import is_at_work, last_status, may_write
+from app.triggers.status_comment_recovery import is_at_work, last_status
 from app.triggers.sweep import AT_WORK, SweepCandidate, SweepLimits
 
 A_DAY = timedelta(days=1)
@@ -71,7 +71,7 @@ class IssueSweep:
         if issue is None or put_on is None:
             return "its label was removed"
         repository = await self._reader.repository()
-        event = EventsFromApi(self._installation, repository).labelled(issue, put_on)
+        event = label_added(self._installation, repository, issue, put_on)
         runner = EventHandler(self._github_clients, self._server_context, defaults_of(self._settings))
         return await runner.handle(event)
 
@@ -92,7 +92,7 @@ class IssueSweep:
         hands = set(issue.assignees)
         return SweepCandidate(
             issue,
-            None if put_on is None else await may_write(self._reader, put_on.actor.id),
+            None if put_on is None else await self._reader.may_write(put_on.actor.id),
             pull_request=linked[0].number if linked else None,
             branch=branches[0] if branches else "",
             taken=bool(hands) and put_on is not None and put_on.actor.id not in hands,

@@ -30,7 +30,7 @@ from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen
 from app.server.web.sign_in import SignInClient
 from app.server.web.site import site
-from app.triggers import webhook_parser
+from app.triggers import events
 
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 
@@ -150,15 +150,15 @@ class WebhookEndpoint:
     async def _understand(self, name: str, ident: str, body: bytes) -> str:
         try:
             decoded = (
-                await asyncio.to_thread(webhook_parser.decode, body)
+                await asyncio.to_thread(events.decode, body)
                 if len(body) > _LARGE
-                else webhook_parser.decode(body)
+                else events.decode(body)
             )
         except ValueError:
             raise DeliveryRefused(400, "not_json") from None
         if name == "ping":
             return "ping"
-        reading = webhook_parser.read(name, decoded)
+        reading = events.read(name, decoded)
         if isinstance(reading, str):
             return f"ignored_{reading}"
         stored = await self._writer.put(Delivery(ident, name, body))

@@ -18,7 +18,6 @@ from app.github.branches import BranchesApi
 from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import RepositoryReader
-from app.jobs.context import JobContext
 from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import JobClaim
 from app.publish.effects import CommitRecipe, PushCommits
@@ -31,136 +30,6 @@ from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Mirror, Stores
 
 UNVERIFIED = "No test or check was run."
-
-
-class BaseMerge:
-    """Prepares jobs whose commit needs no worker, or whose base is a merge that must be made first."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-
-    async def prepare(self, each: JobWithContext, branches: BranchesApi, reader: RepositoryReader) -> None:
-        """Make the merge or the commit. Idempotent: the same job makes the same commit."""
-        job, job_context, store = each.job, each.job_context, branches.store
-        if job_context.aim == "ci":
-            recipe = self._recipe(job, job_context, Patch(base=job.task.base, changes=()), "Let CI start\n")
-            await asyncio.to_thread(
-                self._hand_over, each, store, recipe, "CI may start: agent-fix pushed an empty commit."
-            )
-            return
-        ours, base_head = job_context.parents
-        try:
-            base = await reader.merge_base(base_head, ours)
-        except NotFoundOnGitHub:
-            raise RepositoryError("The two branches have no common commit, so they cannot be merged.") from None
-        await branches.fetch(base)
-        await asyncio.to_thread(self._merge, each, store, base)
-
-    def _merge(self, each: JobWithContext, store: GitStore, base: str) -> None:
-        job, job_context = each.job, each.job_context
-        ours, base_head = job_context.parents
-        message = _merge_message(job, job_context)
-        names = SideNames(ours=job.branch, theirs=job_context.base_ref)
-        how = {"identity": job_context.author, "date": job.created_at, "message": message, "names": names}
-        merged = merge(store, base=base, ours=ours, theirs=base_head, **how)  # type: ignore[arg-type]  # as they are called
-        task = job.task.model_copy(update={"base": merged.commit})
-        paths = merged.paths
-        self._stores.job_store().replace(job.model_copy(update={"task": task, "conflicts": paths}))
-        if paths:
-            self._stores.job_store().add_progress(job.id, "note", f"Conflicts in {', '.join(paths[:10])}.")
-            self._stores.job_queries.mark_ready(job.id)
-            return
-        recipe = self._recipe(job, job_context, Patch(base=merged.commit, changes=()), message)
-        note = f"{job_context.base_ref} was merged into the branch without conflicts. {UNVERIFIED}"
-        self._hand_over(each, store, recipe, note)
-
-    def _recipe(self, job: Job, job_context: JobContext, patch: Patch, message: str) -> CommitRecipe:
-        return CommitRecipe(
-            patch=self._stores.blobs(job.id).put(patch.model_dump_json().encode()),
-            message=message,
-            author=job_context.author,
-            date=job.created_at,
-            parents=job_context.parents,
-        )
-
-    def _hand_over(self, each: JobWithContext, store: GitStore, recipe: CommitRecipe, note: str) -> None:
-        """Pass the job straight to the publisher, which checks the permission again as for any other commit."""
-        job, job_context, epoch = each.job, each.job_context, each.row.epoch
-        patch = Patch.model_validate_json(self._stores.blobs(job.id).get(recipe.patch))
-        how = {"message": recipe.message, "author": recipe.author, "date": recipe.date}
-        commit = store.commit(patch, parents=recipe.parents, **how)  # type: ignore[arg-type]  # as they are called
-        effect = PushCommits(branch=job.branch, commit=commit, expected=job_context.expected, recipe=recipe)
-        self._stores.outbox.add(job.id, epoch, job_context.issue_ref, effect)
-        result = JobResult(
-            exit_status="pr_updated", summary=note, branch=job.branch, commit=commit, patch=recipe.patch, notes=(note,)
-        )
-        self._stores.queue.hand_over(JobClaim(job.id, epoch, "", resumed=False), result.model_dump(mode="json"))
-
-
-def _merge_message(job: Job, job_context: JobContext) -> str:
-    parts = [f"Merge branch '{job_context.base_ref}' into {job.branch}"]
-    if job_context.config.ci == "manual":
-        parts.append(SKIP_CI)
-    return "\n\n".join(parts) + "\n"
-
-
-class ImageFetcher:
-    """Fetches images. Best effort: a job starts without those that are unavailable, and says so."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-
-    async def fetch(self, each: JobWithContext, reader: RepositoryReader) -> None:
-        task = each.job.task
-        if not each.job_context.config.images or task.images or task.images_left_out:
-            return
-        addresses = await asyncio.to_thread(image_addresses, task.issue.body)
-        if addresses:
-            image_collection = await AttachmentFetcher(reader.api).collect(each.job_context.issue_ref.number, addresses)
-            await asyncio.to_thread(self._keep, each.job.id, image_collection)
-
-    def _keep(self, job_id: str, image_collection: ImageCollection) -> None:
-        """Store the bytes before the job refers to them."""
-        row = self._stores.job_store().get(job_id)  # read again: its fix may have been found since
-        if row is not None:
-            for content in image_collection.contents:
-                self._stores.blobs(job_id).put(content)
-            self._stores.job_store().replace(with_images(row.job, image_collection))
-
-
-def with_images(job: Job, image_collection: ImageCollection) -> Job:
-    update = {"images": tuple(image_collection.images), "images_left_out": image_collection.notes}
-    return job.model_copy(update={"task": job.task.model_copy(update=update)})
-
-
-class FixFetcher:
-    """Prepares jobs that write tests. Best effort: without the fix, their tests are tested, not proved."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-
-    async def fetch(self, each: JobWithContext, branches: BranchesApi) -> None:
-        """Record the fix that people mention in the job, once its files are here; the history already is."""
-        job = each.job
-        if job.kind != "tests" or job.task.fixed_by:
-            return
-        text = "\n".join((job.task.request, job.task.issue.title, job.task.issue.body))
-        fix = await asyncio.to_thread(mentioned_fix, branches.store.history.path, job.task.base, text)
-        if not fix:
-            return
-        try:
-            await branches.fetch(fix)
-            for before in (await asyncio.to_thread(branches.store.parents, fix))[:1]:
-                await branches.fetch(before)
-        except (NeedsHumanAction, NoAccess) as error:
-            await asyncio.to_thread(
-                self._stores.job_store().add_progress, job.id, "note", f"The fix {fix[:10]}: {error.message}"
-            )
-            return
-        task = job.task.model_copy(update={"fixed_by": fix})
-        await asyncio.to_thread(self._stores.job_store().replace, job.model_copy(update={"task": task}))
-
-
 REPOSITORIES_AT_ONCE = 2
 SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=5)
 GIVE_UP_AFTER = timedelta(hours=6)
@@ -176,9 +45,6 @@ class BaseCommitFetcher:
         self._github_clients = github_clients
         self._stores = stores
         self._mirror = mirror
-        self._merging = BaseMerge(stores)
-        self._fixes = FixFetcher(stores)
-        self._images = ImageFetcher(stores)
         self._due: dict[str, datetime] = {}
         self._attempts: dict[str, int] = defaultdict(int)
         self._slots = asyncio.Semaphore(REPOSITORIES_AT_ONCE)
@@ -214,14 +80,115 @@ class BaseCommitFetcher:
         shown_at = f"refs/pull/{issue_ref.number}/head" if on_pull else ""
         for commit in dict.fromkeys((job.task.base, *job_context.parents)):
             await branches.fetch(commit, ref=shown_at if commit == job.task.base else "")
-        if job_context.aim in {"conflicts", "ci"}:
-            await self._merging.prepare(each, branches, reader)
+        if job_context.aim == "ci":
+            patch, note = Patch(base=job.task.base, changes=()), "CI may start: agent-fix pushed an empty commit."
+            await asyncio.to_thread(self._hand_over, each, branches.store, patch, "Let CI start\n", note)
+            return
+        if job_context.aim == "conflicts":
+            await self._merge_base_branch(each, branches, reader)
             return
         failpoint("base.fetched")
         await branches.fetch_history(job.task.base)
-        await self._fixes.fetch(each, branches)
-        await self._images.fetch(each, reader)
+        await self._find_fix(each, branches)
+        await self._fetch_images(each, reader)
         await asyncio.to_thread(self._stores.job_queries.mark_ready, job.id)
+
+    async def _merge_base_branch(self, each: JobWithContext, branches: BranchesApi, reader: RepositoryReader) -> None:
+        """Make the merge that the job is about. Idempotent: the same job makes the same commit."""
+        ours, base_head = each.job_context.parents
+        try:
+            base = await reader.merge_base(base_head, ours)
+        except NotFoundOnGitHub:
+            raise RepositoryError("The two branches have no common commit, so they cannot be merged.") from None
+        await branches.fetch(base)
+        await asyncio.to_thread(self._merge, each, branches.store, base)
+
+    def _merge(self, each: JobWithContext, store: GitStore, base: str) -> None:
+        """Hand the job over if there are no conflicts, else make it ready for a worker."""
+        job, job_context, job_store = each.job, each.job_context, self._stores.job_store()
+        ours, base_head = job_context.parents
+        skip_ci = f"\n\n{SKIP_CI}" if job_context.config.ci == "manual" else ""
+        message = f"Merge branch '{job_context.base_ref}' into {job.branch}{skip_ci}\n"
+        merged = merge(
+            store,
+            base=base,
+            ours=ours,
+            theirs=base_head,
+            identity=job_context.author,
+            date=job.created_at,
+            message=message,
+            names=SideNames(ours=job.branch, theirs=job_context.base_ref),
+        )
+        task = job.task.model_copy(update={"base": merged.commit})
+        job_store.replace(job.model_copy(update={"task": task, "conflicts": merged.paths}))
+        if merged.paths:
+            job_store.add_progress(job.id, "note", f"Conflicts in {', '.join(merged.paths[:10])}.")
+            self._stores.job_queries.mark_ready(job.id)
+            return
+        note = f"{job_context.base_ref} was merged into the branch without conflicts. {UNVERIFIED}"
+        self._hand_over(each, store, Patch(base=merged.commit, changes=()), message, note)
+
+    def _hand_over(self, each: JobWithContext, store: GitStore, patch: Patch, message: str, note: str) -> None:
+        """Pass the job straight to the publisher, which checks the permission again as for any other commit."""
+        job, job_context, epoch = each.job, each.job_context, each.row.epoch
+        recipe = CommitRecipe(
+            patch=self._stores.blobs(job.id).put(patch.model_dump_json().encode()),
+            message=message,
+            author=job_context.author,
+            date=job.created_at,
+            parents=job_context.parents,
+        )
+        commit = store.commit(
+            patch, message=message, author=recipe.author, date=recipe.date, parents=job_context.parents
+        )
+        effect = PushCommits(branch=job.branch, commit=commit, expected=job_context.expected, recipe=recipe)
+        self._stores.outbox.add(job.id, epoch, job_context.issue_ref, effect)
+        result = JobResult(
+            exit_status="pr_updated", summary=note, branch=job.branch, commit=commit, patch=recipe.patch, notes=(note,)
+        )
+        self._stores.queue.hand_over(JobClaim(job.id, epoch, "", resumed=False), result.model_dump(mode="json"))
+
+    async def _find_fix(self, each: JobWithContext, branches: BranchesApi) -> None:
+        """For a job that writes tests, record the fix that people mention, once its files are here; the history is.
+
+        Best effort: without the fix, the tests are tested, not proved.
+        """
+        job, job_store = each.job, self._stores.job_store()
+        if job.kind != "tests" or job.task.fixed_by:
+            return
+        text = "\n".join((job.task.request, job.task.issue.title, job.task.issue.body))
+        fix = await asyncio.to_thread(mentioned_fix, branches.store.history.path, job.task.base, text)
+        if not fix:
+            return
+        try:
+            await branches.fetch(fix)
+            for before in (await asyncio.to_thread(branches.store.parents, fix))[:1]:
+                await branches.fetch(before)
+        except (NeedsHumanAction, NoAccess) as error:
+            note = f"The fix {fix[:10]}: {error.message}"
+            await asyncio.to_thread(job_store.add_progress, job.id, "note", note)
+            return
+        task = job.task.model_copy(update={"fixed_by": fix})
+        await asyncio.to_thread(job_store.replace, job.model_copy(update={"task": task}))
+
+    async def _fetch_images(self, each: JobWithContext, reader: RepositoryReader) -> None:
+        """Best effort: a job starts without the images that are unavailable, and says so."""
+        task = each.job.task
+        if not each.job_context.config.images or task.images or task.images_left_out:
+            return
+        addresses = await asyncio.to_thread(image_addresses, task.issue.body)
+        if addresses:
+            number = each.job_context.issue_ref.number
+            collection = await AttachmentFetcher(reader.api).collect(number, addresses)
+            await asyncio.to_thread(self._keep_images, each.job.id, collection)
+
+    def _keep_images(self, job_id: str, collection: ImageCollection) -> None:
+        """Store the bytes before the job refers to them."""
+        row = self._stores.job_store().get(job_id)  # read again: its fix may have been found since
+        if row is not None:
+            for content in collection.contents:
+                self._stores.blobs(job_id).put(content)
+            self._stores.job_store().replace(with_images(row.job, collection))
 
     def _failed(self, each: JobWithContext, failure: Exception) -> None:
         job, now = each.job.id, self._stores.clock()
@@ -241,7 +208,10 @@ class BaseCommitFetcher:
                 self._tell_waiting(each, failure)
 
     def _end(self, each: JobWithContext, state: JobState, failure: Exception) -> None:
-        self._stores.queue.end(each.job.id, state, _sentence(failure))
+        reason = str(failure) or type(failure).__name__
+        if isinstance(failure, AgentFixError):
+            reason = f"{failure.message} {failure.hint}".strip()
+        self._stores.queue.end(each.job.id, state, reason)
         self._forget(each)
 
     def _tell_waiting(self, each: JobWithContext, failure: Exception) -> None:
@@ -258,7 +228,6 @@ class BaseCommitFetcher:
         self._attempts.pop(each.job.id, None)
 
 
-def _sentence(failure: Exception) -> str:
-    if isinstance(failure, AgentFixError):
-        return f"{failure.message} {failure.hint}".strip()
-    return str(failure) or type(failure).__name__
+def with_images(job: Job, collection: ImageCollection) -> Job:
+    update = {"images": tuple(collection.images), "images_left_out": collection.notes}
+    return job.model_copy(update={"task": job.task.model_copy(update=update)})

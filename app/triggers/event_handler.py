@@ -5,6 +5,7 @@ point, the same event leads to the same single effect.
 """
 
 import asyncio
+import hashlib
 from dataclasses import replace
 from typing import assert_never
 
@@ -13,13 +14,23 @@ from app.config.repository import SOURCE
 from app.core.lessons import MAX_REMEMBERED, LessonDraft
 from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.models import BotAccount
-from app.jobs.lessons import SqlLessonStore
 from app.pipeline.lessons.learning import LessonRefusedError, check_remembered
 from app.publish import replies
+from app.publish.effects import ChangeLabels, Effect, UpdateStatusComment
+from app.publish.outbox import name_without_job
 from app.triggers.change_notifications import ChangeNotifications
 from app.triggers.commands import AgentCommand
-from app.triggers.decisions import Decision, Ignored, IssueState, JobRequest, Notification, Reply
-from app.triggers.event_facts import EventFacts, TriggerContext, make_trigger_context
+from app.triggers.decisions import (
+    Answer,
+    Decision,
+    EventFacts,
+    Ignored,
+    IssueState,
+    JobRequest,
+    Notification,
+    Reply,
+    TriggerContext,
+)
 from app.triggers.events import (
     ChecksFailed,
     CommentEvent,
@@ -35,69 +46,55 @@ from app.triggers.events import (
 from app.triggers.fact_loader import FactLoader, issue_behind
 from app.triggers.github_clients import GitHubClients, RepositoryContext
 from app.triggers.job_commands import JobCommands
-from app.triggers.job_creator import JobCreator, ReplyPoster, StateChanged
-from app.triggers.notifications import WORK_LABELS
-from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
+from app.triggers.job_creator import JobCreator, StateChanged
+from app.triggers.rules import PER_HOUR, WORK_LABELS, command_of, decide, should_ignore
 from app.triggers.stores import ServerDefaults, Stores
 
 
 class LessonCommands:
     """Runs lesson commands of authorised people. Blocking; idempotent by the trigger's key."""
 
-    def __init__(self, stores: Stores, reply_poster: ReplyPoster, *, kept: bool) -> None:
+    def __init__(self, stores: Stores, *, kept: bool) -> None:
         self._stores = stores
-        self._reply_poster = reply_poster
         self._kept = kept
 
-    def answer(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+    def handle(self, request: JobRequest, context: TriggerContext) -> Answer:  # noqa: PLR0911  # one for each reason
         if not self._kept:
-            return self._reply_poster.answer(trigger_context, "reply no_lessons", replies.reply(replies.NO_LESSONS))
-        lessons = self._stores.lessons(trigger_context.repo_context.repository.id)
-        if job_request.aim == "forget":
-            return self._forget(lessons, job_request.lesson or 0, trigger_context)
-        if not job_request.text.strip():
-            return self._reply_poster.answer(trigger_context, "reply lessons", replies.lesson_list(lessons.all()))
-        return self._remember(lessons, job_request.text, trigger_context)
+            return Answer("reply no_lessons", replies.reply(replies.NO_LESSONS))
+        lessons, key = self._stores.lessons(context.repo.repository.id), context.trigger.key
+        if request.aim == "forget":
+            number = request.lesson or 0
+            if lessons.forget(number, key):
+                return Answer(f"forgot {number}", replies.forgotten(number))
+            return Answer("reply unknown_lesson", replies.unknown_lesson(number, lessons.all()))
+        if not request.text.strip():
+            return Answer("reply lessons", replies.lesson_list(lessons.all()))
+        try:
+            text = check_remembered(request.text)
+        except LessonRefusedError as refused:
+            return Answer("reply not_remembered", replies.not_remembered(str(refused)))
+        draft = LessonDraft(text=text, kind="remembered", author=context.trigger.login or "somebody")
+        lesson = lessons.remember(draft, key)
+        if lesson is None:
+            return Answer("reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED))
+        return Answer(f"remembered {lesson.number}", replies.remembered(lesson))
 
-    def reject_unmerged(self, event: PullRequestChanged, ours: int) -> int:
+    def reject_unmerged(self, event: PullRequestChanged, ours: int) -> None:
         """Delete what a job learned if its pull request was closed without merging."""
         if event.change != "closed" or event.merged or event.subject.author != ours or event.subject.head is None:
-            return 0
-        lessons, branch = self._stores.lessons(event.repository.id), event.subject.head.ref
-        source_jobs = [job for job in lessons.source_jobs() if self._is_of(job, branch)]
-        return sum(lessons.forget_job(job) for job in source_jobs)
-
-    def _is_of(self, job: str, branch: str) -> bool:
-        row = self._stores.job_store().get(job)
-        return row is not None and branch in {row.job.branch, (row.result or {}).get("branch")}
-
-    def _remember(self, lessons: SqlLessonStore, text: str, trigger_context: TriggerContext) -> str:
-        try:
-            draft = LessonDraft(
-                text=check_remembered(text), kind="remembered", author=trigger_context.trigger.login or "somebody"
-            )
-        except LessonRefusedError as refused:
-            return self._reply_poster.answer(
-                trigger_context, "reply not_remembered", replies.not_remembered(str(refused))
-            )
-        lesson = lessons.remember(draft, trigger_context.trigger.key)
-        if lesson is None:
-            return self._reply_poster.answer(
-                trigger_context, "reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED)
-            )
-        return self._reply_poster.answer(trigger_context, f"remembered {lesson.number}", replies.remembered(lesson))
-
-    def _forget(self, lessons: SqlLessonStore, number: int, trigger_context: TriggerContext) -> str:
-        if lessons.forget(number, trigger_context.trigger.key):
-            return self._reply_poster.answer(trigger_context, f"forgot {number}", replies.forgotten(number))
-        words = replies.unknown_lesson(number, lessons.all())
-        return self._reply_poster.answer(trigger_context, "reply unknown_lesson", words)
+            return
+        lessons = self._stores.lessons(event.repository.id)
+        for job in lessons.source_jobs():
+            row = self._stores.job_store().get(job)
+            if row is not None and event.subject.head.ref in {row.job.branch, (row.result or {}).get("branch")}:
+                lessons.forget_job(job)
 
 
 Local = TriggerEvent | StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged
 """Events of one repository."""
 CAPS = frozenset({"checks_cap", "reviews_cap"})
 """Rules that end with a person being asked to take over."""
+NEEDS_HUMAN = "agent-needs-human"
 MAX_LOOKS = 3
 """How often an event is decided again because the state changed meanwhile."""
 
@@ -109,11 +106,12 @@ class EventHandler:
         self._github_clients = github_clients
         self._stores = stores
         self._fact_loader = FactLoader(github_clients, stores, defaults.operator)
-        self._reply_poster = ReplyPoster(stores)
-        self._job_creator = JobCreator(stores, defaults, self._reply_poster)
-        self._running_jobs = JobCommands(stores, self._job_creator, self._reply_poster, defaults.budget)
-        self._lesson_commands = LessonCommands(stores, self._reply_poster, kept=defaults.lessons)
-        self._change_notifications = ChangeNotifications(stores, self._job_creator, defaults.operator)
+        self._job_creator = JobCreator(stores, defaults)
+        self._running_jobs = JobCommands(stores, self._job_creator, defaults.budget)
+        self._lesson_commands = LessonCommands(stores, kept=defaults.lessons)
+        self._change_notifications = ChangeNotifications(
+            stores, self._job_creator, defaults.operator, self._post_and_record
+        )
         self._operator = defaults.operator
         self._new_installations: set[int] = set()
         self._closed: set[int] = set()
@@ -128,20 +126,17 @@ class EventHandler:
         known, command = self._github_clients.known, command_of(event)
         if (known and should_ignore(event, command, known)) or (isinstance(event, TriggerEvent) and command is None):
             return "skip not_addressed"
-        if isinstance(event, CommentEvent) and await asyncio.to_thread(self._is_flood, event, command):
-            return "skip too_many: a flood"
+        if isinstance(event, CommentEvent) and command is not None and command.verb != "stop":
+            # Whoever exceeded the limit was told once; from then on GitHub is asked nothing.
+            recent = self._stores.triggers.recent_count
+            if await asyncio.to_thread(recent, event.repository.id, event.actor.id) > PER_HOUR:
+                return "skip too_many: a flood"
         for _ in range(MAX_LOOKS):
             try:
                 return await self._load_and_act(event, command)
             except StateChanged:
                 continue
         return await self._load_and_act(event, command)
-
-    def _is_flood(self, event: CommentEvent, command: AgentCommand | None) -> bool:
-        """True if the actor exceeded the limit and was already told; asks GitHub nothing. A stop is always accepted."""
-        if command is None or command.verb == "stop":
-            return False
-        return self._stores.triggers.recent_count(event.repository.id, event.actor.id) > PER_HOUR
 
     def take_new_installations(self) -> tuple[int, ...]:
         """New or restored installations, whose repositories should be polled."""
@@ -154,59 +149,71 @@ class EventHandler:
         return repositories
 
     async def _load_and_act(self, event: Local, command: AgentCommand | None) -> str:
-        repo_context = await self._fact_loader.open(event)
-        if repo_context is None:
+        repo = await self._fact_loader.open(event)
+        if repo is None:
             if isinstance(event, RepositoryChanged):
                 return await self._handle_without_access(event)
             return "skip foreign_installation: the installation has no access to this repository"
-        if skip := should_ignore(event, command, repo_context.ours):
+        if skip := should_ignore(event, command, repo.ours):
             return f"skip {skip.rule}"
         if isinstance(event, TriggerEvent | ChecksFailed):
-            return await self._answer_once(event, command, repo_context)
+            return await self._answer_once(event, command, repo)
         if isinstance(event, PullRequestChanged):
             if event.change == "closed":
                 self._closed.add(event.repository.id)
-            await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo_context.ours.user)
+            await asyncio.to_thread(self._lesson_commands.reject_unmerged, event, repo.ours.user)
             await asyncio.to_thread(self._record_outcome, event)
         if isinstance(event, LabelRemoved) and event.label.casefold() in WORK_LABELS:
-            return await self._cancel_once(event, repo_context)
-        found = await self._fact_loader.about(event, command, repo_context)
-        return await self._follow(self._decide(found), event, repo_context)
+            return await self._cancel_once(event, repo)
+        found = await self._fact_loader.about(event, command, repo)
+        return await self._follow(self._decide(found), event, repo)
 
     def _record_outcome(self, event: PullRequestChanged) -> None:
         """Record the outcome of one of our pull requests; others have no row."""
         outcomes, repository, pull = self._stores.outcomes, event.repository.id, event.subject.number
         if event.change == "closed":
-            outcomes.pull_closed(repository, pull, merged=event.merged, head=event.subject.head_commit)
+            head = event.subject.head.sha if event.subject.head else ""
+            outcomes.pull_closed(repository, pull, merged=event.merged, head=head)
         elif event.change == "reopened":
             outcomes.pull_reopened(repository, pull)
 
     async def _answer_once(
-        self, event: TriggerEvent | ChecksFailed, command: AgentCommand | None, repo_context: RepositoryContext
+        self, event: TriggerEvent | ChecksFailed, command: AgentCommand | None, repo: RepositoryContext
     ) -> str:
-        trigger = await self._fact_loader.identify(event, command, repo_context)
+        trigger = await self._fact_loader.identify(event, command, repo)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, command, repo_context, trigger)
+        found = await self._fact_loader.about(event, command, repo, trigger)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"  # the other path started its job meanwhile
         decision = self._decide(found)
-        trigger_context = make_trigger_context(repo_context, trigger, found)
-        if isinstance(event, ChecksFailed):
-            return await self._fix_checks(event, decision, trigger_context)
-        return await self._act(decision, trigger_context)
+        if found.requester:
+            trigger = replace(trigger, login=found.requester.login)  # the current one
+        if isinstance(event, ChecksFailed) and found.pull:
+            trigger = replace(trigger, number=found.pull.number)
+        context = TriggerContext(repo, trigger, found)
+        if not isinstance(event, ChecksFailed):
+            outcome = await self._act(decision, context)
+        elif isinstance(decision, JobRequest):
+            if event.source == "check_run" and not await repo.reader.failed_checks(event.head_sha):
+                return "skip checks: some are still running"
+            outcome = await self._job_creator.start(decision, context)
+        elif isinstance(decision, Ignored) and decision.visible:
+            outcome = await self._act(decision, context)
+        else:  # checks fail one by one, so a reason to wait is not a final decision
+            return await self._follow(decision, event, repo)
+        return await self._post_and_record(context, outcome) if isinstance(outcome, Answer) else outcome
 
-    async def _cancel_once(self, event: LabelRemoved, repo_context: RepositoryContext) -> str:
+    async def _cancel_once(self, event: LabelRemoved, repo: RepositoryContext) -> str:
         """Removing our label means stop, also for requests that were made before but arrive later."""
-        trigger = await self._fact_loader.identify(event, None, repo_context)
+        trigger = await self._fact_loader.identify(event, None, repo)
         if decided := await asyncio.to_thread(self._stores.triggers.decided, trigger.key):
             return f"decided before: {decided.outcome}"
-        found = await self._fact_loader.about(event, None, repo_context, trigger)
-        outcome = await self._follow(self._decide(found), event, repo_context)
+        found = await self._fact_loader.about(event, None, repo, trigger)
+        outcome = await self._follow(self._decide(found), event, repo)
         back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
         trigger = replace(trigger, verb="relabel" if back_on else "stop")
-        trigger_context = TriggerContext(repo_context, trigger, found)
-        return await asyncio.to_thread(self._reply_poster.decide, trigger_context, outcome)
+        return await self._post_and_record(TriggerContext(repo, trigger, found), Answer(outcome))
 
     def _decide(self, found: EventFacts) -> Decision:
         return decide(found, now=self._stores.clock())
@@ -217,88 +224,79 @@ class EventHandler:
         found = EventFacts(event, None, bot, IssueState(installation=event.installation))
         return await self._follow(self._decide(found), event, None)
 
-    async def _follow(self, decision: Decision, event: Event, repo_context: RepositoryContext | None) -> str:
-        if isinstance(decision, Notification) and decision.aim == "reconcile":
-            self._new_installations.add(decision.installation)
+    async def _follow(self, decision: Decision, event: Event, repo: RepositoryContext | None) -> str:
         if isinstance(decision, Notification):
-            notified = await self._change_notifications.follow(decision, event, repo_context)
-            return f"{decision.rule}: {notified}"
+            if decision.aim == "reconcile":
+                self._new_installations.add(decision.installation)
+            return f"{decision.rule}: {await self._change_notifications.follow(decision, event, repo)}"
         if isinstance(decision, Ignored):
             return f"skip {decision.rule}: {decision.reason}"
         raise TypeError(f"nobody asked for {type(decision).__name__}")
 
-    async def _act(self, decision: Decision, trigger_context: TriggerContext) -> str:
+    async def _act(  # noqa: PLR0911  # one case a kind
+        self, decision: Decision, context: TriggerContext
+    ) -> str | Answer:
         match decision:
             case JobRequest():
-                return await self._carry_out_or_reply(decision, trigger_context)
-            case Reply(rule="unclear_command"):
-                paths = await trigger_context.repo_context.reader.files_in(DIRECTORY)
-                words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
-                outcome = f"reply {decision.rule}"
-                return await asyncio.to_thread(self._reply_poster.answer, trigger_context, outcome, words)
+                if locked := decision.options.locked_by(self._operator):
+                    words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
+                    return Answer("reply locked", words)
+                try:
+                    return await self._carry_out(decision, context)
+                except (NeedsHumanAction, NoAccess) as error:  # permanent; temporary ones are raised and retried
+                    return Answer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
             case Reply():
-                return await asyncio.to_thread(self._reply, decision, trigger_context)
+                words = replies.reply(decision.text, decision.suggestion)
+                if decision.rule == "unclear_command":
+                    paths = await context.repo.reader.files_in(DIRECTORY)
+                    words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
+                elif decision.rule == "broken_config":
+                    words = replies.broken_config(decision.text, SOURCE)
+                    return Answer("reply broken_config", words, once_for=decision.text)
+                return Answer(f"reply {decision.rule}", words)
             case Ignored():
-                return await asyncio.to_thread(self._skip, decision, trigger_context)
+                outcome = f"skip {decision.rule}: {decision.reason}"
+                if decision.rule == "foreign_installation":
+                    return outcome  # posted by a server that does not serve this repository, so it decides nothing
+                if decision.rule not in CAPS:
+                    return Answer(outcome, replies.refused(decision.reason) if decision.visible else "")
+                needs_human = ChangeLabels(add=(NEEDS_HUMAN,))
+                await asyncio.to_thread(self._add_effect, context.trigger.key, context, needs_human)
+                return Answer(outcome, replies.reply(decision.reason))
         raise TypeError(f"a trigger is no {type(decision).__name__}")
 
-    async def _carry_out_or_reply(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        """Reply with permanent errors to the person who asked; temporary ones are raised and retried."""
-        if locked := job_request.options.locked_by(self._operator):
-            words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply locked", words)
-        try:
-            return await self._carry_out(job_request, trigger_context)
-        except (NeedsHumanAction, NoAccess) as error:
-            words = replies.forge_refusal(error.message, error.hint)
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply in_the_way", words)
-
-    async def _carry_out(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
-        if job_request.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(trigger_context)):
+    async def _carry_out(self, request: JobRequest, context: TriggerContext) -> str | Answer:
+        if request.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(context)):
             words = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "skip early_draft", words)
-        match job_request.aim:
+            return Answer("skip early_draft", words)
+        match request.aim:
             case "fix" | "plan" | "ask" | "fix_checks" | "revise":
-                return await self._job_creator.start(job_request, trigger_context)
+                return await self._job_creator.start(request, context)
             case "retry" | "allow":
-                return await self._job_creator.restart(job_request, trigger_context)
+                return await self._job_creator.restart(request, context)
             case "rebase" | "ci":
-                return await self._job_creator.move(job_request, trigger_context)
+                return await self._job_creator.move(request, context)
             case "remember" | "forget":
-                return await asyncio.to_thread(self._lesson_commands.answer, job_request, trigger_context)
+                return await asyncio.to_thread(self._lesson_commands.handle, request, context)
             case "steer" | "answer" | "approve" | "continue" | "stop" | "status":
-                return await self._running_jobs.handle(job_request, trigger_context)
-        assert_never(job_request.aim)
+                return await self._running_jobs.handle(request, context)
+        assert_never(request.aim)
 
-    async def _fix_checks(self, event: ChecksFailed, decision: Decision, trigger_context: TriggerContext) -> str:
-        """Start a job for failing checks. Checks fail one by one, so a reason to wait is not a final decision."""
-        if isinstance(decision, JobRequest):
-            reader = trigger_context.repo_context.reader
-            if event.source == "check_run" and not await reader.failed_checks(event.head_sha):
-                return "skip checks: some are still running"
-            return await self._job_creator.start(decision, trigger_context)
-        if isinstance(decision, Ignored) and decision.visible:
-            return await asyncio.to_thread(self._skip, decision, trigger_context)
-        return await self._follow(decision, event, trigger_context.repo_context)
+    async def _post_and_record(self, context: TriggerContext, answer: Answer) -> str:
+        return await asyncio.to_thread(self._post_and_record_now, context, answer)
 
-    def _reply(self, decision: Reply, trigger_context: TriggerContext) -> str:
-        outcome = f"reply {decision.rule}"
-        match decision.rule:
-            case "broken_config":
-                words = replies.broken_config(decision.text, SOURCE)
-                return self._reply_poster.answer(trigger_context, outcome, words, once_for=decision.text)
-            case _:
-                words = replies.reply(decision.text, decision.suggestion)
-        return self._reply_poster.answer(trigger_context, outcome, words)
+    def _post_and_record_now(self, context: TriggerContext, answer: Answer) -> str:
+        """Post the reply, then store the trigger's outcome. Blocking and idempotent."""
+        if answer.words and context.promised_job:
+            self._stores.requests.end(context.promised_job, "stopped", answer.words)
+        elif answer.words:
+            key = context.trigger.key
+            if answer.once_for:
+                digest = hashlib.sha256(answer.once_for.encode()).hexdigest()[:16]
+                key = f"r{context.repo.repository.id}#{context.trigger.number}/told:{digest}"
+            self._add_effect(key, context, UpdateStatusComment(body=answer.words))
+        self._stores.triggers.record(context.trigger, answer.outcome, "")
+        return answer.outcome
 
-    def _skip(self, decision: Ignored, trigger_context: TriggerContext) -> str:
-        outcome = f"skip {decision.rule}: {decision.reason}"
-        if decision.rule == "foreign_installation":
-            return outcome  # posted by a server that does not serve this repository, so it decides nothing
-        if decision.visible:
-            if decision.rule in CAPS:
-                self._reply_poster.request_attention(trigger_context)
-                return self._reply_poster.answer(trigger_context, outcome, replies.reply(decision.reason))
-            words = replies.refused(decision.reason)
-            return self._reply_poster.answer(trigger_context, outcome, words)
-        return self._reply_poster.decide(trigger_context, outcome)
+    def _add_effect(self, key: str, context: TriggerContext, effect: Effect) -> None:
+        self._stores.outbox.add(name_without_job(key), 0, context.issue_ref, effect)

@@ -21,9 +21,9 @@ from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.triggers import Trigger
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand
-from app.triggers.decisions import IssueState
-from app.triggers.event_facts import (
+from app.triggers.decisions import (
     EventFacts,
+    IssueState,
     TriggerContext,
     pull_request_state,
     with_issue,
@@ -108,10 +108,10 @@ def job_behind(
     return here
 
 
-def issue_behind(trigger_context: TriggerContext) -> int:
+def issue_behind(context: TriggerContext) -> int:
     """The issue whose active job opened this draft early; 0 if there is none."""
-    job = trigger_context.found.job
-    if job is None or job.row.final or job.job_context.issue_ref.number == trigger_context.trigger.number:
+    job = context.found.job
+    if job is None or job.row.final or job.job_context.issue_ref.number == context.trigger.number:
         return 0
     return job.job_context.issue_ref.number
 
@@ -144,20 +144,20 @@ class FactLoader:
         self,
         event: TriggerEvent | ChecksFailed | LabelRemoved,
         command: AgentCommand | None,
-        repo_context: RepositoryContext,
+        repo: RepositoryContext,
     ) -> Trigger:
         """The trigger, by a key that is the same by webhook and by poll.
 
         Raises RetryLater if GitHub's API does not show the event yet.
         """
         if isinstance(event, ChecksFailed):
-            now, bot = self._stores.clock(), repo_context.ours.user
-            return Trigger(key_of(event, now), repo_context.repository.id, 0, bot, "fix_checks", now)
+            now, bot = self._stores.clock(), repo.ours.user
+            return Trigger(key_of(event, now), repo.repository.id, 0, bot, "fix_checks", now)
         is_named = not isinstance(event, LabelRemoved) and (not isinstance(event, ProgramCommand) or event.by_person)
-        at, withdrawn = await self._asked_at(event, repo_context)
+        at, withdrawn = await self._asked_at(event, repo)
         return Trigger(
             key=key_of(event, at),
-            repository=repo_context.repository.id,
+            repository=repo.repository.id,
             number=event.subject.number,
             actor=event.actor.id,
             verb=command.verb if command else "",
@@ -166,15 +166,13 @@ class FactLoader:
             withdrawn=withdrawn,
         )
 
-    async def _asked_at(
-        self, event: TriggerEvent | LabelRemoved, repo_context: RepositoryContext
-    ) -> tuple[datetime, bool]:
+    async def _asked_at(self, event: TriggerEvent | LabelRemoved, repo: RepositoryContext) -> tuple[datetime, bool]:
         """When it was requested, and whether somebody else has requested it again since."""
         if isinstance(event, CommentEvent):
             return event.at, False
         if isinstance(event, ProgramCommand):
             return event.request.at, False
-        issue_events = await repo_context.reader.issue_events(event.subject.number)
+        issue_events = await repo.reader.issue_events(event.subject.number)
         such = [each for each in issue_events if _is_such(each, event)]
         by_actor = [each for each in such if each.actor.id == event.actor.id]
         if not by_actor:
@@ -185,25 +183,25 @@ class FactLoader:
         self,
         event: Event,
         command: AgentCommand | None,
-        repo_context: RepositoryContext,
+        repo: RepositoryContext,
         trigger: Trigger | None = None,
     ) -> EventFacts:
         """All that `decide` needs to know about an event."""
-        state = IssueState(installation=repo_context.installation, archived=repo_context.repository.archived)
-        found = EventFacts(event, command, repo_context.ours, state)
+        state = IssueState(installation=repo.installation, archived=repo.repository.archived)
+        found = EventFacts(event, command, repo.ours, state)
         if isinstance(event, ChecksFailed):
-            return await self._checks(event, repo_context, found)
+            return await self._checks(event, repo, found)
         if isinstance(event, TriggerEvent) and trigger is not None:
-            return await self._trigger(event, command, repo_context, trigger, found) if command else found
+            return await self._trigger(event, command, repo, trigger, found) if command else found
         if isinstance(event, StateChangeEvent):
-            return await self._state_change(event, repo_context, trigger, found)
+            return await self._state_change(event, repo, trigger, found)
         return found
 
     async def _trigger(
         self,
         event: TriggerEvent,
         command: AgentCommand,
-        repo_context: RepositoryContext,
+        repo: RepositoryContext,
         trigger: Trigger,
         found: EventFacts,
     ) -> EventFacts:
@@ -211,11 +209,11 @@ class FactLoader:
         if trigger.withdrawn:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
         if not isinstance(event, ProgramCommand) or event.by_person:
-            found = replace(found, requester=await self._requester(event.actor, repo_context))
+            found = replace(found, requester=await self._requester(event.actor, repo))
             via = event.app if isinstance(event, CommentEvent) else None
-            if refusal(event.actor, found.requester, via=via, allowed_apps=repo_context.ours.allowed_apps):
+            if refusal(event.actor, found.requester, via=via, allowed_apps=repo.ours.allowed_apps):
                 return found
-        reader, number = repo_context.reader, event.subject.number
+        reader, number = repo.reader, event.subject.number
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled, config, text = await asyncio.gather(
             if_accessible(reader.issue(number)),
@@ -223,12 +221,12 @@ class FactLoader:
             read_config(reader, self._operator),
             _current_text(event, reader),
         )
-        job = await asyncio.to_thread(job_behind, pulled, found.job, repo_context.ours.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pulled, found.job, repo.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if isinstance(event, CommentEvent) and issue is not None:
             state = state.model_copy(update={"text": text, "text_deleted": text is None})
         found = replace(found, config=config, job=job, pull=pulled, state=state)
-        return await self._with_pull_requests(event, command, repo_context, found)
+        return await self._with_pull_requests(event, command, repo, found)
 
     def _from_database(
         self, event: TriggerEvent, command: AgentCommand, trigger: Trigger, found: EventFacts
@@ -262,76 +260,76 @@ class FactLoader:
         question = next(here, None) if or_question else None
         return question or job_queries.newest(repository, number)
 
-    async def _requester(self, actor: Account, repo_context: RepositoryContext) -> ActorPermission | None:
+    async def _requester(self, actor: Account, repo: RepositoryContext) -> ActorPermission | None:
         """None for a deleted account. For a bot its App counts, and only if Apps may ask at all."""
         if not actor.is_person:
             slug = actor.login.removesuffix("[bot]")
-            allowed_apps = actor.kind == "Bot" and repo_context.ours.allowed_apps
-            app = await repo_context.reader.application(slug) if allowed_apps else None
-            noreply = repo_context.reader.api.app.host.noreply
+            allowed_apps = actor.kind == "Bot" and repo.ours.allowed_apps
+            app = await repo.reader.application(slug) if allowed_apps else None
+            noreply = repo.reader.api.app.host.noreply
             person = Person(name=actor.login, email=f"{actor.id}+{actor.login}@{noreply}")
             return ActorPermission(id=actor.id, login=actor.login, permission="none", person=person, app=app)
         try:
-            return await repo_context.reader.actor(actor.id)
+            return await repo.reader.actor(actor.id)
         except NotFoundOnGitHub:
             return None
 
     async def _with_pull_requests(
-        self, event: TriggerEvent, command: AgentCommand, repo_context: RepositoryContext, found: EventFacts
+        self, event: TriggerEvent, command: AgentCommand, repo: RepositoryContext, found: EventFacts
     ) -> EventFacts:
         """Load, for a request that would start work, whether somebody is at it and how many pull requests are open."""
-        state, bot_id = found.state, repo_context.ours.user
+        state, bot_id = found.state, repo.ours.user
         if command.verb not in STARTS or (state.working and command.verb != "retry"):
             return found
         more: dict[str, object] = {}
         if not event.subject.is_pull_request:
             linked = sorted(
-                await repo_context.reader.linked_pull_requests(event.subject.number),
+                await repo.reader.linked_pull_requests(event.subject.number),
                 key=lambda each: each.author != bot_id,
             )
             if linked:
                 more |= {"linked": linked[0].number, "linked_is_ours": linked[0].author == bot_id}
         if isinstance(found.config, RepoConfig) and found.config.max_open_pull_requests is not None:
             queries, repository, number = self._stores.job_queries, event.repository.id, event.subject.number
-            pulls = await repo_context.reader.open_pull_requests()
+            pulls = await repo.reader.open_pull_requests()
             in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot_id, except_issue=number)
             more["open_pull_requests"] = len(in_use)
         return replace(found, state=state.model_copy(update=more))
 
     async def _state_change(
-        self, event: StateChangeEvent, repo_context: RepositoryContext, trigger: Trigger | None, found: EventFacts
+        self, event: StateChangeEvent, repo: RepositoryContext, trigger: Trigger | None, found: EventFacts
     ) -> EventFacts:
         """Ask GitHub only if there is an active job, our label was removed or the pull request is ours."""
         repository, number = event.repository.id, event.subject.number
         job = await asyncio.to_thread(self._stores.job_queries.active, repository, number)
-        ours = isinstance(event, PullRequestChanged) and event.subject.author == repo_context.ours.user
+        ours = isinstance(event, PullRequestChanged) and event.subject.author == repo.ours.user
         if job is None and trigger is None and not ours:
             return found
-        reader = repo_context.reader
+        reader = repo.reader
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()
         issue, pulled = await asyncio.gather(if_accessible(reader.issue(number)), if_accessible(pull))
-        job = await asyncio.to_thread(job_behind, pulled, job, repo_context.ours.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pulled, job, repo.ours.user, self._stores)
         state = with_issue(with_job(found.state, job), issue, pulled)
         if trigger is not None:
             newest_start = await asyncio.to_thread(self._stores.triggers.newest_accepted, repository, number, BEGINS)
             state = state.model_copy(update={"asked_at": trigger.at, "begun_at": newest_start})
         return replace(found, job=job, pull=pulled, state=state)
 
-    async def _checks(self, event: ChecksFailed, repo_context: RepositoryContext, found: EventFacts) -> EventFacts:
+    async def _checks(self, event: ChecksFailed, repo: RepositoryContext, found: EventFacts) -> EventFacts:
         """Ask for the checks' owner only in repositories where we have had jobs."""
         if not await asyncio.to_thread(self._stores.job_queries.has_jobs_in, event.repository.id):
             return found
-        reader = repo_context.reader
+        reader = repo.reader
         pull = await self._checked(event, reader)
         if pull is None:
             return found
         here = await asyncio.to_thread(self._job, event.repository.id, pull.number)
-        job = await asyncio.to_thread(job_behind, pull, here, repo_context.ours.user, self._stores)
+        job = await asyncio.to_thread(job_behind, pull, here, repo.ours.user, self._stores)
         follow_ups = await asyncio.to_thread(self._stores.job_queries.follow_up_count, event.repository.id, pull.number)
         state = with_job(
             found.state.model_copy(update={"follow_ups": follow_ups, "pull": pull_request_state(pull)}), job
         )
-        if pull.author == repo_context.ours.user:
+        if pull.author == repo.ours.user:
             issue, config = await asyncio.gather(
                 if_accessible(reader.issue(pull.number)), read_config(reader, self._operator)
             )

@@ -1,78 +1,49 @@
-"""Decides a trigger: stores its job in one transaction with it, or posts one reply that belongs to no job."""
+"""Creates jobs: from a request to the stored job, or to a reply that says why there is none.
+
+`JobDraft` has the pure rules for which setting takes precedence: the command, the repository, the server.
+"""
 
 import asyncio
-import hashlib
-from dataclasses import replace
-from datetime import timedelta
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
 
 from app.config.prompt_overrides import (
     DIRECTORY,
     NO_OVERRIDES,
     Override,
+    Overrides,
     is_own_name,
     parse_overrides,
     path_of,
     requested_prompt,
 )
+from app.config.repository import RepoConfig
 from app.core.errors import AgentFixError, ConfigError, ExitCode
-from app.core.job import PUBLISHED, Job
-from app.core.task import AllowedPath
-from app.github.base import ReactionTarget
+from app.core.issue_file import issue_of
+from app.core.job import PUBLISHED, Job, new_job_id
+from app.core.model_names import ModelNames
+from app.core.task import AllowedPath, KindDecision, Task, TaskSignals, WorkType, explicitly_requested_kind, kind_of
+from app.core.text import one_line, visible
 from app.github.errors import NeedsHumanAction
-from app.jobs.context import JobContext
+from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
 from app.pipeline.lessons.failed_attempts import failed_attempts
 from app.publish import replies
-from app.publish.effects import AddReaction, ChangeLabels, Effect, UpdateStatusComment
-from app.publish.outbox import StaleEpoch, name_without_job
+from app.publish.body_edits import holds_commits_of_a_fork
+from app.publish.effects import AddReaction
+from app.publish.outbox import StaleEpoch
 from app.repo.git_format import is_full_id
-from app.triggers.decisions import JobRequest
-from app.triggers.event_facts import TriggerContext
+from app.repo.inspection import slug
+from app.triggers.decisions import Answer, JobRequest, RequestAim, TriggerContext
 from app.triggers.fact_loader import is_full, limit_reached
 from app.triggers.github_clients import RepositoryContext
-from app.triggers.job_draft import JobDraft, as_before, kind_of_request
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
-NEEDS_HUMAN = "agent-needs-human"
-
-
-class ReplyPoster:
-    """Posts replies and stores the trigger's outcome. Blocking and idempotent."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-
-    def answer(self, trigger_context: TriggerContext, outcome: str, words: str, *, once_for: str = "") -> str:
-        """Reply and decide the trigger. With `once_for`, the same reply is posted only once per issue."""
-        if trigger_context.requested:
-            self._stores.requests.end(trigger_context.requested, "stopped", words)
-            return self.decide(trigger_context, outcome)
-        key = trigger_context.trigger.key
-        if once_for:
-            digest = hashlib.sha256(once_for.encode()).hexdigest()[:16]
-            key = f"r{trigger_context.repo_context.repository.id}#{trigger_context.trigger.number}/told:{digest}"
-        self._add_effect(key, trigger_context, UpdateStatusComment(body=words))
-        return self.decide(trigger_context, outcome)
-
-    def acknowledge(self, trigger_context: TriggerContext) -> None:
-        """Add 👀 to what was written, if it accepts reactions."""
-        if trigger_context.target is not None and not trigger_context.requested:
-            seen = AddReaction(target=trigger_context.target, content="eyes")
-            self._add_effect(trigger_context.trigger.key, trigger_context, seen)
-
-    def request_attention(self, trigger_context: TriggerContext) -> None:
-        """Mark that the bot cannot continue without a person."""
-        self._add_effect(trigger_context.trigger.key, trigger_context, ChangeLabels(add=(NEEDS_HUMAN,)))
-
-    def decide(self, trigger_context: TriggerContext, outcome: str, job: str = "") -> str:
-        self._stores.triggers.record(trigger_context.trigger, outcome, job)
-        return outcome
-
-    def _add_effect(self, key: str, trigger_context: TriggerContext, effect: Effect) -> None:
-        self._stores.outbox.add(name_without_job(key), 0, trigger_context.issue_ref, effect)
-
-
+REVIEW_REQUEST = "A review requests changes: address its threads."
+FIX_OPEN_CHECKS = "Address what is open on this pull request: its review threads and its failing checks."
 PRIORITIES = {"ask": 0, "plan": 0, "fix_checks": 2}
 """Lower is sooner; all else is ordinary, unless it is urgent."""
 RETRY_SOON = timedelta(seconds=2)
@@ -92,206 +63,334 @@ class StateChanged(RetryLater):
     """A job started or ended here since the state was read, so the event must be decided again."""
 
 
-class JobCreator:
-    """Creates and restarts jobs."""
+@dataclass(frozen=True, slots=True)
+class JobDraft:
+    """Everything that a new job is made from."""
 
-    def __init__(self, stores: Stores, defaults: ServerDefaults, reply_poster: ReplyPoster) -> None:
+    request: JobRequest
+    context: TriggerContext
+    defaults: ServerDefaults
+    base: str
+    """The id of the commit that the work starts from."""
+    created_at: datetime
+    prompt_context: PromptContext
+    text: str = ""
+    """Replaces the request's own text if not empty."""
+    plan_file: str = ""
+    parents: tuple[str, ...] = ()
+    overrides: Overrides | None = None
+    prompt: Override | None = None
+    """The repository's own prompt that was asked for."""
+    formerly_allowed: tuple[AllowedPath, ...] = ()
+    """What people allowed the same job before, which changed nothing on GitHub."""
+
+    @property
+    def config(self) -> RepoConfig:
+        """Raises TypeError if the repository's configuration is invalid."""
+        config = self.context.found.config
+        if isinstance(config, ConfigError):
+            raise TypeError("nothing starts while the configuration is invalid")
+        return config
+
+    @property
+    def urgent(self) -> bool:
+        """True if the command or a label of the issue says so."""
+        labels = {label.casefold() for label in self.request.subject.labels}
+        return self.request.options.urgent or not labels.isdisjoint(map(str.casefold, self.config.urgent_labels))
+
+    def job(self) -> Job:
+        request, options, config = self.request, self.request.options, self.config
+        task, pull = self._task(), self.context.found.pull
+        models = self.defaults.models.model_copy(update={"code": self.defaults.model})
+        if options.model:
+            models = ModelNames(code=options.model)
+        elif config.model is not None:
+            models = config.model.models
+        budget = config.budget.over(self.defaults.budget)
+        if options.budget is not None:
+            budget = budget.model_copy(update={"usd": options.budget})
+        elif request.aim == "ask":
+            budget = budget.for_a_question()
+        same_branch = pull is not None and self._publish_target() == "same_branch"
+        new_branch = config.branch_for(slug=task.slug, number=request.origin.number)
+        return Job(
+            id=request.new_job or new_job_id(),
+            task=task,
+            branch=pull.head_branch if pull is not None and same_branch else new_branch,
+            budget=budget,
+            model=models.code,
+            models=models.model_copy(update={"code": ""}),
+            reasoning="" if options.model else config.reasoning or "",
+            runner=options.runner or config.runner or "native",
+            sandbox=self.defaults.sandbox,
+            plan_mode=self._plan_mode(),
+            plan_file=self.plan_file,
+            aim="ask" if request.aim == "ask" else "fix",
+            attempts=options.attempts or 1,
+            created_at=self.created_at.replace(microsecond=0),
+        )
+
+    def job_context(self) -> JobContext:
+        request, repository, pull = self.request, self.context.repo.repository, self.context.found.pull
+        target = self._publish_target()
+        fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
+        return JobContext(
+            issue_ref=self.context.repo.issue_ref(request.origin.number),
+            aim=self._aim(),
+            trigger=request.trigger,
+            login=self.context.trigger.login,
+            author=self.context.repo.ours.person,
+            config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
+            publish_target=target,
+            base_ref=pull.base_branch if pull else repository.default_branch,
+            pull=pull.number if pull else None,
+            fork=fork,
+            expected=pull.head if pull and target == "same_branch" else "",
+            parents=self.parents,
+            overrides=self.overrides,
+            threads=self.prompt_context.thread_refs if target != "nowhere" else (),
+            notes=tuple(self._notes()),
+        )
+
+    def _task(self) -> Task:
+        request, repository, found = self.request, self.context.repo.repository, self.context.found
+        subject, pull = request.subject, found.pull
+        issue = issue_of(subject.title, subject.body, number=request.origin.number, labels=subject.labels)
+        kind = kind_of_request(request, self.text, self.prompt, on_pull=pull is not None)
+        if request.aim == "revise":
+            default_text = REVIEW_REQUEST
+        else:
+            default_text = FIX_OPEN_CHECKS if pull is not None and request.aim != "ask" else ""
+        allow = request.options.allow
+        allowed = [each for each in self.formerly_allowed if each.path != allow]
+        if allow:
+            allowed.append(AllowedPath(path=allow, by=self.context.trigger.login))
+        return Task(
+            repository=f"{repository.owner}/{repository.name}",
+            issue=issue,
+            base=self.base,
+            base_ref=pull.head_branch if pull else repository.default_branch,
+            slug=slug(issue.title),
+            requester=found.requester.person if found.requester else None,
+            origin=request.origin,
+            request=self.text or request.text or default_text,
+            sections=tuple(self.prompt_context.sections),
+            kind=kind.kind,
+            kind_reason=kind.reason,
+            prompt=self.prompt.name if self.prompt else "",
+            allowed_paths=tuple(allowed),
+        )
+
+    def _publish_target(self) -> PublishTarget:
+        return "nowhere" if self.request.aim in {"ask", "plan"} else self.request.destination
+
+    def _aim(self) -> JobAim:
+        match self.request.aim:
+            case "ask" | "plan" | "fix_checks" | "ci" | "revise" as same:
+                return same
+            case "rebase":
+                return "conflicts"
+            case _:
+                return "follow_up" if self.context.found.pull is not None else "fix"
+
+    def _plan_mode(self) -> Literal["auto", "approve", "only", "none"]:
+        """An approved plan is not made again; a change to a pull request is small, or says itself what to do."""
+        if self.request.aim == "plan":
+            return "only"
+        if self.plan_file:
+            return "auto"
+        return "none" if self.context.found.pull is not None or self.request.aim == "ask" else self.config.plan
+
+    def _notes(self) -> list[str]:
+        request, prompt_context = self.request, self.prompt_context
+        notes = []
+        removed = visible(request.subject.title).removed + visible(request.subject.body).removed
+        for count, where in ((removed, "the description"), (prompt_context.hidden_characters, "the conversation")):
+            if count:
+                what = "1 hidden character was" if count == 1 else f"{count:,} hidden characters were"
+                notes.append(f"{what} removed from {where}, so that the agent saw what you see.")
+        if edited := [part for part in request.changed if part != "head"]:
+            notes.append(f"Edited after the request: {', '.join(edited)}. The job uses the text from before.")
+        if "head" in request.changed:
+            notes.append("The branch has moved since the request; the work started from its current state.")
+        if overruled := self.config.overruled:
+            notes.append(
+                f"The operator of this server decides {', '.join(overruled)}; the repository's file has no say."
+            )
+        return [*notes, *prompt_context.notes]
+
+
+def kind_of_request(request: JobRequest, text: str, prompt: Override | None = None, *, on_pull: bool) -> KindDecision:
+    """The kind of task requested; `text` replaces the request's own text."""
+    places: dict[RequestAim, WorkType] = {"fix_checks": "checks", "rebase": "merge"}
+    return kind_of(
+        TaskSignals(
+            title=one_line(visible(request.subject.title).text),
+            request=text or request.text,
+            labels=request.subject.labels,
+            work=places.get(request.aim, "pull request" if on_pull else "issue"),
+            requested_kind=request.options.kind,
+            prompt=prompt.name if prompt else "",
+            prompt_kind=prompt.kind if prompt else None,
+        )
+    )
+
+
+def as_before(request: JobRequest, former: Job) -> JobRequest:
+    """Repeat a former job or plan, with its settings unless the request sets others."""
+    options = request.options
+    attempts = options.attempts or (former.attempts if former.attempts > 1 else None)
+    prompt = options.prompt or former.task.prompt or None
+    kept = {"kind": options.kind or explicitly_requested_kind(former.task), "attempts": attempts, "prompt": prompt}
+    return request.model_copy(update={"options": options.model_copy(update=kept)})
+
+
+class JobCreator:
+    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or an Answer."""
+
+    def __init__(self, stores: Stores, defaults: ServerDefaults) -> None:
         self._stores = stores
         self._defaults = defaults
-        self._reply_poster = reply_poster
 
     async def start(
         self,
-        job_request: JobRequest,
-        trigger_context: TriggerContext,
+        request: JobRequest,
+        context: TriggerContext,
         *,
-        request: str = "",
+        text: str = "",
         plan_file: str = "",
         formerly_allowed: tuple[AllowedPath, ...] = (),
-    ) -> str:
-        """Create a job for a comment, a label, a question, or failing checks."""
-        runner = job_request.options.runner
+    ) -> str | Answer:
+        """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
+        runner = request.options.runner
         if runner is not None and runner not in self._defaults.runners:
-            words = replies.unknown_runner(runner, self._defaults.runners)
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_runner", words)
-        pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
+            return Answer("reply unknown_runner", replies.unknown_runner(runner, self._defaults.runners))
+        pull, repo = context.found.pull, context.repo
         try:
-            prompt = await _asked_prompt(job_request, repo_context)
+            prompt = await _asked_prompt(request, repo)
         except ConfigError as error:
-            words = replies.no_prompt(error.message)
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply unknown_prompt", words)
-        base = pull.head if pull else await _tip(repo_context)
-        if base is None or not is_full_id(base):
-            words = (
-                replies.no_commits() if base is None else replies.refused("The repository does not use SHA-1 objects.")
-            )
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
-        job_request = _with_description(job_request, trigger_context)
-        prompt_context = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
-        await asyncio.to_thread(self._add_failed_attempts, job_request, prompt_context)
-        if job_request.aim == "fix_checks":
+            return Answer("reply unknown_prompt", replies.no_prompt(error.message))
+        base = pull.head if pull else await _tip(repo)
+        if base is None:
+            return Answer("reply no_base", replies.no_commits())
+        if not is_full_id(base):
+            return Answer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
+        if request.aim == "fix_checks" and pull is not None:  # deliveries about checks have no description
+            described = request.subject.model_copy(update={"title": pull.title, "body": pull.body})
+            request = request.model_copy(update={"subject": described})
+        prompt_context = await load_prompt_context(request, repo, pull, context.trigger.at)
+        if request.aim != "ask":
+            await asyncio.to_thread(self._add_failed_attempts, request, prompt_context)
+        if request.aim == "fix_checks":
             failing = ", ".join(prompt_context.failing_checks) or "see below"
-            request = f"Checks fail on this pull request: {failing}. Fix the cause."
-        draft = self._draft(job_request, trigger_context, base, prompt_context, request=request, plan_file=plan_file)
-        draft = replace(draft, prompt=prompt, formerly_allowed=formerly_allowed)
-        return await self._admit(await _with_prompts(draft), trigger_context)
+            text = f"Checks fail on this pull request: {failing}. Fix the cause."
+        draft = self._draft(request, context, base, prompt_context, text=text)
+        draft = replace(draft, plan_file=plan_file, prompt=prompt, formerly_allowed=formerly_allowed)
+        return await self._admit(await _with_prompts(draft))
 
-    def _add_failed_attempts(self, job_request: JobRequest, prompt_context: PromptContext) -> None:
+    def _add_failed_attempts(self, request: JobRequest, prompt_context: PromptContext) -> None:
         """Tell the model why earlier attempts at this issue failed."""
-        origin = job_request.origin
+        origin = request.origin
         earlier = self._stores.job_queries.of_issue(origin.repository, origin.number, MAX_EARLIER)
-        section = failed_attempts(each.row for each in earlier) if job_request.aim != "ask" else None
-        if section is not None:
+        if section := failed_attempts(each.row for each in earlier):
             prompt_context.sections.append(section)
             prompt_context.notes.append("The agent was told why earlier attempts at this failed.")
 
-    async def restart(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+    async def restart(self, request: JobRequest, context: TriggerContext) -> str | Answer:
         """Stop the current job, then create the same one again."""
-        former = trigger_context.found.job
-        if former is not None and not former.row.final:
-            ended = await asyncio.to_thread(
-                self._stores.queue.stop, former.job.id, "The job was started again from scratch."
-            )
-            if not ended:
-                raise RetryLater("Wait until the current job ends.")
+        former = context.found.job
         if former is None:
-            return await self.start(job_request, trigger_context, request=job_request.text)
-        request = job_request.text or former.job.task.request
+            return await self.start(request, context, text=request.text)
+        if not former.row.final:
+            reason = "The job was started again from scratch."
+            if not await asyncio.to_thread(self._stores.queue.stop, former.job.id, reason):
+                raise RetryLater("Wait until the current job ends.")
         kept = former.row.state not in PUBLISHED and not self._defaults.operator.locks("protected_paths")
         return await self.start(
-            as_before(job_request, former.job),
-            trigger_context,
-            request=request,
+            as_before(request, former.job),
+            context,
+            text=request.text or former.job.task.request,
             formerly_allowed=former.job.task.allowed_paths if kept else (),
         )
 
-    async def move(self, job_request: JobRequest, trigger_context: TriggerContext) -> str:
+    async def move(self, request: JobRequest, context: TriggerContext) -> str | Answer:
         """Create a job that updates our branch to its base, or adds an empty commit so that CI can start.
 
         No model is used.
         """
-        pull, repo_context = trigger_context.found.pull, trigger_context.repo_context
+        pull, reader = context.found.pull, context.repo.reader
         if pull is None:
-            raise ValueError(f"/agent {job_request.aim} works on pull requests only")
-        if job_request.aim == "ci":
-            return await self._admit(
-                self._draft(job_request, trigger_context, pull.head, PromptContext()), trigger_context
-            )
-        tip = await repo_context.reader.head(pull.base_branch)
+            raise ValueError(f"/agent {request.aim} works on pull requests only")
+        if request.aim == "ci":
+            return await self._admit(self._draft(request, context, pull.head, PromptContext()))
+        tip = await reader.head(pull.base_branch)
         if tip is None:
-            words = replies.refused(f"The branch `{pull.base_branch}` no longer exists.")
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply no_base", words)
-        if await repo_context.reader.merge_base(tip, pull.head) == tip:
+            return Answer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
+        if await reader.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
-            return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply up_to_date", words)
-        prompt_context = await load_prompt_context(job_request, repo_context, pull, trigger_context.trigger.at)
-        request = (
+            return Answer("reply up_to_date", words)
+        prompt_context = await load_prompt_context(request, context.repo, pull, context.trigger.at)
+        text = (
             f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
         )
-        request = f"{request}\n\n{job_request.text}".strip()
-        draft = self._draft(
-            job_request, trigger_context, pull.head, prompt_context, request=request, parents=(pull.head, tip)
-        )
-        return await self._admit(await _with_prompts(draft), trigger_context)
+        draft = self._draft(request, context, pull.head, prompt_context, text=f"{text}\n\n{request.text}".strip())
+        return await self._admit(await _with_prompts(replace(draft, parents=(pull.head, tip))))
 
     def _draft(
-        self,
-        job_request: JobRequest,
-        trigger_context: TriggerContext,
-        base: str,
-        prompt_context: PromptContext,
-        *,
-        request: str = "",
-        plan_file: str = "",
-        parents: tuple[str, ...] = (),
+        self, request: JobRequest, context: TriggerContext, base: str, prompt_context: PromptContext, *, text: str = ""
     ) -> JobDraft:
-        if isinstance(trigger_context.found.config, AgentFixError):
-            raise TypeError("nothing starts while the configuration is invalid")
-        return JobDraft(
-            job_request=job_request,
-            repo_context=trigger_context.repo_context,
-            config=trigger_context.found.config,
-            defaults=self._defaults,
-            base=base,
-            created_at=self._stores.clock(),
-            prompt_context=prompt_context,
-            pull=trigger_context.found.pull,
-            person=trigger_context.found.requester.person if trigger_context.found.requester else None,
-            login=trigger_context.trigger.login,
-            request=request,
-            plan_file=plan_file,
-            parents=parents,
-        )
+        return JobDraft(request, context, self._defaults, base, self._stores.clock(), prompt_context, text)
 
-    async def _admit(self, draft: JobDraft, trigger_context: TriggerContext) -> str:
-        job, job_context = draft.job(), draft.job_context()
-        state, waits = trigger_context.found.state, ""
+    async def _admit(self, draft: JobDraft) -> str | Answer:
+        job, job_context, state, waits = draft.job(), draft.job_context(), draft.context.found.state, ""
         if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
             waits = limit_reached(job_context)
             if not self._defaults.waits:
-                words = replies.refused(waits)
-                return await asyncio.to_thread(self._reply_poster.answer, trigger_context, "reply limit", words)
-        admitted = await asyncio.to_thread(
-            self._keep, job, job_context, trigger_context, urgent=draft.urgent, waits=waits
-        )
+                return Answer("reply limit", replies.refused(waits))
+        admitted = await asyncio.to_thread(self._keep, draft, job, job_context, waits)
         if not admitted:
             return "decided before"
         if admitted != job.id:
             raise StateChanged(f"Job {admitted} is already running here.")
         return f"job {job.id}"
 
-    def _keep(
-        self, job: Job, job_context: JobContext, trigger_context: TriggerContext, *, urgent: bool, waits: str
-    ) -> str:
-        priority = URGENT if urgent else PRIORITIES.get(job_context.aim, ORDINARY)
-        admitted = self._stores.queue.admit(job, job_context, trigger_context.trigger, priority=priority, waits=waits)
-        if admitted == job.id and job_context.target is not None:
-            self._react(job, job_context, job_context.target)
+    def _keep(self, draft: JobDraft, job: Job, job_context: JobContext, waits: str) -> str:
+        """Store the job, and react to what was written at once; returns the id of the job that is active here now."""
+        priority = URGENT if draft.urgent else PRIORITIES.get(job_context.aim, ORDINARY)
+        trigger, target = draft.context.trigger, job_context.target
+        admitted = self._stores.queue.admit(job, job_context, trigger, priority=priority, waits=waits)
+        if admitted == job.id and target is not None:
+            # The status updater would react too, so a crash here loses nothing; nor does a worker that already has it.
+            with suppress(StaleEpoch):
+                self._stores.outbox.add(job.id, 0, job_context.issue_ref, AddReaction(target=target, content="eyes"))
         return admitted
-
-    def _react(self, job: Job, job_context: JobContext, target: ReactionTarget) -> None:
-        """React at once; the status updater would do it too, so a crash here loses nothing."""
-        try:
-            self._stores.outbox.add(job.id, 0, job_context.issue_ref, AddReaction(target=target, content="eyes"))
-        except StaleEpoch:  # a worker already has it
-            return
 
 
 async def _with_prompts(draft: JobDraft) -> JobDraft:
     """Use the default branch's prompts for a pull request: its own branch cannot change them."""
-    if draft.pull is None or draft.job_request.aim == "ask":
+    if draft.context.found.pull is None or draft.request.aim == "ask":
         return draft
-    kind = kind_of_request(draft.job_request, draft.request, draft.prompt, on_pull=True).kind
-    path = path_of(kind)
-    content = await draft.repo_context.reader.file(path)
+    path = path_of(kind_of_request(draft.request, draft.text, draft.prompt, on_pull=True).kind)
+    content = await draft.context.repo.reader.file(path)
     found = NO_OVERRIDES if content is None else parse_overrides({path: content})
     return replace(draft, overrides=found if draft.prompt is None else found.with_file(draft.prompt))
 
 
-async def _asked_prompt(job_request: JobRequest, repo_context: RepositoryContext) -> Override | None:
+async def _asked_prompt(request: JobRequest, repo: RepositoryContext) -> Override | None:
     """The prompt that was asked for, from the default branch. Raises ConfigError if there is none of that name."""
-    name = job_request.options.prompt
-    if not name or job_request.aim == "ask":
+    name = request.options.prompt
+    if not name or request.aim == "ask":
         return None
     path = path_of(name)
-    content = await repo_context.reader.file(path) if is_own_name(name) else None
+    content = await repo.reader.file(path) if is_own_name(name) else None
     if content is None:
-        return requested_prompt(name, NO_OVERRIDES, await repo_context.reader.files_in(DIRECTORY))
+        return requested_prompt(name, NO_OVERRIDES, await repo.reader.files_in(DIRECTORY))
     return requested_prompt(name, parse_overrides({path: content}))
 
 
-async def _tip(repo_context: RepositoryContext) -> str | None:
+async def _tip(repo: RepositoryContext) -> str | None:
     """The default branch's head commit; None if there is no commit yet."""
     try:
-        return await repo_context.reader.head(repo_context.repository.default_branch)
+        return await repo.reader.head(repo.repository.default_branch)
     except NeedsHumanAction:  # GitHub's answer for an empty repository
         return None
-
-
-def _with_description(job_request: JobRequest, trigger_context: TriggerContext) -> JobRequest:
-    """Add the pull request's description, which deliveries about failing checks do not contain."""
-    pull = trigger_context.found.pull
-    if job_request.aim != "fix_checks" or pull is None:
-        return job_request
-    about = {"title": pull.title, "body": pull.body}
-    return job_request.model_copy(update={"subject": job_request.subject.model_copy(update=about)})

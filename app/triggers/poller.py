@@ -7,11 +7,9 @@ that whatever did arrive is found decided. Requests are bounded; a repository th
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from app.core.errors import AgentFixError
 from app.github.auth import AppRegistration, missed
@@ -19,22 +17,19 @@ from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import (
     GHOST,
     Account,
-    BotAccount,
-    CheckResult,
     DeliveryResponse,
     GitHubIssue,
-    InlineComment,
     IssueComment,
     IssueEvent,
     PullRequest,
     PullRequestReview,
     Repository,
 )
-from app.github.reader import RepositoryReader
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.commands import parse
 from app.triggers.events import (
+    FAILURES,
     ChecksFailed,
     Event,
     EventSubject,
@@ -50,93 +45,9 @@ from app.triggers.events import (
     comment_key,
     label_key,
 )
-from app.triggers.github_clients import GitHubClients
-from app.triggers.notifications import WORK_LABELS
-from app.triggers.rules import CHANGES_REQUESTED, LABEL, starts_job
+from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
+from app.triggers.rules import CHANGES_REQUESTED, LABEL, WORK_LABELS, starts_job
 from app.triggers.stores import Stores
-from app.triggers.webhook_parser import FAILURES
-
-
-class EventsFromApi:
-    """Builds the events of one repository."""
-
-    def __init__(self, installation: int, repository: Repository) -> None:
-        self._installation = installation
-        self._repository = repository
-
-    def labelled(self, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
-        return LabelAdded(**self._by(put_on.actor), subject=subject_of(issue), label=put_on.label)
-
-    def commented(self, comment: IssueComment, issue: GitHubIssue) -> IssueCommented:
-        return IssueCommented(**self._comment_fields(comment), subject=subject_of(issue))
-
-    def review_commented(self, comment: InlineComment, issue: GitHubIssue) -> ReviewCommented:
-        return ReviewCommented(**self._comment_fields(comment), subject=subject_of(issue), thread=comment.thread)
-
-    def reviewed(self, review: PullRequestReview, issue: GitHubIssue) -> ReviewSubmitted:
-        who = Account(id=review.author, login=review.author_name, kind=review.kind)
-        words: dict[str, Any] = {"id": review.id, "text": review.body, "at": review.submitted_at}
-        return ReviewSubmitted(**self._by(who), **words, subject=subject_of(issue), verdict=review.state)
-
-    def checks_failed(self, pull: PullRequest, failed: CheckResult) -> ChecksFailed:
-        """Failing checks of a pull request. They have no actor of their own; what counts is whose checks they are."""
-        return ChecksFailed(
-            **self._by(GHOST),
-            source="check_suite",
-            id=failed.id,
-            name=failed.name,
-            conclusion=failed.conclusion,
-            head_ref=pull.head_branch,
-            head_sha=pull.head,
-            pull_requests=(pull.number,),
-            app=failed.app,
-        )
-
-    def pushed(self, branch: str) -> Pushed:
-        """A branch as if it had just moved: pull requests against it may conflict."""
-        return Pushed(**self._by(GHOST), branch=branch)
-
-    def job_ending_events(
-        self, issue: GitHubIssue, issue_events: Iterable[IssueEvent], since: datetime
-    ) -> Iterator[IssueChanged | LabelRemoved]:
-        """Events that end a job: the issue was closed, or our label was removed."""
-        for each in issue_events:
-            who = self._by(each.actor)
-            if each.at < since:
-                continue
-            if each.event == "closed":
-                yield IssueChanged(**who, change="closed", subject=subject_of(issue))
-            elif each.event == "unlabeled" and each.label.casefold() in WORK_LABELS:
-                yield LabelRemoved(**who, subject=subject_of(issue), label=each.label)
-
-    def deleted(self, number: int, *, is_pull_request: bool) -> IssueChanged:
-        subject = EventSubject(number=number, is_pull_request=is_pull_request, title="", author=None, labels=())
-        return IssueChanged(**self._by(GHOST), change="deleted", subject=subject)
-
-    def _by(self, actor: Account) -> dict[str, Any]:
-        return {"installation": self._installation, "repository": self._repository, "actor": actor}
-
-    def _comment_fields(self, comment: IssueComment) -> dict[str, Any]:
-        who = Account(id=comment.author, login=comment.author_name, kind=comment.kind)
-        fields = {"id": comment.id, "text": comment.body, "at": comment.created_at, "app": comment.app}
-        return {**self._by(who), **fields}
-
-
-def access_lost(installation: int, repositories: tuple[int, ...] = ()) -> InstallationChanged:
-    """A lost or suspended installation, or repositories that were removed from it."""
-    change: Literal["removed", "deleted"] = "removed" if repositories else "deleted"
-    return InstallationChanged(installation=installation, actor=GHOST, change=change, repositories=repositories)
-
-
-def is_request(text: str, author: int, bot_id: int) -> bool:
-    """True if a text is addressed to the bot by an account that still exists."""
-    return author not in {0, bot_id} and parse(text) is not None
-
-
-def is_review_of_bot(review: PullRequestReview, pull: PullRequest, bot_id: int) -> bool:
-    """True if a review is addressed to the bot, or requests changes to its pull request."""
-    wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot_id
-    return is_request(review.body, review.author, bot_id) or (wants_changes and review.author not in {0, bot_id})
 
 
 def subject_of(issue: GitHubIssue) -> EventSubject:
@@ -150,125 +61,151 @@ def subject_of(issue: GitHubIssue) -> EventSubject:
     )
 
 
-C = TypeVar("C", bound=IssueComment | PullRequestReview)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundEvent:
-    """An event that a webhook may have delivered: it is only built if its key is not decided yet."""
-
-    key: str
-    """Empty for events without a key, which may be handled twice."""
-    event: Callable[[], Awaitable[Event | None]]
+def label_added(installation: int, repository: Repository, issue: GitHubIssue, put_on: IssueEvent) -> LabelAdded:
+    """The event of a label, as its webhook would tell."""
+    return LabelAdded(
+        installation=installation,
+        repository=repository,
+        actor=put_on.actor,
+        subject=subject_of(issue),
+        label=put_on.label,
+    )
 
 
 class RepositoryPoll:
-    """`since` is None for the first poll: then only the current state counts, not old comments."""
+    """Finds the events of one repository that are not decided yet, by their keys.
+
+    `since` is None for the first poll: then only the current state counts, not old comments.
+    """
 
     def __init__(
-        self,
-        reader: RepositoryReader,
-        events_from_api: EventsFromApi,
-        bot: BotAccount,
-        since: datetime | None,
+        self, repo: RepositoryContext, since: datetime | None, is_decided: Callable[[str], Awaitable[bool]]
     ) -> None:
-        self._reader = reader
-        self._events_from_api = events_from_api
-        self._bot = bot
+        self._repo = repo
+        self._reader = repo.reader
         self._since = since
+        self._is_decided = is_decided
 
-    @property
-    def _repository(self) -> int:
-        return self._reader.api.repository.id
-
-    async def found(self, running_jobs: list[JobWithContext]) -> AsyncIterator[FoundEvent]:
+    async def events(self, running_jobs: list[JobWithContext]) -> AsyncIterator[Event]:
         """The events found; those that end work come first."""
         for job in running_jobs:
-            async for found in self._called_off(job):
-                yield found
-        async for found in self._labelled({job.job_context.issue_ref.number for job in running_jobs}):
-            yield found
+            async for event in self._job_ending_events(job):
+                yield event
+        async for event in self._labels({job.job_context.issue_ref.number for job in running_jobs}):
+            yield event
         if self._since is not None:
-            async for found in self._comments_since(self._since):
-                yield found
-        pulls = await self._reader.open_pull_requests()
+            async for event in self._comments(self._since):
+                yield event
+        pulls, bot = await self._reader.open_pull_requests(), self._repo.ours.user
         for pull in pulls:
-            async for found in self._of_pull(pull):
-                yield found
-        for base in sorted({pull.base_branch for pull in pulls if pull.author == self._bot.user}):
-            yield _ready("", self._events_from_api.pushed(base))
+            async for event in self._reviews_and_checks(pull):
+                yield event
+        for base in sorted({pull.base_branch for pull in pulls if pull.author == bot}):
+            # As if the branch had just moved: pull requests against it may conflict.
+            yield Pushed(**self._by(GHOST), branch=base)
 
-    async def _called_off(self, job: JobWithContext) -> AsyncIterator[FoundEvent]:
+    async def _job_ending_events(self, job: JobWithContext) -> AsyncIterator[Event]:
+        """The issue was closed or deleted, or our label was removed. Without a key: they may be handled twice."""
         number, origin = job.job_context.issue_ref.number, job.job.task.origin
-        issue = await self._issue(number)
+        issue = await if_accessible(self._reader.issue(number))
         if issue is None:
             on_pull = origin is not None and origin.is_pull_request
-            yield _ready("", self._events_from_api.deleted(number, is_pull_request=on_pull))
+            subject = EventSubject(number=number, is_pull_request=on_pull, title="", author=None)
+            yield IssueChanged(**self._by(GHOST), change="deleted", subject=subject)
             return
-        issue_events = await self._reader.issue_events(number)
-        for event in self._events_from_api.job_ending_events(issue, issue_events, job.job.created_at):
-            yield _ready("", event)
+        for each in await self._reader.issue_events(number):
+            if each.at < job.job.created_at:
+                continue
+            if each.event == "closed":
+                yield IssueChanged(**self._by(each.actor), change="closed", subject=subject_of(issue))
+            elif each.event == "unlabeled" and each.label.casefold() in WORK_LABELS:
+                yield LabelRemoved(**self._by(each.actor), subject=subject_of(issue), label=each.label)
 
-    async def _labelled(self, working: set[int]) -> AsyncIterator[FoundEvent]:
-        # GitHub finds labels by their whole name, so `agent-fix:NAME` is found among the issues that changed.
+    async def _labels(self, working: set[int]) -> AsyncIterator[Event]:
         reader, since = self._reader, self._since
-        changed = await (reader.labelled(LABEL) if since is None else reader.changed_since(since))
-        for issue in changed:
+        # GitHub finds labels by their whole name, so `agent-fix:NAME` is found among the issues that changed.
+        for issue in await (reader.labelled(LABEL) if since is None else reader.changed_since(since)):
             if issue.number in working or not any(map(starts_job, issue.labels)):
                 continue
-            issue_events = await self._reader.issue_events(issue.number)
+            issue_events = await reader.issue_events(issue.number)
             put_on = [each for each in issue_events if each.event == "labeled" and starts_job(each.label)]
             newest = {each.label: each for each in put_on if each.label in issue.labels}
             for each in newest.values():  # somebody without the permission may have added another one since
-                key = label_key(self._repository, issue.number, each.at)
-                yield _ready(key, self._events_from_api.labelled(issue, each))
+                if not await self._is_decided(label_key(self._repo.repository.id, issue.number, each.at)):
+                    yield label_added(self._repo.installation, self._repo.repository, issue, each)
 
-    async def _comments_since(self, since: datetime) -> AsyncIterator[FoundEvent]:
+    async def _comments(self, since: datetime) -> AsyncIterator[Event]:
         for comment in await self._reader.comments_since(since):
-            if self._counts(comment):
-                key = comment_key(self._repository, "comment", comment.id)
-                yield FoundEvent(key, partial(self._made, self._events_from_api.commented, comment, comment.number))
+            if fields := await self._new_request("comment", comment):
+                yield IssueCommented(**fields)
         for inline in await self._reader.inline_comments_since(since):
-            if self._counts(inline):
-                key = comment_key(self._repository, "review_comment", inline.id)
-                yield FoundEvent(
-                    key, partial(self._made, self._events_from_api.review_commented, inline, inline.number)
-                )
+            if fields := await self._new_request("review_comment", inline):
+                yield ReviewCommented(**fields, thread=inline.thread)
 
-    async def _of_pull(self, pull: PullRequest) -> AsyncIterator[FoundEvent]:
-        since = self._since
+    async def _new_request(
+        self, kind: Literal["comment", "review_comment"], comment: IssueComment
+    ) -> dict[str, Any] | None:
+        """The fields of a comment's event; None if it asks for nothing, is decided, or was edited.
+
+        The original text of an edited comment is unknown.
+        """
+        if not comment.number or comment.edited or not self._is_request(comment.body, comment.author):
+            return None
+        if await self._is_decided(comment_key(self._repo.repository.id, kind, comment.id)):
+            return None
+        issue = await if_accessible(self._reader.issue(comment.number))
+        if issue is None:
+            return None
+        author = Account(id=comment.author, login=comment.author_name, kind=comment.kind)
+        fields = {"id": comment.id, "text": comment.body, "at": comment.created_at, "app": comment.app}
+        return {**self._by(author), **fields, "subject": subject_of(issue)}
+
+    async def _reviews_and_checks(self, pull: PullRequest) -> AsyncIterator[Event]:
+        since, repository = self._since, self._repo.repository.id
         if since is not None and pull.updated_at is not None and pull.updated_at >= since:
             for review in await self._reader.reviews(pull.number):
-                if review.submitted_at >= since and is_review_of_bot(review, pull, self._bot.user):
-                    key = comment_key(self._repository, "review", review.id)
-                    yield FoundEvent(key, partial(self._made, self._events_from_api.reviewed, review, pull.number))
-        if pull.author != self._bot.user:
+                if review.submitted_at < since or not self._is_review_of_bot(review, pull):
+                    continue
+                if await self._is_decided(comment_key(repository, "review", review.id)):
+                    continue
+                if issue := await if_accessible(self._reader.issue(pull.number)):
+                    yield ReviewSubmitted(
+                        **self._by(Account(id=review.author, login=review.author_name, kind=review.kind)),
+                        subject=subject_of(issue),
+                        id=review.id,
+                        text=review.body,
+                        at=review.submitted_at,
+                        verdict=review.state,
+                    )
+        if pull.author != self._repo.ours.user:
             return
         failed = [each for each in await self._reader.failed_checks(pull.head) if each.conclusion in FAILURES]
-        if failed:
-            yield _ready(checks_key(self._repository, pull.head), self._events_from_api.checks_failed(pull, failed[0]))
+        if failed and not await self._is_decided(checks_key(repository, pull.head)):
+            # They have no actor of their own; what counts is whose checks they are.
+            yield ChecksFailed(
+                **self._by(GHOST),
+                source="check_suite",
+                id=failed[0].id,
+                name=failed[0].name,
+                conclusion=failed[0].conclusion,
+                head_ref=pull.head_branch,
+                head_sha=pull.head,
+                pull_requests=(pull.number,),
+                app=failed[0].app,
+            )
 
-    def _counts(self, comment: IssueComment) -> bool:
-        """False for edited comments, because their original text is unknown."""
-        return bool(comment.number) and not comment.edited and is_request(comment.body, comment.author, self._bot.user)
+    def _is_request(self, text: str, author: int) -> bool:
+        """True if a text is addressed to the bot by an account that still exists."""
+        return author not in {0, self._repo.ours.user} and parse(text) is not None
 
-    async def _made(self, make: Callable[[C, GitHubIssue], Event], found: C, number: int) -> Event | None:
-        issue = await self._issue(number)
-        return make(found, issue) if issue else None
+    def _is_review_of_bot(self, review: PullRequestReview, pull: PullRequest) -> bool:
+        """True if a review is addressed to the bot, or requests changes to its pull request."""
+        bot = self._repo.ours.user
+        wants_changes = review.state == CHANGES_REQUESTED and pull.author == bot
+        return self._is_request(review.body, review.author) or (wants_changes and review.author not in {0, bot})
 
-    async def _issue(self, number: int) -> GitHubIssue | None:
-        """None if it was deleted or moved to another repository."""
-        try:
-            return await self._reader.issue(number)
-        except NoAccess:
-            return None
-
-
-def _ready(key: str, event: Event) -> FoundEvent:
-    async def made() -> Event:
-        return event
-
-    return FoundEvent(key, made)
+    def _by(self, actor: Account) -> dict[str, Any]:
+        return {"installation": self._repo.installation, "repository": self._repo.repository, "actor": actor}
 
 
 MAX_REPOSITORIES = 60
@@ -350,23 +287,20 @@ class Poller:
         for each in reversed(lost_ones):
             if self._sent_again[each.guid] < MAX_ATTEMPTS and not _under_way(each, now):
                 self._sent_again[each.guid] += 1
-                await self._send_again(each)
+                try:
+                    await self._registration.redeliver(each.id)
+                except (NoAccess, NeedsHumanAction) as error:  # too old or deleted
+                    logger.info("delivery %s cannot be sent again: %s", each.guid, error.message)
         still_lost = {each.guid for each in lost_ones}
         self._sent_again = Counter({guid: times for guid, times in self._sent_again.items() if guid in still_lost})
         await asyncio.to_thread(self._stores.poll_cursors.mark_polled, OWN_DELIVERIES, now)
-
-    async def _send_again(self, delivery: DeliveryResponse) -> None:
-        try:
-            await self._registration.redeliver(delivery.id)
-        except (NoAccess, NeedsHumanAction) as error:  # too old or deleted
-            logger.info("delivery %s cannot be sent again: %s", delivery.guid, error.message)
 
     async def _installations(self) -> None:
         found = await self._registration.installations()
         active = {each.id for each in found if each.suspended_at is None}
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs)
         for number in {each.job_context.issue_ref.installation for each in running_jobs} - active:
-            await self._handle(access_lost(number))
+            await self._handle(InstallationChanged(installation=number, actor=GHOST, change="deleted"))
         for number in sorted(active):
             await self._carefully(self._look_into(number), f"installation {number}")
 
@@ -375,7 +309,9 @@ class Poller:
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
         removed = {each.job_context.issue_ref.repository for each in running_jobs} - {each.id for each in opened}
         if removed:
-            await self._handle(access_lost(installation, tuple(sorted(removed))))
+            gone = tuple(sorted(removed))
+            event = InstallationChanged(installation=installation, actor=GHOST, change="removed", repositories=gone)
+            await self._handle(event)
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
         for repository in _chosen(opened, running_jobs, poll_cursors):
             if repository.archived:
@@ -390,18 +326,16 @@ class Poller:
     ) -> None:
         self._repositories += 1
         began = self._stores.clock()
-        reader = self._github_clients.for_repository(installation, repository)
-        bot = await self._github_clients.ourselves(reader)
-        poll = RepositoryPoll(
-            reader, EventsFromApi(installation, repository), bot, polled - OVERLAP if polled else None
+        repo = await self._github_clients.context_of(
+            self._github_clients.for_repository(installation, repository), repository
         )
-        async for found in poll.found(running_jobs):
-            known = await asyncio.to_thread(self._stores.triggers.decided, found.key)
-            if known is not None:
-                continue
-            if event := await found.event():
-                logger.info("%s, without a webhook: %s", event.kind, await self._handle(event))
+        poll = RepositoryPoll(repo, polled - OVERLAP if polled else None, self._is_decided)
+        async for event in poll.events(running_jobs):
+            logger.info("%s, without a webhook: %s", event.kind, await self._handle(event))
         await asyncio.to_thread(self._stores.poll_cursors.mark_polled, repository.id, began)
+
+    async def _is_decided(self, key: str) -> bool:
+        return await asyncio.to_thread(self._stores.triggers.decided, key) is not None
 
 
 def pause_between(*, webhooks: bool, repositories: int) -> timedelta:

@@ -59,14 +59,14 @@ class ProgramRequests:
         return await asyncio.to_thread(self._requests.end_given_up)
 
     async def _carry_out(self, request: ProgramRequest) -> str:
-        repo_context = await self._open(request)
+        repo = await self._open(request)
         if request.search:
-            return await self._search(request, repo_context)
-        issue = await self._issue(request, repo_context)
-        bot = Account(id=repo_context.ours.user, login=repo_context.ours.login, kind="Bot")
+            return await self._search(request, repo)
+        issue = await self._issue(request, repo)
+        bot = Account(id=repo.ours.user, login=repo.ours.login, kind="Bot")
         event = ProgramCommand(
-            installation=repo_context.installation,
-            repository=repo_context.repository,
+            installation=repo.installation,
+            repository=repo.repository,
             actor=Account(id=request.user, login=request.by) if request.user else bot,
             subject=subject_of(issue),
             request=request.model_copy(update={"number": issue.number}),
@@ -92,25 +92,25 @@ class ProgramRequests:
             )
         return await self._github_clients.context_of(self._github_clients.for_repository(installation, found), found)
 
-    async def _issue(self, request: ProgramRequest, repo_context: RepositoryContext) -> GitHubIssue:
+    async def _issue(self, request: ProgramRequest, repo: RepositoryContext) -> GitHubIssue:
         """The requested issue, or a new one with the requested text."""
         if request.number is None:
-            number = await _ensure_issue(request, repo_context.reader, repo_context.ours.login)
+            number = await _ensure_issue(request, repo.reader, repo.ours.login)
             request = request.model_copy(update={"number": number})
             await asyncio.to_thread(self._requests.describe, request)
-        found = await repo_context.reader.issue(request.number or 0)
+        found = await repo.reader.issue(request.number or 0)
         if found is None:
             raise NoAccess(f"There is no issue #{request.number} in {request.repository}.")
         return found
 
-    async def _search(self, request: ProgramRequest, repo_context: RepositoryContext) -> str:
+    async def _search(self, request: ProgramRequest, repo: RepositoryContext) -> str:
         """Make a request of each issue that is found. Their ids follow from the first one's, for repetitions."""
-        found = (await repo_context.reader.searched(request.search))[: request.most or None]
+        found = (await repo.reader.searched(request.search))[: request.most or None]
         made = [
             request.model_copy(
                 update={
                     "job": f"{request.job}n{each.number}",
-                    "repository_id": repo_context.repository.id,
+                    "repository_id": repo.repository.id,
                     "number": each.number,
                     "search": "",
                     "most": 0,

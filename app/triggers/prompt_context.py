@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple, TypeVar
 from app.core.task import TaskSection
 from app.core.text import bounded, one_line, plain, visible, without_quotes
 from app.github.errors import NoAccess
-from app.github.graphql import ReviewThread
 from app.github.models import (
     ChangedFile,
     CheckResult,
@@ -19,6 +18,7 @@ from app.github.models import (
     PullRequest,
     PullRequestCommit,
     PullRequestReview,
+    ReviewThread,
 )
 from app.github.reader import FAILED
 from app.jobs.context import ThreadRef
@@ -249,14 +249,14 @@ MAX_ASKED_FOR = 12
 
 
 async def load_prompt_context(
-    job_request: JobRequest, repo_context: RepositoryContext, pull: PullRequest | None, before: datetime
+    request: JobRequest, repo: RepositoryContext, pull: PullRequest | None, before: datetime
 ) -> PromptContext:
     """Load what existed at that moment; the model sees nothing that was written or edited since."""
-    context, reader = PromptContext(), repo_context.reader
+    context, reader = PromptContext(), repo.reader
     if pull is None:
-        comments = await reader.comments(job_request.origin.number, before)
-        others = _others(comments, repo_context)
-        context.conversation(others, ranks=await _ranks(job_request, repo_context, others))
+        comments = await reader.comments(request.origin.number, before)
+        others = _others(comments, repo)
+        context.conversation(others, ranks=await _ranks(request, repo, others))
         return context
     number = pull.number
     comments, reviews, files, commits, threads, checks = await asyncio.gather(
@@ -264,70 +264,70 @@ async def load_prompt_context(
         reader.reviews(number, before),
         reader.changed_files(number),
         reader.commits(number),
-        reader.review_threads(number, before, including=is_asking(job_request), review=review_of(job_request)),
+        reader.review_threads(number, before, including=is_asking(request), review=review_of(request)),
         if_accessible(reader.checks(pull.head)),
     )
     open_threads = tuple(each for each in threads if not each.resolved)
-    about = tuple(each for each in open_threads if is_about(job_request, each))
+    about = tuple(each for each in open_threads if is_about(request, each))
     failing = tuple(each for each in checks or () if each.conclusion in FAILED)
-    if job_request.thread is not None and not about:
-        context.lines(job_request.thread)
+    if request.thread is not None and not about:
+        context.lines(request.thread)
     context.threads(open_threads, about=frozenset(each.root for each in about))
     context.checks(failing)
     context.diff(files)
     context.commits(commits)
-    others = _others(comments, repo_context)
-    reviewed = [each for each in reviews if each.author != repo_context.ours.user]
-    context.conversation(others, reviewed, await _ranks(job_request, repo_context, [*others, *reviewed]))
+    others = _others(comments, repo)
+    reviewed = [each for each in reviews if each.author != repo.ours.user]
+    context.conversation(others, reviewed, await _ranks(request, repo, [*others, *reviewed]))
     context.thread_refs, context.failing_checks = refs_of(about), tuple(each.name for each in failing)
     return context
 
 
-def _others(comments: tuple[IssueComment, ...], repo_context: RepositoryContext) -> list[IssueComment]:
+def _others(comments: tuple[IssueComment, ...], repo: RepositoryContext) -> list[IssueComment]:
     """Leave out our own comments, which only report the state of jobs."""
-    return [each for each in comments if each.author != repo_context.ours.user]
+    return [each for each in comments if each.author != repo.ours.user]
 
 
 async def _ranks(
-    job_request: JobRequest, repo_context: RepositoryContext, comments: Sequence[IssueComment | PullRequestReview]
+    request: JobRequest, repo: RepositoryContext, comments: Sequence[IssueComment | PullRequestReview]
 ) -> dict[int, Rank]:
     """Check write access for the newest authors; a comment only states what its author was at the time."""
-    requester = job_request.origin.actor
+    requester = request.origin.actor
     people = dict.fromkeys(each.author for each in reversed(comments) if each.kind == "User")
     unknown = [author for author in people if author not in {0, requester}][:MAX_ASKED_FOR]
-    may_write = await asyncio.gather(*(_may_write(repo_context, author) for author in unknown))
+    may_write = await asyncio.gather(*(_may_write(repo, author) for author in unknown))
     maintainers = [author for author, may in zip(unknown, may_write, strict=True) if may]
-    ranks: dict[int, Rank] = {job_request.subject.author or 0: "opened"}
+    ranks: dict[int, Rank] = {request.subject.author or 0: "opened"}
     ranks.update(dict.fromkeys(maintainers, "maintainer"))
     ranks[requester] = "asked"
     return ranks
 
 
-async def _may_write(repo_context: RepositoryContext, author: int) -> bool:
+async def _may_write(repo: RepositoryContext, author: int) -> bool:
     """False if the account is gone or GitHub refuses the answer."""
     try:
-        return (await repo_context.reader.actor(author)).may_write
+        return (await repo.reader.actor(author)).may_write
     except NoAccess:
         return False
 
 
-def is_asking(job_request: JobRequest) -> tuple[int, ...]:
+def is_asking(request: JobRequest) -> tuple[int, ...]:
     """Comments whose threads are shown even without earlier comments."""
-    kind, _, number = job_request.trigger.partition(":")
-    return (int(number), job_request.thread.comment) if kind == "review_comment" and job_request.thread else ()
+    kind, _, number = request.trigger.partition(":")
+    return (int(number), request.thread.comment) if kind == "review_comment" and request.thread else ()
 
 
-def review_of(job_request: JobRequest) -> int:
+def review_of(request: JobRequest) -> int:
     """The id of the review that asks; 0 if there is none."""
-    kind, _, number = job_request.trigger.partition(":")
+    kind, _, number = request.trigger.partition(":")
     return int(number) if kind == "review" else 0
 
 
-def is_about(job_request: JobRequest, thread: ReviewThread) -> bool:
+def is_about(request: JobRequest, thread: ReviewThread) -> bool:
     """True if the request was made in this thread or its review."""
-    if review := review_of(job_request):
+    if review := review_of(request):
         return any(each.review == review for each in thread.comments)
-    return job_request.thread is not None and thread.root == job_request.thread.comment
+    return request.thread is not None and thread.root == request.thread.comment
 
 
 def refs_of(threads: Iterable[ReviewThread]) -> tuple[ThreadRef, ...]:

@@ -17,21 +17,21 @@ from app.core.result import JobResult
 from app.core.task import IssueRef, TaskOrigin
 from app.github.calls import CANCEL_RUN, GET_RUN
 from app.github.errors import ForgeError
-from app.github.http_client import NotFoundOnGitHub
-from app.github.models import IssueComment, PullRequest, WorkflowRunResponse
+from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.job_queries import WORKED_ON, RecoveredJobs
 from app.jobs.leases import this_process
+from app.jobs.triggers import Trigger
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.status_text import StatusCommentState, read_status
 from app.repo.git_format import is_full_id
 from app.triggers.commands import parse
-from app.triggers.decisions import Destination, JobRequest
-from app.triggers.events import CommentEvent, EventSubject, TriggerEvent
+from app.triggers.decisions import Destination, EventFacts, IssueState, JobRequest, TriggerContext
+from app.triggers.events import CommentEvent, TriggerEvent
 from app.triggers.fact_loader import read_config
 from app.triggers.github_clients import GitHubClients, RepositoryContext
-from app.triggers.job_draft import JobDraft
+from app.triggers.job_creator import JobDraft
 from app.triggers.prompt_context import PromptContext, load_prompt_context
 from app.triggers.stores import ServerDefaults, Stores
 
@@ -76,13 +76,13 @@ class StatusCommentRecovery:
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
         """Restore the job from its comment into the database; None if there is no such comment."""
         reader = self._github_clients.for_repository(event.installation, event.repository)
-        repo_context = await self._github_clients.context_of(reader, await reader.repository())
-        found = await self._latest_status(event.subject.number, repo_context)
-        if found is None:
+        repo = await self._github_clients.context_of(reader, await reader.repository())
+        found = await last_status(reader, event.subject.number, repo.ours.user, self._stores.clock())
+        if found is None or found[0].state not in _RECALLED:
             return None
         status, address = found
         elsewhere = status.state in WORKED_ON and status.run != self._run and await is_at_work(reader, status.run)
-        drafted = await self._drafted(event, repo_context, status)
+        drafted = await self._drafted(event, repo, status)
         if drafted is None:
             return None
         job, job_context = drafted
@@ -95,7 +95,7 @@ class StatusCommentRecovery:
         bot_id = (await self._github_clients.ourselves(reader)).user
         comments = await reader.comments(number, self._stores.clock() + timedelta(days=1))
         asking = {each.author for each in comments if each.author != bot_id and parse(each.body) is not None}
-        authorised = {author for author in asking if await may_write(reader, author)}
+        authorised = {author for author in asking if await reader.may_write(author)}
         return rounds_in(comments, bot_id, authorised)
 
     async def cancel(self, reader: RepositoryReader, run: int) -> bool:
@@ -106,38 +106,42 @@ class StatusCommentRecovery:
             return False
         return True
 
-    async def _latest_status(
-        self, number: int, repo_context: RepositoryContext
-    ) -> tuple[StatusCommentState, str] | None:
-        found = await last_status(repo_context.reader, number, repo_context.ours.user, self._stores.clock())
-        return found if found and found[0].state in _RECALLED else None
-
     async def _drafted(
-        self, event: TriggerEvent, repo_context: RepositoryContext, status: StatusCommentState
+        self, event: TriggerEvent, repo: RepositoryContext, status: StatusCommentState
     ) -> tuple[Job, JobContext] | None:
-        reader, subject = repo_context.reader, event.subject
+        """The job as if who speaks now had asked for it: it is their permission that counts."""
+        reader, subject, main = repo.reader, event.subject, repo.repository.default_branch
         pull = await reader.pull_request(subject.number) if subject.is_pull_request else None
-        base = pull.head if pull else await reader.head(repo_context.repository.default_branch)
-        config = await read_config(repo_context.reader, self._defaults.operator)
+        base = pull.head if pull else await reader.head(main)
+        config = await read_config(reader, self._defaults.operator)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
-        job_request = _order(event, subject, pull, repo_context.repository.default_branch, planned=_is_planned(status))
-        now = self._stores.clock()
-        goes_on = status.state in {"paused", "needs_input"}
-        asked_at = event.at if isinstance(event, CommentEvent) else now
-        draft = JobDraft(
-            job_request=job_request,
-            repo_context=repo_context,
-            config=config,
-            defaults=self._defaults,
-            base=base,
-            created_at=now,
-            prompt_context=await load_prompt_context(job_request, repo_context, pull, asked_at)
-            if goes_on
-            else PromptContext(),
-            pull=pull,
-            login=event.actor.login,
+        destination: Destination = "new_branch"
+        if pull is not None:
+            ours = pull.head_repository == event.repository.id and pull.head_branch not in {main, pull.base_branch}
+            destination = "same_branch" if ours else "sibling"
+        request = JobRequest(
+            aim="plan" if status.plan else "fix",
+            origin=TaskOrigin(
+                installation=event.installation,
+                repository=event.repository.id,
+                number=subject.number,
+                is_pull_request=subject.is_pull_request,
+                actor=event.actor.id,
+            ),
+            subject=subject,
+            trigger="" if subject.is_pull_request else "issue",
+            destination=destination,
         )
+        now = self._stores.clock()
+        trigger = Trigger("", event.repository.id, subject.number, event.actor.id, "", now, login=event.actor.login)
+        found = EventFacts(event, None, repo.ours, IssueState(installation=repo.installation), config, pull=pull)
+        prompt_context = PromptContext()
+        goes_on = status.state in {"paused", "needs_input"}
+        if goes_on:
+            asked_at = event.at if isinstance(event, CommentEvent) else now
+            prompt_context = await load_prompt_context(request, repo, pull, asked_at)
+        draft = JobDraft(request, TriggerContext(repo, trigger, found), self._defaults, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
         return draft.job().model_copy(update={"id": status.job}), job_context.model_copy(update={"notes": notes})
@@ -148,8 +152,12 @@ class StatusCommentRecovery:
         state, known, result = status.state, True, None
         if status.state in WORKED_ON and not elsewhere:
             state, known, result = "error", False, JobResult(exit_status="error", reason=ENDED_WITHOUT_REPORT)
-        elif _is_planned(status):
-            state, result = "answered", JobResult(exit_status="answered", plan=_plan(status.plan))
+        elif status.plan:
+            try:
+                plan = parse_plan_file(status.plan)  # as people left it
+            except AgentFixError:  # it is not approved, and who approves it is told why
+                plan = Plan(summary="")
+            state, result = "answered", JobResult(exit_status="answered", plan=plan)
         dumped = result.model_dump(mode="json") if result else None
         reason = result.reason if result else ""
         self._recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
@@ -181,52 +189,7 @@ def rounds_in(comments: Iterable[IssueComment], bot_id: int, authorised: Set[int
     return follow_ups
 
 
-async def may_write(reader: RepositoryReader, account: int) -> bool:
-    try:
-        return (await reader.actor(account)).may_write
-    except NotFoundOnGitHub:
-        return False
-
-
 async def is_at_work(reader: RepositoryReader, run: int) -> bool:
     """Whether a workflow's run has not ended yet."""
     found = await reader.api.find(WorkflowRunResponse, GET_RUN, run) if run else None
     return found is not None and found.status != "completed"
-
-
-def _is_planned(status: StatusCommentState) -> bool:
-    return bool(status.plan)
-
-
-def _plan(text: str) -> Plan:
-    """As people left it. One that cannot be read is not approved; who approves it is told why."""
-    try:
-        return parse_plan_file(text)
-    except AgentFixError:
-        return Plan(summary="")
-
-
-def _order(
-    event: TriggerEvent, subject: EventSubject, pull: PullRequest | None, default_branch: str, *, planned: bool
-) -> JobRequest:
-    """Who speaks now takes it on: it is them whose permission counts."""
-    destination: Destination = "new_branch"
-    if pull is not None:
-        ours = pull.head_repository == event.repository.id and pull.head_branch not in {
-            default_branch,
-            pull.base_branch,
-        }
-        destination = "same_branch" if ours else "sibling"
-    return JobRequest(
-        aim="plan" if planned else "fix",
-        origin=TaskOrigin(
-            installation=event.installation,
-            repository=event.repository.id,
-            number=subject.number,
-            is_pull_request=subject.is_pull_request,
-            actor=event.actor.id,
-        ),
-        subject=subject,
-        trigger="" if subject.is_pull_request else "issue",
-        destination=destination,
-    )

@@ -19,14 +19,13 @@ from app.jobs.leases import this_process
 from app.jobs.requests import PROGRAM_EVENT, ProgramRequest
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler
-from app.triggers.events import Event, InstallationChanged
+from app.triggers.events import Event, IgnoredReason, InstallationChanged, decode, read
 from app.triggers.fact_loader import branches_in_use, read_config
 from app.triggers.github_clients import GitHubClients
 from app.triggers.job_creator import RetryLater
 from app.triggers.poller import Poller
 from app.triggers.program_requests import ProgramRequests
 from app.triggers.stores import Mirror, ServerDefaults, Stores
-from app.triggers.webhook_parser import IgnoredReason, decode, read
 
 REPOSITORIES_AT_ONCE = 4
 MAX_CLAIMED = 40

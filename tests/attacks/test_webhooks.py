@@ -17,10 +17,9 @@ from starlette.types import Message
 
 from app.jobs.inbox import BatchWriter, Delivery
 from app.server.receiver import MAX_BYTES, WebhookEndpoint
-from app.triggers.decisions import Ignored, JobRequest
-from app.triggers.event_facts import EventFacts
+from app.triggers.decisions import EventFacts, Ignored, JobRequest
+from app.triggers.events import read
 from app.triggers.rules import PER_HOUR, command_of, decide
-from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.receiver_client import ReceiverClient, receiver_client
 from tests.support.rule_decisions import CONFIG, NOW, US, WRITER, state

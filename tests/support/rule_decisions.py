@@ -9,16 +9,15 @@ from app.core.job import FINAL, JobState
 from app.github.models import ActorPermission, BotAccount
 from app.triggers.decisions import (
     Decision,
+    EventFacts,
     Ignored,
     IssueState,
     JobRequest,
     PullRequestState,
     Reply,
 )
-from app.triggers.event_facts import EventFacts
-from app.triggers.events import Event
+from app.triggers.events import Event, read
 from app.triggers.rules import command_of, decide
-from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 
 NOW = datetime(2026, 1, 2, 4, 0, tzinfo=UTC)

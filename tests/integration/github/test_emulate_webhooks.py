@@ -12,7 +12,7 @@ import pytest
 
 from app.jobs.inbox import Delivery, InboxHealth, StoreOutcome
 from app.server.receiver import receiver
-from app.triggers import webhook_parser
+from app.triggers import events
 from app.triggers.events import (
     ChecksFailed,
     IssueChanged,
@@ -77,7 +77,7 @@ class WebhookHarness:
         def look() -> E | None:
             for ident in [ident for ident in self.stored.kept if ident not in seen]:
                 delivery = self.stored.kept[ident]
-                event = webhook_parser.read(delivery.event, webhook_parser.decode(delivery.body))
+                event = events.read(delivery.event, events.decode(delivery.body))
                 if isinstance(event, kind) and event.repository.id == self.repository.id:
                     return event
             return None

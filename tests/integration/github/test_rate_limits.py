@@ -11,7 +11,7 @@ from app.core.errors import AgentFixError
 from app.github.connection import MutationPacer
 from app.github.effects import GitHubForge
 from app.github.errors import RateLimited
-from app.github.failures import refusal_of
+from app.github.http_client import refusal_of
 from app.github.reader import RepositoryReader
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault

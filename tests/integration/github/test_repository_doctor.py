@@ -11,7 +11,7 @@ import pytest
 from app.config.settings import settings_from
 from app.core.checks import Check, State
 from app.core.errors import AgentFixError
-from app.github import doctor_lines
+from app.github import repository_doctor
 from app.github.app_manifest import EVENTS
 from app.github.calls import BY_APP, grant
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
@@ -246,9 +246,12 @@ STATES: dict[str, tuple[Change, str, State, tuple[str, ...]]] = {
             "not ok",
             (words, f"{SITE}/ada/sample/rules/42"),
         )
-        for kind, words in doctor_lines.BLOCKING_RULES.items()
+        for kind, words in repository_doctor.BLOCKING_RULES.items()
     },
-    **{f"rule {kind}": (rule(kind), "rulesets", "ok", (words,)) for kind, words in doctor_lines.LIMITING_RULES.items()},
+    **{
+        f"rule {kind}": (rule(kind), "rulesets", "ok", (words,))
+        for kind, words in repository_doctor.LIMITING_RULES.items()
+    },
     "signatures, bypassed": (bypassed("always"), "rulesets", "ok", ()),
     "signatures, exempt": (bypassed("exempt"), "rulesets", "ok", ()),
     "signatures, bypassed by pull requests": (bypassed("pull_requests_only"), "rulesets", "not ok", ("signed",)),
@@ -379,10 +382,10 @@ async def test_each_state_has_its_line(fake_github: FakeGitHubSetup, state: str)
 
 def test_every_rule_that_github_publishes_is_known() -> None:
     known = {
-        *doctor_lines.BLOCKING_RULES,
-        *doctor_lines.LIMITING_RULES,
-        *doctor_lines.RULES_ABOUT_FILES,
-        *doctor_lines.HARMLESS_RULES,
+        *repository_doctor.BLOCKING_RULES,
+        *repository_doctor.LIMITING_RULES,
+        *repository_doctor.RULES_ABOUT_FILES,
+        *repository_doctor.HARMLESS_RULES,
     }
     patterns = {
         "commit_message_pattern",
@@ -565,7 +568,7 @@ async def test_without_administration_nobody_tells_whether_workflows_may(fake_gi
 )
 def test_workflows_of_a_workflows_pull_request_need_approval_or_a_token(api: str, state: str, words: str) -> None:
     enterprise = GitHubHost(api, SITE).is_enterprise_server
-    found = doctor_lines.approval("github-actions[bot]", enterprise_server=enterprise)
+    found = repository_doctor.check_approval("github-actions[bot]", enterprise_server=enterprise)
     assert (found.state, words in found.detail) == (state, True)
 
 

@@ -12,15 +12,15 @@ from app.core.job import FINAL, JobState
 from app.github.models import Account, ActorPermission, BotAccount
 from app.triggers.decisions import (
     Decision,
+    EventFacts,
     Ignored,
     JobRequest,
     Notification,
     Reply,
 )
-from app.triggers.event_facts import EventFacts
+from app.triggers.events import read
 from app.triggers.permission import refusal
 from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
-from app.triggers.webhook_parser import read
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import published
 from tests.support.rule_decisions import (

@@ -14,6 +14,7 @@ from app.triggers.events import (
     Assigned,
     BranchHead,
     ChecksFailed,
+    IgnoredReason,
     InstallationChanged,
     IssueChanged,
     IssueCommented,
@@ -24,8 +25,9 @@ from app.triggers.events import (
     RepositoryChanged,
     ReviewCommented,
     ReviewSubmitted,
+    decode,
+    read,
 )
-from app.triggers.webhook_parser import IgnoredReason, decode, read
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import COUNT, Published, published
 

@@ -11,10 +11,9 @@ from app.jobs.queue import JobQueue
 from app.jobs.triggers import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from app.triggers.event_handler import EventHandler
-from app.triggers.events import Event
+from app.triggers.events import Event, read
 from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Stores
-from app.triggers.webhook_parser import read
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from app.jobs.triggers import TriggerDecision, TriggerLog
 from app.triggers.event_handler import EventHandler
+from app.triggers.events import read
 from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Stores
-from app.triggers.webhook_parser import read
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.world import Issue, User
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from app.github.graphql import ReviewThread, ReviewThreadComment
 from app.github.models import (
     ChangedFile,
     CheckResult,
     IssueComment,
     PullRequestCommit,
+    ReviewThread,
+    ReviewThreadComment,
 )
 from app.triggers.prompt_context import (
     MAX_COMMENTS,

@@ -7,7 +7,7 @@ import pytest
 
 from app.core.job import Budget
 from app.publish.effects import ChangeLabels
-from app.triggers.job_draft import FIX_OPEN_CHECKS, REVIEW_REQUEST
+from app.triggers.job_creator import FIX_OPEN_CHECKS, REVIEW_REQUEST
 from tests.support.event_harness import EventHarness, event_harness
 
 
