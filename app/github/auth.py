@@ -3,8 +3,6 @@
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
-import httpx
-
 from app.github.base import GIVEN
 from app.github.calls import (
     CREATE_TOKEN,
@@ -68,12 +66,8 @@ class AppRegistration:
 
     async def token_for(self, installation: int, repository: int, permissions: Grant) -> str:
         """A new token for this repository only."""
-        body = {"repository_ids": [repository], "permissions": dict(permissions)}
         http = HttpClient(self._app, self._app.pace(installation))
-        answer = await http.with_retries(
-            lambda: http.request(self._app.as_app(), CREATE_TOKEN, installation, body=body)
-        )
-        return parsed(TokenResponse, answer).token
+        return await self._new_token(http, installation, {"repository_ids": [repository]}, permissions)
 
     async def workflow_token(self, owner: str, name: str) -> tuple[int, str]:
         """The installation that this repository is in, and a new token of it for one step of a workflow.
@@ -84,10 +78,14 @@ class AppRegistration:
         if found is None or found.suspended_at is not None:
             raise NoAccess(f"The App is not installed in {owner}/{name}, or suspended there.", hint=INSTALL_IT)
         wanted = {name: access for name, access in grant(IN_WORKFLOWS).items() if found.grants(name, access)}
-        body = {"repositories": [name], "permissions": wanted}
-        client = self._app.as_app()
-        answer = await self._http.with_retries(lambda: self._http.request(client, CREATE_TOKEN, found.id, body=body))
-        return found.id, parsed(TokenResponse, answer).token
+        return found.id, await self._new_token(self._http, found.id, {"repositories": [name]}, wanted)
+
+    async def _new_token(
+        self, http: HttpClient, installation: int, repositories: dict[str, Any], permissions: Grant
+    ) -> str:
+        body, client = {**repositories, "permissions": dict(permissions)}, self._app.as_app()
+        answer = await http.with_retries(lambda: http.request(client, CREATE_TOKEN, installation, body=body))
+        return parsed(TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:
         """Errors are ignored: the token expires within the hour anyway."""
@@ -120,7 +118,8 @@ class AppRegistration:
         found: list[DeliveryResponse] = []
         address, params = "", dict[str, Any](per_page=100)
         for _ in range(MAX_PAGES):
-            answer = await self._request(LIST_DELIVERIES, params=params, address=address)
+            client = self._app.as_app()
+            answer = await self._http.get(client, LIST_DELIVERIES, params=params or None, address=address)
             page = parsed(list[DeliveryResponse], answer)
             found += [item for item in page if item.delivered_at >= since]
             address, params = answer.links.get("next", {}).get("url", ""), {}
@@ -133,16 +132,7 @@ class AppRegistration:
         await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
 
     async def _read(self, kind: type[T], call: Call, *values: str) -> T:
-        return parsed(kind, await self._request(call, *values))
-
-    async def _request(
-        self, call: Call, *values: str, params: dict[str, Any] | None = None, address: str = ""
-    ) -> httpx.Response:
-        client = self._app.as_app()
-        answer = await self._http.with_retries(
-            lambda: self._http.request(client, call, *values, params=params or None, address=address)
-        )
-        return self._http.reject_redirect(answer)
+        return parsed(kind, await self._http.get(self._app.as_app(), call, *values))
 
 
 def missed(deliveries: tuple[DeliveryResponse, ...]) -> tuple[DeliveryResponse, ...]:
@@ -182,10 +172,16 @@ class TokenAuth:
 
     async def login(self) -> str:
         """Read by REST for a person's token, by GraphQL for an App's or a workflow's token."""
+        client = self._connection.with_token(self._connection.token)
         try:
-            return (await self._read_self()).login
+            return parsed(Account, await self._http.get(client, GET_SELF)).login
         except NoAccess:
-            return await self._viewer()
+            pass
+        try:
+            answer = await self._http.request(client, VIEWER, body={"query": VIEWER.text})
+        except (NoAccess, NeedsHumanAction):
+            return ACTIONS_BOT
+        return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
 
     async def serves(self, owner: str, name: str) -> int | None:
         client = self._connection.with_token(self._connection.token)
@@ -200,19 +196,6 @@ class TokenAuth:
 
     async def revoke(self, installation: int, token: str) -> None:
         return
-
-    async def _viewer(self) -> str:
-        client = self._connection.with_token(self._connection.token)
-        try:
-            answer = await self._http.request(client, VIEWER, body={"query": VIEWER.text})
-        except (NoAccess, NeedsHumanAction):
-            return ACTIONS_BOT
-        return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
-
-    async def _read_self(self) -> Account:
-        client = self._connection.with_token(self._connection.token)
-        answer = await self._http.with_retries(lambda: self._http.request(client, GET_SELF))
-        return parsed(Account, self._http.reject_redirect(answer))
 
 
 def auth_for(connection: Connection) -> Auth:

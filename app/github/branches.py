@@ -2,19 +2,20 @@
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
 from app.core.redaction import mask_tokens
-from app.github.calls import GIT_FETCH, GIT_PUSH
+from app.github.calls import GIT_FETCH, GIT_PUSH, Call
 from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_command import check_branch
 from app.repo.git_format import free_name
 from app.repo.git_store import GitError, GitStore
-from app.repo.remote import PushResult, Remote, branch_tips, fetch, fetch_history, push
+from app.repo.remote import Remote, branch_tips, fetch, fetch_history, push
 
 
 class RefusalPattern(NamedTuple):
@@ -83,42 +84,29 @@ class BranchesApi:
     async def fetch(self, commit: str, *, ref: str = "") -> None:
         """Fetch a commit into the store, without its history; `ref` is the fork's ref for a commit of a fork."""
         await asyncio.to_thread(self.store.ensure)
-        token = await self._api.token(GIT_FETCH)
-        try:
-            await asyncio.to_thread(fetch, self.store, self._remote(token), commit, ref=ref)
-        except GitError as error:
-            raise self._error_of(error) from None
-        finally:
-            await self._api.revoke_token(token)
+        async with self._remote(GIT_FETCH) as remote:
+            await asyncio.to_thread(fetch, self.store, remote, commit, ref=ref)
 
     async def fetch_history(self, commit: str) -> bool:
         """Fetch which files earlier commits changed, to rank files by; returns False if that fails."""
-        token = await self._api.token(GIT_FETCH)
-        try:
-            return await asyncio.to_thread(fetch_history, self.store, self._remote(token), commit)
-        except GitError:
-            return False
-        finally:
-            await self._api.revoke_token(token)
+        async with self._remote(GIT_FETCH) as remote:
+            try:
+                return await asyncio.to_thread(fetch_history, self.store, remote, commit)
+            except GitError:
+                return False
 
     async def ensure(self, name: str, commit: str, *, replacing: Collection[str] = ()) -> str:
         """Make `commit` a new branch; returns its name, which gets a number if the name is taken.
 
         A branch that holds a commit of `replacing`, and so nobody else's work, is moved.
         """
-        token = await self._api.token(GIT_PUSH)
-        remote = self._remote(token)
-        try:
+        async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
             for _ in range(8):  # another process may take the name between the check and the push
                 tips = await asyncio.to_thread(branch_tips, self.store, remote, name.partition("/")[0])
                 free, expected = _name_for(name, commit, tips, replacing)
-                if expected == commit or not self._stale(await self._push(remote, free, commit, expected), free):
+                if expected == commit or await self._is_pushed(remote, free, commit, expected):
                     return free
-        except GitError as error:
-            raise self._error_of(error) from None
-        finally:
-            await self._api.revoke_token(token)
         raise TemporaryFailure(f"Could not find a free name for the branch {name}.")
 
     async def advance(self, name: str, commit: str, expected: str) -> str:
@@ -126,44 +114,36 @@ class BranchesApi:
 
         Other people's commits stay ancestors of ours: only a tip that we wrote may be replaced.
         """
-        token = await self._api.token(GIT_PUSH)
-        remote = self._remote(token)
-        try:
+        async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
             tip = (await asyncio.to_thread(branch_tips, self.store, remote, name)).get(name)
             if tip == commit:
                 return name
             if tip is None:
                 raise NeedsHumanAction(f"The branch {name} was deleted.", hint="Repeat the command to start again.")
-            if tip != expected or not await self._may_leave(tip, commit):
-                raise _moved_by_others(name)
-            if self._stale(await self._push(remote, name, commit, expected), name):
-                raise _moved_by_others(name)
-        except GitError as error:
-            raise self._error_of(error) from None
-        finally:
-            await self._api.revoke_token(token)
+            may_move = tip == expected and await self._may_leave(tip, commit)
+            if not may_move or not await self._is_pushed(remote, name, commit, expected):
+                raise NeedsHumanAction(
+                    f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
+                    hint="Repeat the command to start from the current branch.",
+                )
         return name
 
     async def remove(self, name: str, commit: str) -> None:
         """Delete a branch if it still holds this commit."""
-        token = await self._api.token(GIT_PUSH)
-        remote = self._remote(token)
-        try:
+        async with self._remote(GIT_PUSH) as remote:
             await asyncio.to_thread(check_branch, name)
             tips = await asyncio.to_thread(branch_tips, self.store, remote, name)
             if tips.get(name) == commit:
-                async with self._api.pace.wait_for_mutation(mutation=True):
-                    deleted = await asyncio.to_thread(push, self.store, remote, name, None, expected=commit)
-                self._stale(deleted, name)
-        except GitError as error:
-            raise self._error_of(error) from None
-        finally:
-            await self._api.revoke_token(token)
+                await self._is_pushed(remote, name, None, commit)
 
-    async def _push(self, remote: Remote, name: str, commit: str, expected: str | None) -> PushResult:
+    async def _is_pushed(self, remote: Remote, name: str, commit: str | None, expected: str | None) -> bool:
+        """Push; without a commit, delete the branch. False if someone else moved it. Raises ForgeError if refused."""
         async with self._api.pace.wait_for_mutation(mutation=True):
-            return await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
+            pushed = await asyncio.to_thread(push, self.store, remote, name, commit, expected=expected)
+        if pushed.refused and not pushed.stale:
+            raise self._failure(_PUSH_REFUSALS, f"GitHub refused the branch {name}: {pushed.refused}")
+        return not pushed.stale
 
     async def _may_leave(self, tip: str, commit: str) -> bool:
         below = await asyncio.to_thread(self.store.parents, commit)
@@ -171,14 +151,18 @@ class BranchesApi:
             return True
         return await RepositoryReader(self._api).author_address(tip) == self._address
 
-    def _stale(self, pushed: PushResult, name: str) -> bool:
-        """True if the branch was moved by someone else. Raises ForgeError if the push was refused."""
-        if pushed.stale or not pushed.refused:
-            return pushed.stale
-        raise self._failure(_PUSH_REFUSALS, f"GitHub refused the branch {name}: {pushed.refused}")
-
-    def _error_of(self, error: GitError) -> ForgeError:
-        return self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}")
+    @asynccontextmanager
+    async def _remote(self, call: Call) -> AsyncIterator[Remote]:
+        """The repository, with a token for this call that is revoked afterwards. Git's errors become ForgeError."""
+        repository, host = self._api.repository, self._api.app.host
+        token = await self._api.token(call)
+        proxies = {"https_proxy": host.proxy, "http_proxy": host.proxy} if host.proxy else {}
+        try:
+            yield Remote(host.git_url(repository.owner, repository.name), token, proxies)
+        except GitError as error:
+            raise self._failure(_FETCH_FAILURES, f"Git could not reach GitHub: {error}") from None
+        finally:
+            await self._api.revoke_token(token)
 
     def _failure(self, table: tuple[RefusalPattern, ...], text: str) -> ForgeError:
         words = next(words for words in table if re.search(words.pattern, text, re.IGNORECASE))
@@ -188,11 +172,6 @@ class BranchesApi:
             return RateLimited(mask_tokens(text), until=until)
         return words.kind(mask_tokens(" ".join(filter(None, (words.means, text)))), hint=words.hint)
 
-    def _remote(self, token: str) -> Remote:
-        repository, host = self._api.repository, self._api.app.host
-        variables = {"https_proxy": host.proxy, "http_proxy": host.proxy} if host.proxy else {}
-        return Remote(host.git_url(repository.owner, repository.name), token, variables)
-
 
 def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[str]) -> tuple[str, str | None]:
     """The branch's name and what it holds: the commit, one of ours to replace, or None for a new branch."""
@@ -201,10 +180,3 @@ def _name_for(name: str, commit: str, tips: Mapping[str, str], ours: Collection[
         if there:
             return found, wanted
     return free_name(name, commit, tips)[0], None
-
-
-def _moved_by_others(name: str) -> NeedsHumanAction:
-    return NeedsHumanAction(
-        f"Someone else has pushed to {name}; agent-fix never overwrites their commits.",
-        hint="Repeat the command to start from the current branch.",
-    )

@@ -157,6 +157,19 @@ class HttpClient:
         except ValueError:
             raise self._unreadable_limit() from None
 
+    async def get(
+        self,
+        client: GitHub[Any],
+        call: Call,
+        *values: str | int,
+        address: str = "",
+        params: Mapping[str, str | int] | None = None,
+    ) -> httpx.Response:
+        """Send a read, repeated after a TemporaryFailure. Raises ForgeError, for a redirect too."""
+        return self.reject_redirect(
+            await self.with_retries(lambda: self.request(client, call, *values, address=address, params=params))
+        )
+
     def _failure(self, error: GitHubException) -> ForgeError:
         failure = failure_of(error, self._app.now())
         refused = _refusal(error)

@@ -275,7 +275,7 @@ async def _repository(
 ) -> httpx.Response:
     """By name, because its id is not known yet. The headers show the token's scopes."""
     http = HttpClient(connection, connection.pace(installation))
-    return http.reject_redirect(await http.with_retries(lambda: http.request(client, GET_REPOSITORY, owner, name)))
+    return await http.get(client, GET_REPOSITORY, owner, name)
 
 
 def _not_installed(found: models.InstallationResponse | Refused | None, place: str, page: str) -> Check:

@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -95,8 +94,7 @@ class GitHubSignIn:
     async def person(self, token: str) -> SignedInPerson:
         async with self._connection(token) as connection:
             http, client = HttpClient(connection, connection.pace(0)), connection.with_token(token)
-            answer = await http.with_retries(partial(http.request, client, GET_SELF))
-            found = parsed(Account, http.reject_redirect(answer))
+            found = parsed(Account, await http.get(client, GET_SELF))
             return SignedInPerson(found.id, found.login, await _rights(http, client))
 
     async def rights(self, token: str) -> dict[int, str]:

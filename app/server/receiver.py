@@ -149,11 +149,7 @@ class WebhookEndpoint:
 
     async def _understand(self, name: str, ident: str, body: bytes) -> str:
         try:
-            decoded = (
-                await asyncio.to_thread(events.decode, body)
-                if len(body) > _LARGE
-                else events.decode(body)
-            )
+            decoded = await asyncio.to_thread(events.decode, body) if len(body) > _LARGE else events.decode(body)
         except ValueError:
             raise DeliveryRefused(400, "not_json") from None
         if name == "ping":

@@ -9,11 +9,11 @@ from app.github.models import PullRequest
 from app.jobs.job_queries import JobWithContext
 from app.jobs.triggers import Trigger
 from app.triggers.decisions import (
-    Answer,
     EventFacts,
     IssueState,
     JobRequest,
     Notification,
+    TriggerAnswer,
     TriggerContext,
     pull_request_state,
 )
@@ -44,7 +44,7 @@ class ChangeNotifications:
         stores: Stores,
         job_creator: JobCreator,
         operator: OperatorDefaults,
-        post_and_record: Callable[[TriggerContext, Answer], Awaitable[str]],
+        post_and_record: Callable[[TriggerContext, TriggerAnswer], Awaitable[str]],
     ) -> None:
         self._operator = operator
         self._stores = stores
@@ -135,7 +135,7 @@ class ChangeNotifications:
             outcome = await self._job_creator.move(_conflict_request(pull, repo), context)
         except StateChanged:
             return "not now"
-        return await self._post_and_record(context, outcome) if isinstance(outcome, Answer) else outcome
+        return await self._post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
 
 def _conflict_request(pull: PullRequest, repo: RepositoryContext) -> JobRequest:

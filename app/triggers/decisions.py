@@ -213,7 +213,7 @@ class TriggerContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TriggerAnswer:
     """What a request comes to, still to be stored, and the reply to post first; empty if none is needed."""
 
     outcome: str

@@ -21,7 +21,6 @@ from app.publish.outbox import name_without_job
 from app.triggers.change_notifications import ChangeNotifications
 from app.triggers.commands import AgentCommand
 from app.triggers.decisions import (
-    Answer,
     Decision,
     EventFacts,
     Ignored,
@@ -29,6 +28,7 @@ from app.triggers.decisions import (
     JobRequest,
     Notification,
     Reply,
+    TriggerAnswer,
     TriggerContext,
 )
 from app.triggers.events import (
@@ -58,26 +58,26 @@ class LessonCommands:
         self._stores = stores
         self._kept = kept
 
-    def handle(self, request: JobRequest, context: TriggerContext) -> Answer:  # noqa: PLR0911  # one for each reason
+    def handle(self, request: JobRequest, context: TriggerContext) -> TriggerAnswer:  # noqa: PLR0911  # one for each reason
         if not self._kept:
-            return Answer("reply no_lessons", replies.reply(replies.NO_LESSONS))
+            return TriggerAnswer("reply no_lessons", replies.reply(replies.NO_LESSONS))
         lessons, key = self._stores.lessons(context.repo.repository.id), context.trigger.key
         if request.aim == "forget":
             number = request.lesson or 0
             if lessons.forget(number, key):
-                return Answer(f"forgot {number}", replies.forgotten(number))
-            return Answer("reply unknown_lesson", replies.unknown_lesson(number, lessons.all()))
+                return TriggerAnswer(f"forgot {number}", replies.forgotten(number))
+            return TriggerAnswer("reply unknown_lesson", replies.unknown_lesson(number, lessons.all()))
         if not request.text.strip():
-            return Answer("reply lessons", replies.lesson_list(lessons.all()))
+            return TriggerAnswer("reply lessons", replies.lesson_list(lessons.all()))
         try:
             text = check_remembered(request.text)
         except LessonRefusedError as refused:
-            return Answer("reply not_remembered", replies.not_remembered(str(refused)))
+            return TriggerAnswer("reply not_remembered", replies.not_remembered(str(refused)))
         draft = LessonDraft(text=text, kind="remembered", author=context.trigger.login or "somebody")
         lesson = lessons.remember(draft, key)
         if lesson is None:
-            return Answer("reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED))
-        return Answer(f"remembered {lesson.number}", replies.remembered(lesson))
+            return TriggerAnswer("reply not_remembered", replies.too_many_lessons(MAX_REMEMBERED))
+        return TriggerAnswer(f"remembered {lesson.number}", replies.remembered(lesson))
 
     def reject_unmerged(self, event: PullRequestChanged, ours: int) -> None:
         """Delete what a job learned if its pull request was closed without merging."""
@@ -202,7 +202,7 @@ class EventHandler:
             outcome = await self._act(decision, context)
         else:  # checks fail one by one, so a reason to wait is not a final decision
             return await self._follow(decision, event, repo)
-        return await self._post_and_record(context, outcome) if isinstance(outcome, Answer) else outcome
+        return await self._post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
     async def _cancel_once(self, event: LabelRemoved, repo: RepositoryContext) -> str:
         """Removing our label means stop, also for requests that were made before but arrive later."""
@@ -213,7 +213,7 @@ class EventHandler:
         outcome = await self._follow(self._decide(found), event, repo)
         back_on = event.label.casefold() in {label.casefold() for label in found.state.labels}
         trigger = replace(trigger, verb="relabel" if back_on else "stop")
-        return await self._post_and_record(TriggerContext(repo, trigger, found), Answer(outcome))
+        return await self._post_and_record(TriggerContext(repo, trigger, found), TriggerAnswer(outcome))
 
     def _decide(self, found: EventFacts) -> Decision:
         return decide(found, now=self._stores.clock())
@@ -235,16 +235,16 @@ class EventHandler:
 
     async def _act(  # noqa: PLR0911  # one case a kind
         self, decision: Decision, context: TriggerContext
-    ) -> str | Answer:
+    ) -> str | TriggerAnswer:
         match decision:
             case JobRequest():
                 if locked := decision.options.locked_by(self._operator):
                     words = replies.refused(f"The server's operator has locked `{locked}`; remove that option.")
-                    return Answer("reply locked", words)
+                    return TriggerAnswer("reply locked", words)
                 try:
                     return await self._carry_out(decision, context)
                 except (NeedsHumanAction, NoAccess) as error:  # permanent; temporary ones are raised and retried
-                    return Answer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
+                    return TriggerAnswer("reply in_the_way", replies.forge_refusal(error.message, error.hint))
             case Reply():
                 words = replies.reply(decision.text, decision.suggestion)
                 if decision.rule == "unclear_command":
@@ -252,23 +252,23 @@ class EventHandler:
                     words = replies.unclear_command(decision.text, decision.suggestion, own_prompt_names(paths))
                 elif decision.rule == "broken_config":
                     words = replies.broken_config(decision.text, SOURCE)
-                    return Answer("reply broken_config", words, once_for=decision.text)
-                return Answer(f"reply {decision.rule}", words)
+                    return TriggerAnswer("reply broken_config", words, once_for=decision.text)
+                return TriggerAnswer(f"reply {decision.rule}", words)
             case Ignored():
                 outcome = f"skip {decision.rule}: {decision.reason}"
                 if decision.rule == "foreign_installation":
                     return outcome  # posted by a server that does not serve this repository, so it decides nothing
                 if decision.rule not in CAPS:
-                    return Answer(outcome, replies.refused(decision.reason) if decision.visible else "")
+                    return TriggerAnswer(outcome, replies.refused(decision.reason) if decision.visible else "")
                 needs_human = ChangeLabels(add=(NEEDS_HUMAN,))
                 await asyncio.to_thread(self._add_effect, context.trigger.key, context, needs_human)
-                return Answer(outcome, replies.reply(decision.reason))
+                return TriggerAnswer(outcome, replies.reply(decision.reason))
         raise TypeError(f"a trigger is no {type(decision).__name__}")
 
-    async def _carry_out(self, request: JobRequest, context: TriggerContext) -> str | Answer:
+    async def _carry_out(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
         if request.aim in {"retry", "rebase", "ci"} and (issue := issue_behind(context)):
             words = replies.refused(f"This draft was opened early; work on it continues in #{issue}.")
-            return Answer("skip early_draft", words)
+            return TriggerAnswer("skip early_draft", words)
         match request.aim:
             case "fix" | "plan" | "ask" | "fix_checks" | "revise":
                 return await self._job_creator.start(request, context)
@@ -282,10 +282,10 @@ class EventHandler:
                 return await self._running_jobs.handle(request, context)
         assert_never(request.aim)
 
-    async def _post_and_record(self, context: TriggerContext, answer: Answer) -> str:
+    async def _post_and_record(self, context: TriggerContext, answer: TriggerAnswer) -> str:
         return await asyncio.to_thread(self._post_and_record_now, context, answer)
 
-    def _post_and_record_now(self, context: TriggerContext, answer: Answer) -> str:
+    def _post_and_record_now(self, context: TriggerContext, answer: TriggerAnswer) -> str:
         """Post the reply, then store the trigger's outcome. Blocking and idempotent."""
         if answer.words and context.promised_job:
             self._stores.requests.end(context.promised_job, "stopped", answer.words)

@@ -14,7 +14,7 @@ from app.publish import replies
 from app.publish.effects import AddReaction, UpdateStatusComment, key_of
 from app.publish.outbox import name_without_job
 from app.publish.status_text import read_plan
-from app.triggers.decisions import Answer, JobRequest, TriggerContext
+from app.triggers.decisions import JobRequest, TriggerAnswer, TriggerContext
 from app.triggers.job_creator import JobCreator, RetryLater, StateChanged, as_before
 from app.triggers.prompt_context import comments_in, is_about, is_asking, refs_of, review_of
 from app.triggers.stores import Stores
@@ -25,7 +25,7 @@ MAX_SAID = 20_000
 
 
 class JobCommands:
-    """Passes commands to active jobs. Returns the outcome if it is stored already, or an Answer."""
+    """Passes commands to active jobs. Returns the outcome if it is stored already, or an TriggerAnswer."""
 
     def __init__(self, stores: Stores, job_creator: JobCreator, defaults: Budget) -> None:
         self._stores = stores
@@ -34,13 +34,13 @@ class JobCommands:
 
     async def handle(  # noqa: PLR0911  # one case a command
         self, request: JobRequest, context: TriggerContext
-    ) -> str | Answer:
+    ) -> str | TriggerAnswer:
         """Handle any command for a job."""
         job = context.found.job
         if job is None:
             if request.aim != "status":
                 raise StateChanged("The job no longer exists.")
-            return Answer("reply no_job", replies.no_job())
+            return TriggerAnswer("reply no_job", replies.no_job())
         match request.aim:
             case "steer":
                 return await self._steer(request, context, job)
@@ -56,27 +56,27 @@ class JobCommands:
                         "Its budget is spent; say how much more it may cost.",
                         "/agent continue --budget +3",
                     )
-                    return Answer("reply budget", replies.reply(problem, command))
+                    return TriggerAnswer("reply budget", replies.reply(problem, command))
                 return await asyncio.to_thread(self._resume, request, context, job, "continue", request.text)
             case "stop":
                 return await asyncio.to_thread(self._stop, context, job)
             case "status":
                 address = await asyncio.to_thread(status_address, job.job.id, self._stores)
                 words = replies.status(job.job.id, job.row.state, job.row.reason, address)
-                return Answer(f"status {job.job.id}", words)
+                return TriggerAnswer(f"status {job.job.id}", words)
         raise ValueError(f"{request.aim} is no command for a job")
 
-    async def _steer(self, request: JobRequest, context: TriggerContext, job: JobWithContext) -> str | Answer:
+    async def _steer(self, request: JobRequest, context: TriggerContext, job: JobWithContext) -> str | TriggerAnswer:
         """Store a message: the agent gets it at its next turn, or when a paused job resumes."""
         if job.handed_over:
             raise RetryLater("The job is publishing its result and no longer reads messages.")
         text = await self._message_text(request, context, job)
         if not text:
-            return Answer("skip busy", replies.refused("A job is already working on it."))
+            return TriggerAnswer("skip busy", replies.refused("A job is already working on it."))
         await asyncio.to_thread(self._add_message, context, job, "steer", text)
         outcome = f"steer {job.job.id}"
         if job.row.state == "awaiting_approval":
-            return Answer(outcome, replies.message_noted(job.row.state))
+            return TriggerAnswer(outcome, replies.message_noted(job.row.state))
         await asyncio.to_thread(self._stores.triggers.record, context.trigger, outcome, job.job.id)
         return outcome
 
@@ -96,9 +96,9 @@ class JobCommands:
         lines = [_on_line(text, thread.path, thread.line) for thread, text in comments_in(threads, review)]
         return clip("\n\n".join(text for text in (request.text, *lines) if text.strip()), MAX_SAID)
 
-    async def _approve(self, request: JobRequest, context: TriggerContext, job: JobWithContext) -> str | Answer:
+    async def _approve(self, request: JobRequest, context: TriggerContext, job: JobWithContext) -> str | TriggerAnswer:
         edited = await self._edited_plan(context, job)
-        if isinstance(edited, Answer):
+        if isinstance(edited, TriggerAnswer):
             return edited
         plan, editor = edited
         if job.row.state == "awaiting_approval":
@@ -109,10 +109,10 @@ class JobCommands:
         begin = as_before(request.model_copy(update=changes), job.job)
         return await self._job_creator.start(begin, context, plan_file=plan)
 
-    async def _edited_plan(self, context: TriggerContext, job: JobWithContext) -> tuple[str, str] | Answer:
+    async def _edited_plan(self, context: TriggerContext, job: JobWithContext) -> tuple[str, str] | TriggerAnswer:
         """The plan as edited in the status comment, and by whom: what people see there is what they approve.
 
-        Both are empty if nobody edited it; an Answer says why it cannot be approved.
+        Both are empty if nobody edited it; an TriggerAnswer says why it cannot be approved.
         """
         reader = context.repo.reader
         found = _COMMENT.search(await asyncio.to_thread(status_address, job.job.id, self._stores))
@@ -123,13 +123,13 @@ class JobCommands:
         if text is None:
             return "", ""
         if edit.edited_at is not None and edit.edited_at > context.trigger.at:
-            return Answer("reply plan", replies.plan_edited_since())
+            return TriggerAnswer("reply plan", replies.plan_edited_since())
         if not await reader.may_write(edit.editor.id):
-            return Answer("reply plan", replies.plan_edited_by_stranger(edit.editor.login))
+            return TriggerAnswer("reply plan", replies.plan_edited_by_stranger(edit.editor.login))
         try:
             parse_plan_file(text)
         except AgentFixError as error:
-            return Answer("reply plan", replies.unreadable_plan(error.message))
+            return TriggerAnswer("reply plan", replies.unreadable_plan(error.message))
         return text, edit.editor.login
 
     def _newest_plan(self, job: JobWithContext, edited: str, editor: str) -> str:
@@ -140,7 +140,7 @@ class JobCommands:
 
     def _resume(
         self, request: JobRequest, context: TriggerContext, job: JobWithContext, kind: MessageKind, text: str
-    ) -> str | Answer:
+    ) -> str | TriggerAnswer:
         """Store the message, then resume the job together with the trigger; not repeated after a crash in between."""
         self._add_message(context, job, kind, text)
         outcome, changed = f"{kind} {job.job.id}", None
@@ -152,7 +152,7 @@ class JobCommands:
         if self._stores.triggers.decided(context.trigger.key):
             return "decided before"
         words = replies.reply("The job has continued or ended in the meantime.", "/agent status")
-        return Answer("reply too_late", words)
+        return TriggerAnswer("reply too_late", words)
 
     def _stop(self, context: TriggerContext, job: JobWithContext) -> str:
         """Stop the job and the questions that are being answered beside it."""
@@ -172,8 +172,8 @@ class JobCommands:
     def _acknowledge(self, context: TriggerContext) -> None:
         """Add 👀 to what was written, if it accepts reactions."""
         if context.target is not None and not context.promised_job:
-            eyes = AddReaction(target=context.target, content="eyes")
-            self._stores.outbox.add(name_without_job(context.trigger.key), 0, context.issue_ref, eyes)
+            seen = AddReaction(target=context.target, content="eyes")
+            self._stores.outbox.add(name_without_job(context.trigger.key), 0, context.issue_ref, seen)
 
 
 def status_address(job: str, stores: Stores) -> str:

@@ -36,7 +36,7 @@ from app.publish.effects import AddReaction
 from app.publish.outbox import StaleEpoch
 from app.repo.git_format import is_full_id
 from app.repo.inspection import slug
-from app.triggers.decisions import Answer, JobRequest, RequestAim, TriggerContext
+from app.triggers.decisions import JobRequest, RequestAim, TriggerAnswer, TriggerContext
 from app.triggers.fact_loader import is_full, limit_reached
 from app.triggers.github_clients import RepositoryContext
 from app.triggers.prompt_context import PromptContext, load_prompt_context
@@ -246,7 +246,7 @@ def as_before(request: JobRequest, former: Job) -> JobRequest:
 
 
 class JobCreator:
-    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or an Answer."""
+    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or an TriggerAnswer."""
 
     def __init__(self, stores: Stores, defaults: ServerDefaults) -> None:
         self._stores = stores
@@ -260,21 +260,21 @@ class JobCreator:
         text: str = "",
         plan_file: str = "",
         formerly_allowed: tuple[AllowedPath, ...] = (),
-    ) -> str | Answer:
+    ) -> str | TriggerAnswer:
         """Create a job for a comment, a label, a question, or failing checks. `text` replaces the request's own."""
         runner = request.options.runner
         if runner is not None and runner not in self._defaults.runners:
-            return Answer("reply unknown_runner", replies.unknown_runner(runner, self._defaults.runners))
+            return TriggerAnswer("reply unknown_runner", replies.unknown_runner(runner, self._defaults.runners))
         pull, repo = context.found.pull, context.repo
         try:
             prompt = await _asked_prompt(request, repo)
         except ConfigError as error:
-            return Answer("reply unknown_prompt", replies.no_prompt(error.message))
+            return TriggerAnswer("reply unknown_prompt", replies.no_prompt(error.message))
         base = pull.head if pull else await _tip(repo)
         if base is None:
-            return Answer("reply no_base", replies.no_commits())
+            return TriggerAnswer("reply no_base", replies.no_commits())
         if not is_full_id(base):
-            return Answer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
+            return TriggerAnswer("reply no_base", replies.refused("The repository does not use SHA-1 objects."))
         if request.aim == "fix_checks" and pull is not None:  # deliveries about checks have no description
             described = request.subject.model_copy(update={"title": pull.title, "body": pull.body})
             request = request.model_copy(update={"subject": described})
@@ -296,7 +296,7 @@ class JobCreator:
             prompt_context.sections.append(section)
             prompt_context.notes.append("The agent was told why earlier attempts at this failed.")
 
-    async def restart(self, request: JobRequest, context: TriggerContext) -> str | Answer:
+    async def restart(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
         """Stop the current job, then create the same one again."""
         former = context.found.job
         if former is None:
@@ -313,7 +313,7 @@ class JobCreator:
             formerly_allowed=former.job.task.allowed_paths if kept else (),
         )
 
-    async def move(self, request: JobRequest, context: TriggerContext) -> str | Answer:
+    async def move(self, request: JobRequest, context: TriggerContext) -> str | TriggerAnswer:
         """Create a job that updates our branch to its base, or adds an empty commit so that CI can start.
 
         No model is used.
@@ -325,10 +325,10 @@ class JobCreator:
             return await self._admit(self._draft(request, context, pull.head, PromptContext()))
         tip = await reader.head(pull.base_branch)
         if tip is None:
-            return Answer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
+            return TriggerAnswer("reply no_base", replies.refused(f"The branch `{pull.base_branch}` no longer exists."))
         if await reader.merge_base(tip, pull.head) == tip:
             words = replies.reply(f"The branch already contains everything in `{pull.base_branch}`.")
-            return Answer("reply up_to_date", words)
+            return TriggerAnswer("reply up_to_date", words)
         prompt_context = await load_prompt_context(request, context.repo, pull, context.trigger.at)
         text = (
             f"Bring the branch up to `{pull.base_branch}`: resolve the conflicts, so that both sides' intent is kept."
@@ -341,12 +341,12 @@ class JobCreator:
     ) -> JobDraft:
         return JobDraft(request, context, self._defaults, base, self._stores.clock(), prompt_context, text)
 
-    async def _admit(self, draft: JobDraft) -> str | Answer:
+    async def _admit(self, draft: JobDraft) -> str | TriggerAnswer:
         job, job_context, state, waits = draft.job(), draft.job_context(), draft.context.found.state, ""
         if not state.linked_is_ours and is_full(job_context, state.open_pull_requests):
             waits = limit_reached(job_context)
             if not self._defaults.waits:
-                return Answer("reply limit", replies.refused(waits))
+                return TriggerAnswer("reply limit", replies.refused(waits))
         admitted = await asyncio.to_thread(self._keep, draft, job, job_context, waits)
         if not admitted:
             return "decided before"

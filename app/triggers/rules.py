@@ -417,82 +417,57 @@ def _visible(rule: str, reason: str) -> Ignored:
 WORK_LABELS = frozenset({"agent-fix", "agent-in-progress"})
 """Removing one of these labels stops the job."""
 
+_REPOSITORY_AIMS: Final[dict[str, NotificationAim]] = {
+    "archived": "no_access",
+    "deleted": "no_access",
+    "renamed": "moved",
+    "transferred": "moved",
+    "unarchived": "reconcile",
+}
+
 Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | InstallationChanged
 
 
 def decide_notification(event: Notice, found: EventFacts) -> Decision:
     """Decide about an event. The facts are current, so an outdated event has no effect."""
-    match event:
-        case InstallationChanged():
-            return _installation(event)
-        case RepositoryChanged():
-            return _repository(event)
-        case _ if found.state.installation != event.installation:
-            reason = "security: the installation has no access to this repository"
-            return Ignored(rule="foreign_installation", reason=reason)
-        case Pushed():
-            return _pushed(event)
-        case ChecksFailed():
-            return _checks(event, found)
-        case _:
-            return _state_change(event, found)
-
-
-def _installation(event: InstallationChanged) -> Notification:
-    access_lost = event.change in {"deleted", "suspended", "removed"}
-    return Notification(
-        rule=f"installation_{event.change}",
-        aim="no_access" if access_lost else "reconcile",
-        installation=event.installation,
-        repositories=event.repositories if event.change in {"added", "removed"} else (),
-    )
-
-
-def _repository(event: RepositoryChanged) -> Notification:
-    aims: dict[str, NotificationAim] = {
-        "archived": "no_access",
-        "deleted": "no_access",
-        "renamed": "moved",
-        "transferred": "moved",
-        "unarchived": "reconcile",
-    }
-    return Notification(
-        rule=f"repository_{event.change}",
-        aim=aims[event.change],
-        installation=event.installation,
-        repositories=(event.repository.id,),
-    )
-
-
-def _pushed(event: Pushed) -> Notification:
-    """Notify the pull requests and jobs based on this branch; those with it as head get other events."""
-    return Notification(
-        rule="pushed",
-        aim="base_moved",
-        installation=event.installation,
-        repositories=(event.repository.id,),
-        branch=event.branch,
-    )
-
-
-def _state_change(event: StateChangeEvent, found: EventFacts) -> Decision:
-    name = event.kind if isinstance(event, LabelRemoved) else f"{event.kind.removesuffix('_changed')}_{event.change}"
-    match event:
-        case LabelRemoved():
-            aim = _aim_of_label(event, found.state)
-        case IssueChanged():
-            aim = _aim_of_issue(event, found.state)
-        case PullRequestChanged():
-            aim = _aim_of_pull_request(event, found)
+    if isinstance(event, InstallationChanged):
+        return Notification(
+            rule=f"installation_{event.change}",
+            aim="no_access" if event.change in {"deleted", "suspended", "removed"} else "reconcile",
+            installation=event.installation,
+            repositories=event.repositories if event.change in {"added", "removed"} else (),
+        )
+    rule: str
+    aim: NotificationAim | None
+    number, job, branch = None, "", ""
+    if isinstance(event, RepositoryChanged):
+        rule, aim = f"repository_{event.change}", _REPOSITORY_AIMS[event.change]
+    elif refused := foreign_installation(found):
+        return refused
+    elif isinstance(event, ChecksFailed):
+        return _checks(event, found)
+    elif isinstance(event, Pushed):
+        # For pull requests and jobs based on this branch; those with it as head get other events.
+        rule, aim, branch = "pushed", "base_moved", event.branch
+    else:
+        number, job = event.subject.number, found.state.job
+        if isinstance(event, LabelRemoved):
+            rule, aim = event.kind, _aim_of_label(event, found.state)
+        elif isinstance(event, IssueChanged):
+            rule, aim = f"issue_{event.change}", _aim_of_issue(event, found.state)
+        else:
+            rule, aim = f"pull_request_{event.change}", _aim_of_pull(event, found)
     if aim is None:
-        return Ignored(rule=name, reason="no job needs to know this")
+        return Ignored(rule=rule, reason="no job needs to know this")
+    repositories = (event.repository.id,)
     return Notification(
-        rule=name,
+        rule=rule,
         aim=aim,
         installation=event.installation,
-        repositories=(event.repository.id,),
-        number=event.subject.number,
-        job=found.state.job,
+        repositories=repositories,
+        number=number,
+        job=job,
+        branch=branch,
     )
 
 
@@ -512,7 +487,7 @@ def _aim_of_issue(event: IssueChanged, state: IssueState) -> NotificationAim | N
     return "stop" if removed or (event.change == "closed" and not state.open) else None
 
 
-def _aim_of_pull_request(event: PullRequestChanged, found: EventFacts) -> NotificationAim | None:
+def _aim_of_pull(event: PullRequestChanged, found: EventFacts) -> NotificationAim | None:
     state = found.state
     if event.change == "synchronize" and (found.is_our_pull_request or state.working):
         return "head_moved"

@@ -152,30 +152,6 @@ def _order_key(content: Content) -> int:
 PULL_REQUESTS_PER_LOOKUP = 20
 
 
-class OutcomeLookup:
-    """Records how jobs ended, and what became of their pull requests."""
-
-    def __init__(self, github_clients: GitHubClients, stores: Stores) -> None:
-        self._github_clients = github_clients
-        self._stores = stores
-        self._outcomes = stores.outcomes
-
-    async def record(self) -> int:
-        """Add the jobs that ended, and look at pull requests that are due; returns how many there were."""
-        recorded = await asyncio.to_thread(self._outcomes.record_ended)
-        due = await asyncio.to_thread(self._outcomes.to_look_up, PULL_REQUESTS_PER_LOOKUP)
-        for place in due:
-            try:
-                pull = await self._github_clients.for_issue(place).pull_request(place.number)
-            except AgentFixError as error:  # access was lost, or GitHub is down: it is due again in some hours
-                logger.info("pull request %s/%s#%s: %s", place.owner, place.name, place.number, error.message)
-                continue
-            if pull is not None and not pull.open:
-                closed = self._outcomes.pull_closed
-                await asyncio.to_thread(closed, place.repository, pull.number, merged=pull.merged, head=pull.head)
-        return recorded + len(due)
-
-
 EVERY = timedelta(minutes=1)
 """How often a repository with waiting jobs is looked at: a job that ended without a pull request sends no webhook."""
 
@@ -210,29 +186,30 @@ class PullRequestLimit:
 
     async def _release(self, waiting: list[tuple[str, JobContext]]) -> int:
         place = waiting[0][1].issue_ref
-        reader = self._github_clients.for_issue(place)
+        reader, released = self._github_clients.for_issue(place), 0
         try:
-            return await self._release_first(waiting, reader)
+            for job_id, job_context in waiting[: await self._free(reader, waiting[0][1], len(waiting))]:
+                # What was merged meanwhile is what the work has to start from.
+                base = await reader.head(job_context.base_ref) if job_context.pull is None else None
+                released += await asyncio.to_thread(self._stores.queue.end_wait, job_id, base or "")
         except AgentFixError as error:  # the next look may succeed; access that was lost ends the jobs elsewhere
             logger.warning("jobs of %s/%s wait on: %s", place.owner, place.name, error.message)
-            return 0
-
-    async def _release_first(self, waiting: list[tuple[str, JobContext]], reader: RepositoryReader) -> int:
-        found, free = await read_config(reader, self._operator), len(waiting)
-        config = found if isinstance(found, RepoConfig) else waiting[0][1].config  # that of its request was valid
-        if config.max_open_pull_requests is not None:
-            bot = (await self._github_clients.ourselves(reader)).user
-            repository, pulls = waiting[0][1].issue_ref.repository, await reader.open_pull_requests()
-            in_use = await asyncio.to_thread(
-                branches_in_use, self._stores.job_queries, repository, pulls, bot, waiting=False
-            )
-            free = max(config.max_open_pull_requests - len(in_use), 0)
-        released = 0
-        for job_id, job_context in waiting[:free]:
-            # What was merged meanwhile is what the work has to start from.
-            base = await reader.head(job_context.base_ref) if job_context.pull is None else None
-            released += await asyncio.to_thread(self._stores.queue.end_wait, job_id, base or "")
         return released
+
+    async def _free(self, reader: RepositoryReader, first: JobContext, wanted: int) -> int:
+        """How many more pull requests may be opened, up to `wanted`."""
+        found = await read_config(reader, self._operator)
+        config = found if isinstance(found, RepoConfig) else first.config  # that of its request was valid
+        if config.max_open_pull_requests is None:
+            return wanted
+        bot = (await self._github_clients.ourselves(reader)).user
+        queries, repository, pulls = (
+            self._stores.job_queries,
+            first.issue_ref.repository,
+            await reader.open_pull_requests(),
+        )
+        in_use = await asyncio.to_thread(branches_in_use, queries, repository, pulls, bot, waiting=False)
+        return max(config.max_open_pull_requests - len(in_use), 0)
 
 
 class TriggerLoops:
@@ -244,7 +221,8 @@ class TriggerLoops:
         registration = AppRegistration(connection) if isinstance(connection, AppConnection) else None
         self._poller = Poller(github_clients, registration, stores, self.handler.handle) if registration else None
         self._limit = PullRequestLimit(github_clients, stores, defaults.operator)
-        self._outcomes = OutcomeLookup(github_clients, stores)
+        self._github_clients = github_clients
+        self._outcomes = stores.outcomes
         self._base_commit_fetcher = BaseCommitFetcher(github_clients, stores, mirror)
         self._program_requests = ProgramRequests(github_clients, registration, stores, self.handler.handle)
         self._delivery_worker = DeliveryWorker(
@@ -274,8 +252,19 @@ class TriggerLoops:
         return await self._limit.release_due()
 
     async def record_outcomes(self) -> int:
-        """Record how jobs ended and what became of their pull requests; returns how many there were."""
-        return await self._outcomes.record()
+        """Record how jobs ended and what became of the pull requests that are due; returns how many there were."""
+        recorded = await asyncio.to_thread(self._outcomes.record_ended)
+        due = await asyncio.to_thread(self._outcomes.to_look_up, PULL_REQUESTS_PER_LOOKUP)
+        for place in due:
+            try:
+                pull = await self._github_clients.for_issue(place).pull_request(place.number)
+            except AgentFixError as error:  # access was lost, or GitHub is down: it is due again in some hours
+                logger.info("pull request %s/%s#%s: %s", place.owner, place.name, place.number, error.message)
+                continue
+            if pull is not None and not pull.open:
+                closed = self._outcomes.pull_closed
+                await asyncio.to_thread(closed, place.repository, pull.number, merged=pull.merged, head=pull.head)
+        return recorded + len(due)
 
     async def reconcile_when_due(self) -> None:
         await self._program_requests.end_given_up()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.github import calls, graphql
+from app.github import calls
 from app.github.app_manifest import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, CREATE_COMMENT, GET_CONTENT, REMOVE_LABEL, Call, Purpose, grant
 
@@ -73,7 +73,9 @@ def test_every_call_is_made_somewhere() -> None:
 
 
 def test_every_document_is_a_row() -> None:
-    written = {text for text in vars(graphql).values() if isinstance(text, str) and "{" in text}
+    written = {
+        text for text in vars(calls).values() if isinstance(text, str) and text.startswith(("\nquery", "\nmutation"))
+    }
     assert written == {call.text for call in CALLS if call.text}
 
 
