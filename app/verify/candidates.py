@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import PurePosixPath
 
@@ -11,6 +11,7 @@ from app.core.tree import Tree
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.node import NodeScripts, node_jobs, node_scripts
+from app.sandbox.setup.declared.node_version import choose_node
 from app.sandbox.setup.declared.python import DeclaredSetup, declared_pythons, declared_setups
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
 from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
@@ -65,12 +66,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What candidates are made with: interpreters by version, our own version, and the base commit's date."""
+    """What candidates are made with: interpreters by version, our own version, the base commit's date, and the
+    version of the sandbox's Node with other ones of the machine by major version."""
 
     pythons: Mapping[str, str]
     own: str
     committed: date
     today: date
+    node: str = ""
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
 
 def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) -> list[Candidate]:
@@ -89,8 +93,10 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     ):
         found = _python(tree, suite, surroundings, test, dated)
     else:
-        then = SetupChoice(before=dated)
         known = suite if suite.command else None
+        node = choose_node(
+            files, f"{suite.directory}/" if suite.directory else "", surroundings.node, surroundings.committed
+        )
         found = [Candidate("manifests", "what its manifests and scripts say", 40, SetupChoice(), known)]
         runner = None if test else _runner(tree, files, suite)
         if runner is not None:
@@ -99,11 +105,26 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         if not test:
             found += _jobs(tree, files, suite)
             found += _targets(files, suite)
+        found = [_on_node(one, node.needed, surroundings) for one in found]
+        first = found[0]
+        if node.other:
+            found.append(
+                replace(_on_node(first, node.other, surroundings), name=f"{first.name} on Node {node.other}", score=32)
+            )
         if dated and suite.framework not in {"go", "cargo", "maven"}:
-            first = found[0]
-            reason = f"{first.reason}, with packages as of {dated}"
-            found.append(replace(first, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=then))
+            then = _on_node(first, node.other, surroundings)
+            reason = f"{then.reason}, with packages as of {dated}"
+            choice = replace(then.choice, before=dated)
+            found.append(replace(then, name=f"{first.name} as of {dated}", reason=reason, score=30, choice=choice))
     return sorted(found, key=lambda one: -one.score)
+
+
+def _on_node(one: Candidate, major: str, surroundings: Surroundings) -> Candidate:
+    """The candidate with another version of Node: one of the machine's if there is one, else npm brings it."""
+    if not major:
+        return one
+    choice = replace(one.choice, node=surroundings.nodes.get(major, major))
+    return replace(one, reason=f"{one.reason}, on Node {major}", choice=choice)
 
 
 def _runner(tree: Tree, files: ManifestFiles, suite: SuiteCommand) -> SuiteCommand | None:

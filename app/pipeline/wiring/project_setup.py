@@ -115,7 +115,8 @@ class ProjectSetup:
             plan = await self._plan(tools, SetupChoice())
             return ChosenSetup(plan, await asyncio.to_thread(find_suite, project.tree, project.test))
         committed = await asyncio.to_thread(project.committed)
-        environment = Surroundings(tools.pythons, tools.version, committed, datetime.now(UTC).date())
+        today = datetime.now(UTC).date()
+        environment = Surroundings(tools.pythons, tools.version, committed, today, tools.node, tools.nodes)
         found = await asyncio.to_thread(candidates, project.tree, environment, project.test)
         plans = await self._distinct(tools, found)
         kept = self._cached_choice(tools) or {}
@@ -242,6 +243,7 @@ class ProjectSetup:
             "test": self.project.test,
             "network": list(self.project.network),
             "pythons": dict(tools.pythons),
+            "node": [tools.node, dict(tools.nodes)],
             "files": {path: entry.oid for path, entry in entries.items() if is_manifest(path)},
         }
         return self.memory / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"

@@ -20,6 +20,7 @@ from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.host_directories import remove_tree
+from app.sandbox.setup.package_clients import ask
 from app.sandbox.setup.package_hosts import (
     PYTHON,
     PackageClients,
@@ -29,7 +30,7 @@ from app.sandbox.setup.package_hosts import (
     find_in_template,
 )
 from app.sandbox.setup.plan import FindTool, find_tool_for_sandbox
-from app.sandbox.setup.toolchains import installed_pythons
+from app.sandbox.setup.toolchains import installed_nodes, installed_pythons
 from app.sandbox.unsandboxed import UnsandboxedProvider
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ class SetupTools(NamedTuple):
     find_tool: FindTool
     pythons: Mapping[str, str] = MappingProxyType({})
     """Interpreters that a project can be given, by version (`3.8`), oldest first; none if there is only `python`."""
+    node: str = ""
+    """The version of the sandbox's Node; empty if it is not known."""
+    nodes: Mapping[str, str] = MappingProxyType({})
+    """Other Nodes of this machine, by major version (`22`)."""
 
     @property
     def version(self) -> str:
@@ -111,7 +116,13 @@ async def setup_tools(name: str, settings: Settings) -> SetupTools:
         return SetupTools(PYTHON, clients, lambda tool: tool if tool in tools else None)
     found = await asyncio.to_thread(installed_pythons, settings.environment)
     pythons = {version: str(path) for version, path in found.items()}
-    return SetupTools(python, asked_once(settings.environment, python), find_tool_for_sandbox, pythons)
+    nodes = {
+        major: str(path) for major, path in (await asyncio.to_thread(installed_nodes, settings.environment)).items()
+    }
+    node = await ask(["node", "--version"], settings.environment) or ""
+    return SetupTools(
+        python, asked_once(settings.environment, python), find_tool_for_sandbox, pythons, node.strip(), nodes
+    )
 
 
 SECONDS = 60.0

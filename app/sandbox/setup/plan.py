@@ -73,7 +73,7 @@ _MANIFESTS = frozenset({*PYTHON_MANIFESTS, *NODE_MANIFESTS, *RUST_MANIFESTS, *GO
 _DECIDING = re.compile(
     r"\.github/(?:workflows/[^/]+|actions/.+/action)\.ya?ml|\.gitlab-ci\.yml|\.circleci/config\.yml|azure-pipelines\.yml|\.travis\.yml|\.pre-commit-config\.yaml|\.?appveyor\.yml"
     r"|(?:.*/)?(?:noxfile\.py|tox\.(?:ini|toml)|(?:GNUm|m|M)akefile|\.?[jJ]ustfile|\.gitmodules|hatch\.toml|setup\.(?:py|cfg))"
-    r"|scripts/[^/]+|tasks\.py|(?:.*/)?[\w.-]*requirements[\w./-]*\.(?:txt|in)"
+    r"|(?:.*/)?\.(?:nvmrc|node-version|tool-versions)|scripts/[^/]+|tasks\.py|(?:.*/)?[\w.-]*requirements[\w./-]*\.(?:txt|in)"
 )
 
 

@@ -14,6 +14,15 @@ from app.sandbox.bubblewrap.command import SYSTEM_PATH, WRITABLE, Mount
 ASK_SECONDS = 30.0
 _PROGRAM = re.compile(r"python(3\.\d+)")
 _PREFIX = ("-I", "-c", "import sys; print(sys.base_prefix)")
+_NODES = (
+    ("NVM_DIR", ".nvm", "versions/node/v*"),
+    ("FNM_DIR", ".local/share/fnm", "node-versions/v*/installation"),
+    ("VOLTA_HOME", ".volta", "tools/image/node/*"),
+    ("MISE_DATA_DIR", ".local/share/mise", "installs/node/*"),
+    ("ASDF_DATA_DIR", ".asdf", "installs/nodejs/*"),
+    ("N_PREFIX", ".n", "n/versions/node/*"),
+)
+"""Version managers of Node: the variable that says where each is, else a directory of the home, and its Nodes."""
 NEWEST_PYTHON = 15
 """Minor versions of Python 3 below this are searched for, because some agents need a newer one than we do."""
 
@@ -76,6 +85,8 @@ def _search(environment: Mapping[str, str]) -> Iterator[_FoundToolchain]:
         prefix = program.parent.parent
         if not prefix.is_relative_to("/usr"):
             yield _FoundToolchain(f"Python {version}", prefix, on_path=False)
+    for version, program in installed_nodes(environment).items():
+        yield _FoundToolchain(f"Node {version}", program.parent.parent, on_path=False)
 
 
 def installed_pythons(environment: Mapping[str, str]) -> dict[str, Path]:
@@ -93,6 +104,20 @@ def installed_pythons(environment: Mapping[str, str]) -> dict[str, Path]:
             if named := _PROGRAM.fullmatch(program.name):
                 found.setdefault(named[1], program.resolve())
     return dict(sorted(found.items(), key=lambda item: int(item[0][2:])))
+
+
+def installed_nodes(environment: Mapping[str, str]) -> dict[str, Path]:
+    """Nodes for projects by major version (`22`), of each the newest: those of nvm, fnm, volta, mise, asdf and n."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    found: dict[str, tuple[list[int], Path]] = {}
+    for variable, default, pattern in _NODES:
+        top = Path(environment.get(variable) or home / default)
+        for program in top.glob(f"{pattern}/bin/node"):
+            place = str(program.relative_to(top))
+            if (named := re.search(r"/v?(\d+)\.(\d+)\.(\d+)/", place)) and program.is_file():
+                version = [int(number) for number in named.groups()]
+                found[named[1]] = max(found.get(named[1], ([0], program)), (version, program))
+    return {major: program for major, (_, program) in sorted(found.items(), key=lambda item: int(item[0]))}
 
 
 def newer_pythons(environment: Mapping[str, str]) -> dict[int, Path]:

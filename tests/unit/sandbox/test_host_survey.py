@@ -9,7 +9,7 @@ import pytest
 
 from app.sandbox.bubblewrap.command import Mount, options
 from app.sandbox.bubblewrap.provider import NEEDED, survey_host, synthetic_etc, usable_bwraps
-from app.sandbox.setup.toolchains import find_toolchains, installed_pythons
+from app.sandbox.setup.toolchains import find_toolchains, installed_nodes, installed_pythons
 
 Tool = Callable[[str, str], Path]
 
@@ -61,6 +61,17 @@ class TestToolchains:
         assert next(iter(found)) == "3.7"
         elsewhere = {"PYENV_ROOT": str(tmp_path / ".pyenv"), "UV_PYTHON_INSTALL_DIR": "/nonexistent"}
         assert "3.99" not in installed_pythons(elsewhere)
+
+    def test_nodes_of_version_managers_are_found_and_shown(self, tmp_path: Path, tool: Tool) -> None:
+        old = tool(".nvm/versions/node/v9.11.2/bin/node", "")
+        tool(".nvm/versions/node/v22.9.0/bin/node", "")
+        new = tool(".volta/tools/image/node/22.10.0/bin/node", "")
+        fnm = tool("fnm/node-versions/v24.0.1/installation/bin/node", "")
+        environment = {"HOME": str(tmp_path), "FNM_DIR": str(tmp_path / "fnm"), "PATH": "/usr/bin"}
+        assert list(installed_nodes(environment).items()) == [("9", old), ("22", new), ("24", fnm)]
+        toolchains = find_toolchains(environment, ())
+        assert {program.parent.parent for program in (old, new, fnm)} <= {mount.source for mount in toolchains.mounts}
+        assert not any("node" in path for path in toolchains.path)
 
     def test_a_home_is_never_shown_whole(self, tmp_path: Path, tool: Tool) -> None:
         home = tmp_path / "home"

@@ -45,6 +45,7 @@ class CiJob:
     values: Mapping[str, str]
     pythons: tuple[str, ...] = ()
     score: int = 0
+    nodes: tuple[str, ...] = ()
 
 
 def ci_jobs(files: ManifestFiles) -> list[CiJob]:
@@ -78,13 +79,17 @@ def _github(path: str, document: dict[str, Any], actions: Mapping[str, dict[str,
             continue
         steps = list(_steps(job["steps"], actions, set()))
         script = "\n".join(str(step["run"]) for step in steps if "run" in step and not _elsewhere(step))
-        named = [str(given.get("python-version", "")) for step in steps if isinstance(given := step.get("with"), dict)]
+        given = [step["with"] for step in steps if isinstance(step.get("with"), dict)]
+        named = [str(each.get("python-version", "")) for each in given]
+        nodes = [value for row in rows for key, value in row.items() if "node" in key.lower()]
+        nodes += [str(each["node-version"]) for each in given if "node-version" in each]
         values = _chosen(rows)
         for owner in (document, job, *steps):
             _set_variables(values, owner.get("env"))
         pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join([*(_python(row) for row in rows), *named]))))
         title = f"{name} {job.get('name', '')}"
-        yield CiJob(f"{path}, job {name}", script, values, pythons, _score(path.rpartition("/")[2], title))
+        score = _score(path.rpartition("/")[2], title)
+        yield CiJob(f"{path}, job {name}", script, values, pythons, score, tuple(nodes))
 
 
 def _steps(listed: Any, actions: Mapping[str, dict[str, Any]], seen: set[str]) -> Iterator[dict[str, Any]]:
@@ -160,7 +165,8 @@ def _other_providers(path: str, document: dict[str, Any]) -> Iterator[CiJob]:
         keys = ("before_install", "install", "before_script", "script", "test_script")
         script = "\n".join(line for key in keys for line in _lines(document.get(key)))
         pythons = tuple(dict.fromkeys(_VERSION.findall(" ".join(_lines(document.get("python"))))))
-        yield CiJob(path, script, {}, pythons, 1 if path == ".travis.yml" else -1)
+        score = 1 if path == ".travis.yml" else -1
+        yield CiJob(path, script, {}, pythons, score, tuple(_lines(document.get("node_js"))))
         return
     before = "\n".join(_lines(document.get("before_script")))
     jobs = document.get("jobs", document)

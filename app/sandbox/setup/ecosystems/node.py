@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Collection, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
@@ -35,6 +36,11 @@ NODE_MANIFESTS = (
 MAX_PACKAGES = 200
 _QUIET = "--no-audit --no-fund"
 _GLOBAL = f"npm install --global --prefix {ENV} {_QUIET}"
+_NODE_PACKAGE = "node@npm:node-linux-$(node -p process.arch)"
+"""A package with Node's own program; those of the name `node` download it when they are installed."""
+_HEADERS = ("npm_package_config_node_gyp_nodedir", f"{ENV}/lib/node_modules/node")
+_NPM_FOR_NODE = ((22, 11), (18, 10), (12, 8), (0, 6))
+"""The first major version of Node that a major version of npm is for, the newest first."""
 _REGISTRY_NAME = re.compile(r"(?:@[\w.-]+/)?[a-z][\w.-]*(?:@[\w.^~-]+)?")
 _CLIENTS = frozenset({*NODE_TOOLS, "corepack", "codecov", "coveralls", "i", "install", "n", "node-gyp"})
 MAX_GLOBAL = 5
@@ -139,12 +145,14 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
                 InstallStep("npm", notes=("the project needs npm packages, but npm is not installed on this machine",))
             )
             continue
+        node = (_bring_node(choice.node),) if choice.node and not found else ()
         inside = f"cd {shlex.quote(root)} && " if root else ""
         absent = _from_git(files.json(f"{root}package.json"))
         found.append(
             InstallStep(
                 "npm",
                 commands=(
+                    *node,
                     *(f"{inside}{command}" for command in _commands(files, root, tools, choice.before, absent)),
                     *(
                         (f"{_GLOBAL} {programs} || echo 'what CI installs beside it cannot be had'",)
@@ -152,7 +160,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
                         else ()
                     ),
                 ),
-                short=tuple(f"{inside}{command}" for command in _short(files, root, tools, choice.before)),
+                short=(*node, *(f"{inside}{command}" for command in _short(files, root, tools, choice.before))),
                 tools=("node",),
                 manifests=tuple(files)
                 if _executes(files, root, members)
@@ -160,7 +168,7 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
                     *(f"{root}{name}" for name in NODE_MANIFESTS),
                     *(f"{member}package.json" for member in members),
                 ),
-                environment=NODE_ENVIRONMENT,
+                environment=(*NODE_ENVIRONMENT, *((_HEADERS,) if choice.node.isdigit() else ())),
                 directories=tuple(f"{directory}node_modules" for directory in _packages(files, root, members)),
                 notes=tuple(
                     f"{name} is left out, as it can only be had from git ({where})" for name, where in absent.items()
@@ -168,6 +176,16 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
             )
         )
     return found
+
+
+def _bring_node(node: str) -> str:
+    """The command that puts another Node, with an npm that it can run, in front of this machine's."""
+    if not node.isdigit():
+        programs = " ".join(shlex.quote(str(PurePosixPath(node).with_name(name))) for name in ("node", "npm", "npx"))
+        return f"mkdir -p {ENV}/bin && ln -sf {programs} {ENV}/bin/"
+    npm = next(version for least, version in _NPM_FOR_NODE if int(node) >= least)
+    missing = f"echo 'Node {node} cannot be had: the one of this machine is used'"
+    return f'{_GLOBAL} "{_NODE_PACKAGE}@{node}" npm@{npm} || {missing}'
 
 
 def _global_packages(files: ManifestFiles) -> list[str]:
