@@ -104,7 +104,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
             found.insert(0, Candidate("package.json, runner", reason, 45, SetupChoice(), runner))
         if not test:
             found += _jobs(tree, files, suite)
-            found += _targets(files, suite)
+            found += _crates(files, suite) if suite.framework == "cargo" else ()
         found = [_on_node(one, node.needed, surroundings) for one in found]
         first = found[0]
         if node.other:
@@ -170,15 +170,19 @@ def _behind(tree: Tree, files: ManifestFiles, suite: SuiteCommand, scripts: Node
     )
 
 
-def _targets(files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
-    """Each test target of a crate by itself, with CI's features, as one that cannot be compiled here ends them all."""
+def _crates(files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
+    """The tests with the features that CI has them compiled with, as many are left out without; and each test target of
+    a crate by itself, as one that cannot be compiled here ends them all."""
     root = f"{suite.directory}/" if suite.directory else ""
+    source, features = _features_of_ci(files)
+    if features and not root:
+        options = suite.command.partition("cargo test")[2]
+        whole = f"cargo test{options}{features}"
+        found = replace(suite, command=whole, narrowed=whole)
+        yield Candidate(source, f"the tests with the features of {source}", 42, SetupChoice(), found)
     targets = [path for path in files if path.endswith(".rs") and path.rpartition("/")[0] == f"{root}tests"]
-    if suite.framework != "cargo" or len(targets) < 2 or not table(files.toml(f"{root}Cargo.toml"), "package"):
+    if len(targets) < 2 or not table(files.toml(f"{root}Cargo.toml"), "package"):
         return
-    jobs = (simple_commands(job.script, job.values) for job in ci_jobs(files))
-    written = (_FEATURES.findall(" ".join(words)) for job in jobs for words in job if words[:2] == ["cargo", "test"])
-    features = "".join(f" {option}" for option in next(filter(None, written), []))
     start = f"{prefix(suite.directory)}cargo test --no-fail-fast{features}"
     own = "--lib" if f"{root}src/lib.rs" in files else "--bins"
     test = f'cargo test --no-fail-fast{features} --test "$(basename "$each" .rs)"'
@@ -187,6 +191,17 @@ def _targets(files: ManifestFiles, suite: SuiteCommand) -> Iterator[Candidate]:
     note = "Each test target is compiled by itself: those that cannot be compiled are not run."
     found = replace(suite, command=command, narrowed=start, note=note)
     yield Candidate("manifests, each target", "each test target by itself", 34, SetupChoice(), found, part=True)
+
+
+def _features_of_ci(files: ManifestFiles) -> tuple[str, str]:
+    """The job of CI that tests the crate at the top with most features, and these as options; empty without one."""
+    found = [("", "")]
+    for job in ci_jobs(files):
+        commands = simple_commands(job.script, job.values)
+        if not any(words[0] == "cd" or "--target" in words for words in commands):
+            options = (_FEATURES.findall(" ".join(words)) for words in commands if words[:2] == ["cargo", "test"])
+            found += [(job.source, "".join(f" {option}" for option in each)) for each in options]
+    return max(found, key=lambda one: ("--no-default" not in one[1], "--all-features" in one[1], len(one[1])))
 
 
 def _node_tests(files: ManifestFiles, top: str) -> str:

@@ -12,7 +12,7 @@ from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.candidates import Candidate
 from app.verify.reports import cause_of
-from app.verify.suite import could_not_start, measure
+from app.verify.suite import could_not_start, launch, measure
 
 COMPARABLE = 0.9
 """The passing share from which a suite says something about a change."""
@@ -20,6 +20,8 @@ CLEAR = 0.97
 """With this share no further candidate is tried."""
 SKIPPED = 0.2
 """With a larger share of skipped tests one more candidate is tried: what an extra brings may be missing."""
+PART = 0.5
+"""How much longer a suite that was stopped is run by our launcher, which knows how the tests until then ended."""
 MAX_TRIALS = 8
 
 
@@ -122,6 +124,9 @@ async def _try(
         progress.report("verification", f"suite on the base: `{candidate.suite.command}`")
         with waiting_for(progress, BASE_SUITE):
             result = await measure(sandbox, candidate.suite, timeout=limits.suite)
+            if result.execution.timed_out and result.count is None:
+                part = await launch(sandbox, candidate.suite, timeout=limits.suite * PART)
+                result = part if part is not None and part.count is not None else result
         return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
 
 
@@ -139,7 +144,8 @@ def _against(result: SuiteResult) -> str:
         ended = f"The tests end with exit code {result.execution.exit_code}: {cause}"
         return "" if result.execution.exit_code == 0 else could_not_start(result.execution) or result.partial or ended
     if count.passed + count.failed == 0:
-        return result.partial or "No test was collected."
+        cause = "" if result.execution.exit_code == 0 else f" {cause_of(result.execution.excerpt)}"
+        return result.partial or f"No test was collected.{cause}"
     if count.passed / (count.passed + count.failed) >= COMPARABLE:
         return ""
     cause = result.shared_cause or cause_of(result.execution.excerpt)

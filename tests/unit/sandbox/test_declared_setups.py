@@ -67,9 +67,9 @@ def workflow(install: str, test: str) -> dict[str, str]:
         ("pip install -e .[test]", "pytest", ("-e '.[test]'",), "python3 -m pytest"),
         (
             "pip install -U . -r requirements/tests.txt",
-            "pytest -v --cov=a --cov-report xml tests -k 'not slow'",
+            "pytest -v --cov=a --cov-report xml --benchmark-disable --benchmark-autosave tests -k 'not slow'",
             ("-e .", "-r requirements/tests.txt"),
-            "python3 -m pytest tests -k 'not slow'",
+            "python3 -m pytest --benchmark-disable tests -k 'not slow'",
         ),
         ("pip install tox", "python -m pytest -n auto --tb=short docs tests", (), "python3 -m pytest docs tests"),
         (
@@ -416,7 +416,7 @@ before = "pip install six"
             "python3 -m pytest 'a b'",
         ),
         ("pdm run pytest", "", (), "python3 -m pytest"),
-        ("pixi run -e all test", PIXI, ("-e '.[test]'", "z", "-e .", "six"), "python3 -m pytest a"),
+        ("pixi run -e all test", PIXI, ("-e '.[test]'", "z", "-e .", "six"), "python3 -m pytest --benchmark-skip a"),
         ("pixi run --environment=all pytest b", PIXI, ("-e '.[test]'", "z"), "python3 -m pytest b"),
     ],
 )
@@ -516,6 +516,18 @@ SCRIPTS = [
         "npx --no-install tape 'test/**/*.js'",
         [],
         ["npx --no-install evalmd README.md"],
+    ),
+    (
+        {"test": "npm run init && tap", "init": "esbuild --target=es2020 src/a.ts > test/a.cjs 2>&1"},
+        "npx --no-install tap",
+        ["npm run init"],
+        [],
+    ),
+    (
+        {"test": "npm run unit", "unit": "tsc --a 2>/dev/null && tap > out.txt"},
+        "npx --no-install tap",
+        ["npx --no-install tsc --a"],
+        [],
     ),
     ({"test": "xo && ava"}, "npx --no-install ava", [], ["npx --no-install xo"]),
     ({"test": "npm test"}, "", [], []),

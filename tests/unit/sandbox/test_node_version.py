@@ -16,8 +16,10 @@ DAY = date(2026, 4, 1)
 BRING = "npm install --global --prefix /env --no-audit --no-fund"
 
 
-def files(engines: str = "", more: dict[str, str] | None = None, **package: object) -> MemoryTree:
-    described = {**({"engines": {"node": engines}} if engines else {}), **package}
+def files(
+    engines: str = "", more: dict[str, str] | None = None, package: dict[str, object] | None = None
+) -> MemoryTree:
+    described = {**({"engines": {"node": engines}} if engines else {}), **(package or {})}
     texts = {"package.json": json.dumps(described), **(more or {})}
     return MemoryTree({path: text.encode() for path, text in texts.items()})
 
@@ -77,18 +79,18 @@ CI = ".github/workflows/test.yml"
 def test_versions_that_a_project_names_are_needed_or_tried_too(
     engines: str, more: dict[str, str], package: dict[str, object], chosen: tuple[str, str]
 ) -> None:
-    assert choose_node(ManifestFiles(files(engines, more, **package)), "", OWN, DAY) == chosen
+    assert choose_node(ManifestFiles(files(engines, more, package)), "", OWN, DAY) == chosen
 
 
 def test_all_candidates_get_the_version_that_is_needed_and_one_more_what_is_only_named() -> None:
     surroundings = Surroundings({}, "3.11", DAY, DAY, OWN, {"22": "/opt/22/bin/node"})
     package: dict[str, object] = {"scripts": {"test": "mocha"}, "devDependencies": {"mocha": "1"}}
-    (only,) = candidates(files(">=22", **package), surroundings)
+    (only,) = candidates(files(">=22", None, package), surroundings)
     assert (only.choice.node, only.reason) == ("/opt/22/bin/node", "what its manifests and scripts say, on Node 22")
-    first, second = candidates(files("", {".nvmrc": "18"}, **package), surroundings)
+    first, second = candidates(files("", {".nvmrc": "18"}, package), surroundings)
     assert (first.choice.node, second.choice.node, second.name) == ("", "18", "manifests on Node 18")
     aged = Surroundings({}, "3.11", DAY, date(2027, 4, 1), OWN)
-    names = [(one.name, one.choice.node) for one in candidates(files("", {".nvmrc": "18"}, **package), aged)]
+    names = [(one.name, one.choice.node) for one in candidates(files("", {".nvmrc": "18"}, package), aged)]
     assert names == [("manifests", ""), ("manifests on Node 18", "18"), ("manifests as of 2026-04-02", "18")]
 
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
@@ -204,6 +205,26 @@ async def test_a_set_up_that_skips_many_tests_or_runs_a_part_is_followed_by_one_
     assert (len(trials), trials[0].candidate.name) == (tried, best)
 
 
+@pytest.mark.slow
+async def test_of_a_suite_that_is_stopped_is_known_how_its_first_tests_ended(tmp_path: Path) -> None:
+    """pytest itself reports nothing before its end; our launcher does."""
+    tests = "def test_a():\n    pass\n\n\ndef test_b():\n    assert 1 == 2\n"
+    slow = "\n\ndef test_c():\n    import time\n\n    time.sleep(600)\n"
+    sandbox = LocalSandbox(tmp_path, {"test_x.py": f"{tests}{slow}".encode()})
+    command = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest"
+    suite = SuiteCommand(command, "pytest", narrowed=command)
+
+    @asynccontextmanager
+    async def local(_: Candidate) -> AsyncIterator[Sandbox]:
+        yield sandbox
+
+    found = [Candidate("a", "a", 1, SetupChoice(), suite)]
+    (trial,) = await try_candidates(found, local, TrialLimits(suite=16.0), ListProgress(), lambda: None)
+    assert (trial.count.passed, trial.count.failed) == (1, 1)
+    assert trial.result is not None
+    assert trial.result.execution.timed_out
+
+
 def cases(number: int, text: str, passed: int = 0) -> dict[str, CaseResult]:
     failing = {f"t{at}": CaseResult("error", text.replace("N", str(at))) for at in range(number)}
     return failing | {f"p{at}": CaseResult("passed") for at in range(passed)}
@@ -395,7 +416,7 @@ def test_a_target_that_cannot_be_compiled_does_not_end_the_others(tmp_path: Path
     ci = "jobs: {test: {steps: [{run: cargo test}, {run: 'cargo test --features=a,b -q --release'}]}}"
     paths = ("src/lib.rs", "tests/a.rs", "tests/b.rs", "tests/common/mod.rs", "tests/data/a.rs")
     files = {"Cargo.toml": "[package]\nname = 'a'\n", ".github/workflows/ci.yml": ci, **dict.fromkeys(paths, "#[test]")}
-    main, each = of(FRESH, files)
+    main, each = of(FRESH, files)[1:]
     assert main.suite is not None
     assert (main.suite.command, main.part) == ("cargo test --no-fail-fast", False)
     assert each.suite is not None
@@ -412,6 +433,30 @@ def test_a_target_that_cannot_be_compiled_does_not_end_the_others(tmp_path: Path
     lines = (tmp_path / "cargo.log").read_text().splitlines()
     ran = [line.removeprefix("test --no-fail-fast --features=a,b ") for line in lines]
     assert ran == ["--lib", "--test a", "--test b"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        (
+            "[{run: cargo test}, {run: cargo test --all-features --release}, {run: cargo test --features=abcdefghi}]",
+            "--all-features",
+        ),
+        ("[{run: 'cargo test --features a,b -- --nocapture'}]", "--features a,b"),
+        ("[{run: 'cargo test --no-default-features'}, {run: 'cargo +nightly test --features simd'}]", ""),
+        ("[{run: 'cd fuzz && cargo test --all-features'}]", ""),
+        ("[{run: 'cargo test --target wasm32 --all-features'}]", ""),
+    ],
+)
+def test_a_crate_is_tested_with_the_features_of_ci(steps: str, options: str) -> None:
+    files = {
+        "Cargo.toml": "[workspace]\n",
+        ".github/workflows/ci.yml": f"jobs: {{test: {{steps: {steps}}}}}",
+        "tests/a.rs": "",
+    }
+    commands = [one.suite.command for one in of(FRESH, files) if one.suite]
+    whole = "cargo test --no-fail-fast --workspace"
+    assert commands == ([f"{whole} {options}", whole] if options else [whole])
 
 
 def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:

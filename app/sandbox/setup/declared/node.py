@@ -78,6 +78,8 @@ _WITHOUT_EFFECT = frozenset(
 )
 """What builds nothing that later commands see, and runners in a browser."""
 _NO_PACKAGE = frozenset({"node", "bun", "mkdir", "cp", "mv", "sh", "bash"})
+_WRITES = re.compile(r"(?<![-=\d&])>\s*(?!/dev/)[\w.$]")
+"""A script that writes a file with what a command prints."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -148,9 +150,12 @@ def _script(reading: _PackageReading, name: str, arguments: list[str], depth: in
     if _CHECK_NAMES.search(name):
         reading.found.checks.append(f"npm run {shlex.quote(name)}")
         return
+    known = len(reading.found.before)
     if f"pre{name}" in reading.scripts:
         _script(reading, f"pre{name}", [], depth + 1)
     _follow(reading, reading.scripts[name], arguments, depth)
+    if depth and _WRITES.search(reading.scripts[name]) and not (reading.found.runner or reading.found.of_each):
+        reading.found.before[known:] = [shlex.join(["npm", "run", name])]  # as single commands it would write nothing
 
 
 def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: int) -> None:

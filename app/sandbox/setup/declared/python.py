@@ -80,7 +80,7 @@ _TASK = ":task"
 """Stands for a task of pyproject.toml in front of its tool and name."""
 _PYTEST_DROPPED = re.compile(
     r"--cov(?:=.*|-.*)?|--no-cov.*|--junit-?xml=.*|-v+|-q+|--verbose|--quiet|--tb=.*|--color=.*|--durations=.*|--basetemp=.*"
-    r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|-x|--exitfirst|-s|--capture=.*|--html=.*|--benchmark-.*|--timeout=.*"
+    r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|-x|--exitfirst|-s|--capture=.*|--html=.*|--benchmark-(?!disable|skip).*|--timeout=.*"
     r"|-r\w+|--reruns=.*|--hypothesis-.*|--full-trace|--randomly-.*|--strict|--showlocals|-l|-ra|--no-header|--codspeed"
 )
 _PYTEST_DROPPED_PAIRS = frozenset(
