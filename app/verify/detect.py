@@ -8,7 +8,8 @@ from typing import Any
 
 from app.core.tree import Tree
 from app.core.yaml_and_toml import toml_table
-from app.sandbox.setup.ecosystems.base import table, texts
+from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
+from app.sandbox.setup.ecosystems.python_metadata import inner_root
 from app.verify.configured_command import node_suite, recognise
 from app.verify.frameworks import SuiteCommand
 from app.verify.project_directories import ProjectDirectory, prefix, project_directories
@@ -125,7 +126,9 @@ def find_suite(tree: Tree, configured: str | None = None) -> SuiteCommand | None
 
 
 def _detected(tree: Tree) -> SuiteCommand | None:
-    found = [(place, suite) for place in project_directories(tree) for suite in _suites(place)]
+    inner = inner_root(ManifestFiles(tree))
+    places = [place for place in project_directories(tree) if place.directory or not inner]
+    found = [(place, suite) for place in places for suite in _suites(place)]
     if not found:
         return None
     found.sort(key=lambda item: (item[0].depth, -_tests(item[0], item[1])))

@@ -563,6 +563,20 @@ async def test_the_members_of_a_workspace_of_uv_are_installed_too() -> None:
     assert await installs(files | members) == "a -e ./packages/a"
 
 
+@pytest.mark.parametrize(
+    ("more", "arguments"),
+    [
+        ({}, "-r requirements/test.txt -e ./a"),
+        ({"b/pyproject.toml": BUILD}, "-r requirements/test.txt"),
+        ({"pyproject.toml": "[tool.ruff]\n[tool.poetry]\n"}, "-r requirements/test.txt"),
+        ({"setup.py": "import setuptools"}, "-r requirements/test.txt"),
+    ],
+)
+async def test_a_project_below_settings_of_linters_is_installed(more: dict[str, str], arguments: str) -> None:
+    files = {"pyproject.toml": "[tool.ruff]\n", "requirements/test.txt": "six", "a/pyproject.toml": BUILD}
+    assert await installs({**files, "tests/pyproject.toml": BUILD, **more}) == arguments
+
+
 async def test_a_candidate_decides_what_is_installed() -> None:
     choice = SetupChoice(requirements=("-r dev.txt", "-e '.[a]'", "-e .", "-e '.[b]'", "six", "six"))
     commands = (await plan({"pyproject.toml": BUILD, "dev.txt": ""}, choice=choice)).commands

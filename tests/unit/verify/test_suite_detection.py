@@ -58,6 +58,19 @@ DETECTED = [
     ({"package.json": '{"scripts": {"test": 3}}'}, ""),
     ({"package.json": "[" * 100_000}, ""),
     ({"docs/test.js": "", "README.md": ""}, ""),
+    (
+        {
+            "pyproject.toml": "[tool.ruff]\n",
+            "checks/test_all.py": PLAIN,
+            "a/setup.py": "setup()",
+            "a/tests/test_a.py": PLAIN,
+        },
+        "cd a && python3 -m pytest",
+    ),
+    (
+        {"pyproject.toml": "[tool.pytest]\n", "checks/test_all.py": PLAIN, "a/setup.py": "setup()"},
+        "python3 -m pytest",
+    ),
     ({"go.mod": "module x\n", "a_test.go": ""}, "go test ./..."),
     ({"go.mod": "module x\n", "a.go": ""}, ""),
     ({"Cargo.toml": "[package]\n", "src/lib.rs": "#[test] fn a() {}"}, "cargo test --no-fail-fast"),

@@ -13,6 +13,7 @@ from app.sandbox.setup.ecosystems.python_metadata import (
     LOCKS,
     PythonMetadata,
     constraints,
+    inner_root,
     is_dev_name,
     is_test_name,
     normalised,
@@ -139,7 +140,7 @@ sys.meta_path.append(Generated)
 def python_install_steps(files: ManifestFiles, python: Path, choice: SetupChoice) -> list[InstallStep]:
     """One environment for all of a repository's Python projects."""
     roots = project_roots(files, [name for name in PYTHON_MANIFESTS if name not in {"tox.ini", "pytest.ini"}])
-    roots = (*roots, *workspace_roots(files))
+    roots = (*roots, *filter(None, [inner_root(files)]), *workspace_roots(files))
     wanted = list(choice.requirements) or [
         item for root in roots or ("",) for item in default_pip_arguments(files, root)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.sandbox.setup.ecosystems.base import ManifestFiles, is_member, table, texts
+from app.sandbox.setup.ecosystems.base import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
 _DEV_NAME = re.compile(r"(?:dev|devel|develop|development)(?:[-_.].*)?", re.IGNORECASE)
@@ -62,6 +62,26 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
         extras=tuple(dict.fromkeys(extras)),
         groups=groups,
     )
+
+
+_PROJECT_FILES = frozenset(
+    {"setup.py", "setup.cfg", "Pipfile", "tox.ini", "noxfile.py", "pytest.ini", "conftest.py", "requirements.txt"}
+    | {"package.json", "go.mod", "Cargo.toml", "pom.xml"}
+)
+_PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools", "pytest", "tox", "pixi"})
+
+
+def inner_root(files: ManifestFiles) -> str:
+    """The directory (with a trailing slash) of a tree's only project, if the top's pyproject.toml just has settings of
+    tools such as linters; else empty."""
+    top = files.toml("pyproject.toml")
+    if not top or top.keys() != {"tool"} or not _PROJECT_TOOLS.isdisjoint(table(top, "tool")):
+        return ""
+    if any(name in files for name in _PROJECT_FILES):
+        return ""
+    below = {path.partition("/")[0] for path in files if path.count("/") == 1} - NOT_THE_PROJECT
+    found = [f"{name}/" for name in sorted(below) if read_metadata(files, f"{name}/").installable]
+    return found[0] if len(found) == 1 else ""
 
 
 def workspace_roots(files: ManifestFiles) -> tuple[str, ...]:
