@@ -206,7 +206,7 @@ async def test_a_set_up_that_skips_many_tests_or_runs_a_part_is_followed_by_one_
 
 
 @pytest.mark.slow
-async def test_of_a_suite_that_is_stopped_is_known_how_its_first_tests_ended(tmp_path: Path) -> None:
+async def test_the_first_tests_of_a_suite_that_is_stopped_have_results(tmp_path: Path) -> None:
     """pytest itself reports nothing before its end; our launcher does."""
     tests = "def test_a():\n    pass\n\n\ndef test_b():\n    assert 1 == 2\n"
     slow = "\n\ndef test_c():\n    import time\n\n    time.sleep(600)\n"
@@ -475,8 +475,9 @@ def test_files_written_for_nodes_own_runner_are_run_by_it() -> None:
     assert second.suite.command == "npm test"
 
 
-def test_scripts_that_pnpm_runs_by_a_pattern_are_followed() -> None:
-    scripts = {"test": "pnpm run /^test:/", "test:lint": "eslint .", "test:unit": "mocha --reporter dot"}
+@pytest.mark.parametrize("pattern", ["/^test:/", "'/^test:.*/'", "'/^test:.+$/'"])
+def test_scripts_that_pnpm_runs_by_a_pattern_are_followed(pattern: str) -> None:
+    scripts = {"test": f"pnpm run {pattern}", "test:lint": "eslint .", "test:unit": "mocha --reporter dot"}
     first = of(FRESH, {"package.json": json.dumps({"scripts": scripts})})[0]
     assert first.suite is not None
     assert first.suite.command == "npx --no-install mocha"

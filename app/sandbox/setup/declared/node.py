@@ -277,6 +277,7 @@ def _is_bun_program(words: list[str]) -> bool:
 
 def _searches(pattern: str, name: str) -> bool:
     """Only what is plain: the pattern is the project's own."""
+    pattern = re.sub(r"\.[*+]\$?$", "", pattern)
     anchored = pattern.removeprefix("^").removesuffix("$")
     if re.search(r"[^\w:-]", anchored):
         return False

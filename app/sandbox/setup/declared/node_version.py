@@ -14,7 +14,7 @@ _COMPARATOR = re.compile(r"(\^|~>?|>=|<=|>|<|=)?\s*v?(\d+)(?:\.(\d+))?(?:\.(\d+)
 _HYPHEN = re.compile(r"(\S+)\s+-\s+(\S+)")
 _MAJOR = re.compile(r"v?(\d+)\b(?!-)")
 _NEWEST = re.compile(r"lts(?:/\*)?|latest|current|node|stable|\*")
-_MANAGER_NEEDS = (("pnpm", 11, ">=22.13"), ("pnpm", 9, ">=18.12"), ("yarn", 4, ">=18.12"))
+_CLIENT_NEEDS = (("pnpm", 11, ">=22.13"), ("pnpm", 9, ">=18.12"), ("yarn", 4, ">=18.12"))
 """What a package manager from that major version on needs, the newest first."""
 _END: Version = (10**6, 0, 0)
 
@@ -33,7 +33,7 @@ def choose_node(files: ManifestFiles, root: str, own: str, committed: date) -> N
         return NodeChoice()
     package = files.json(f"{root}package.json")
     engine = table(package, "engines").get("node")
-    ranges = [text for text in (engine, _manager_needs(str(package.get("packageManager", "")))) if text]
+    ranges = [text for text in (engine, _range_of_client(str(package.get("packageManager", "")))) if text]
     ranges = [text for text in ranges if isinstance(text, str)]
     named = sorted(set(_named(files, root, committed)))
     after = (*found[:2], found[2] + 1)
@@ -68,11 +68,11 @@ def _named(files: ManifestFiles, root: str, committed: date) -> Iterator[int]:
             yield 2 * (committed.year - (2013 if committed.month > 10 else 2014))  # each October one becomes LTS
 
 
-def _manager_needs(named: str) -> str:
+def _range_of_client(named: str) -> str:
     """The range of a package manager that package.json names, such as `pnpm@11.0.2`."""
     tool, _, version = named.partition("@")
     found = _MAJOR.match(version)
-    needs = (text for name, least, text in _MANAGER_NEEDS if found and tool == name and int(found[1]) >= least)
+    needs = (text for name, least, text in _CLIENT_NEEDS if found and tool == name and int(found[1]) >= least)
     return next(needs, "")
 
 
