@@ -1,6 +1,7 @@
 """What a project's own CI, tox, nox, make and scripts say about installing it and running its tests."""
 
 import json
+import shlex
 
 import pytest
 
@@ -174,6 +175,19 @@ def test_tox_alone_uses_its_newest_plain_environment() -> None:
     found = declared({"tox.ini": TOX, "pyproject.toml": PROJECT, "requirements/tests.txt": ""})
     assert found.source == "tox.ini"
     assert found.requirements == ("-r requirements/tests.txt", "-e '.[fast]'")
+
+
+@pytest.mark.parametrize(
+    ("tox", "name"),
+    [
+        ("[testenv]\ndeps =\n    six >= 1.7  # newer: https://a.invalid\n    b; python_version < '4'\n", "tox.ini"),
+        ("[env_run_base]\ndeps = ['six >= 1.7', \"b; python_version < '4'\"]\n", "tox.toml"),
+    ],
+)
+def test_requirements_of_tox_may_have_spaces(tox: str, name: str) -> None:
+    commands = 'commands = [["pytest"]]\n' if name == "tox.toml" else "commands = pytest\n"
+    wanted = ("'six >= 1.7'", shlex.quote("b; python_version < '4'"), "-e .")
+    assert declared({name: tox + commands, "pyproject.toml": PROJECT}).requirements == wanted
 
 
 def test_tox_with_groups_and_factors() -> None:

@@ -37,7 +37,7 @@ def tox_commands(files: ManifestFiles, environment: str = "") -> str:
         value = next((section[key] for key in keys if key in section), "")
         return _conditional(_substituted(value, sections), factors)
 
-    script = [f"pip install {line}" for line in lines("deps") if line.strip()]
+    script = [f"pip install {_as_words(line)}" for line in lines("deps") if line.strip()]
     groups = [group for line in lines("dependency_groups") for group in re.split(r"[\s,]+", line) if group]
     script += [f"pip install --group {shlex.quote(group)}" for group in groups]
     skipped = section.get("skip_install", "").lower() == "true" or section.get("package", "") == "skip"
@@ -46,6 +46,12 @@ def tox_commands(files: ManifestFiles, environment: str = "") -> str:
         script.append(f"pip install -e .{'[' + ','.join(extras) + ']' if extras else ''}")
     commands = [line.lstrip("-").strip() for line in lines("commands_pre") + lines("commands")]
     return "\n".join([*script, *(_positional(command) for command in commands)])
+
+
+def _as_words(line: str) -> str:
+    """A line of a requirements file for a shell: `a >= 1  # why` is one word, and an option is followed by another."""
+    plain = re.sub(r"(?:^|\s)#.*", "", line).strip()
+    return plain if plain.startswith("-") else shlex.quote(plain)
 
 
 def _tox_sections(files: ManifestFiles) -> dict[str, dict[str, str]]:
@@ -66,7 +72,7 @@ def _tox_toml(files: ManifestFiles, environment: str) -> str:
         return ""
     name = environment or _main_environment(texts(config.get("env_list")))
     section = {**table(config, "env_run_base"), **table(config, "env", name)}
-    script = [f"pip install {item}" for item in texts(section.get("deps"))]
+    script = [f"pip install {_as_words(item)}" for item in texts(section.get("deps"))]
     script += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency_groups"))]
     extras = texts(section.get("extras"))
     if section.get("package") != "skip" and section.get("skip_install") is not True:
