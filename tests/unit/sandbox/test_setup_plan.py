@@ -563,13 +563,18 @@ async def test_the_members_of_a_workspace_of_uv_are_installed_too() -> None:
     assert await installs(files | members) == "a -e ./packages/a"
 
 
+LISTED = "-r requirements/test.txt"
+
+
 @pytest.mark.parametrize(
     ("more", "arguments"),
     [
-        ({}, "-r requirements/test.txt -e ./a"),
-        ({"b/pyproject.toml": BUILD}, "-r requirements/test.txt"),
-        ({"pyproject.toml": "[tool.ruff]\n[tool.poetry]\n"}, "-r requirements/test.txt"),
-        ({"setup.py": "import setuptools"}, "-r requirements/test.txt"),
+        ({}, f"{LISTED} -e ./a"),
+        ({"b/pyproject.toml": BUILD}, LISTED),
+        ({"b/pyproject.toml": BUILD, "a/tests/a.py": "", "a/tests/b.py": "", "b/test.py": ""}, f"{LISTED} -e ./a"),
+        ({"b/pyproject.toml": BUILD, "a/test.py": "", "b/test.py": ""}, LISTED),
+        ({"pyproject.toml": "[tool.ruff]\n[tool.poetry]\n"}, LISTED),
+        ({"setup.py": "import setuptools"}, LISTED),
     ],
 )
 async def test_a_project_below_settings_of_linters_is_installed(more: dict[str, str], arguments: str) -> None:

@@ -72,8 +72,8 @@ _PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools"
 
 
 def inner_root(files: ManifestFiles) -> str:
-    """The directory (with a trailing slash) of a tree's only project, if the top's pyproject.toml just has settings of
-    tools such as linters; else empty."""
+    """The directory (with a trailing slash) of the only project below a top whose pyproject.toml just has settings of
+    tools such as linters, or of the one with most of the tests; else empty."""
     top = files.toml("pyproject.toml")
     if not top or top.keys() != {"tool"} or not _PROJECT_TOOLS.isdisjoint(table(top, "tool")):
         return ""
@@ -81,7 +81,9 @@ def inner_root(files: ManifestFiles) -> str:
         return ""
     below = {path.partition("/")[0] for path in files if path.count("/") == 1} - NOT_THE_PROJECT
     found = [f"{name}/" for name in sorted(below) if read_metadata(files, f"{name}/").installable]
-    return found[0] if len(found) == 1 else ""
+    tests = {root: sum(path.startswith(root) and "test" in path for path in files) for root in found}
+    main = max(found, key=lambda root: tests[root], default="")
+    return main if len(found) == 1 or (main and 2 * tests[main] > sum(tests.values())) else ""
 
 
 def workspace_roots(files: ManifestFiles) -> tuple[str, ...]:
