@@ -28,6 +28,9 @@ PART = 30
 """What a command for a part of the tests scores less, so that a whole suite of a worse description comes first."""
 AGED = timedelta(days=240)
 """Packages of a commit older than this may have changed so much that a project of that time does not work with them."""
+RECENT = timedelta(days=60)
+"""A commit older than this may be broken by what was released since: the best of its set-ups is tried as of its date,
+after all others."""
 WHEELS_AFTER = timedelta(days=120)
 """By then the usual packages have wheels for a new version of Python."""
 _RELEASED = {
@@ -83,7 +86,8 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
     files = ManifestFiles(tree)
     before = surroundings.committed + timedelta(days=1)
     aged = surroundings.today - surroundings.committed > AGED
-    dated = before.isoformat() if aged else ""
+    recent = not aged and surroundings.today - surroundings.committed > RECENT
+    dated = before.isoformat() if aged or recent else ""
     if suite is None and "package.json" in files and not _has_python(files):
         suite = SuiteCommand(command="")
     if (
@@ -91,7 +95,7 @@ def candidates(tree: Tree, surroundings: Surroundings, test: str | None = None) 
         or suite.framework in {"pytest", "unittest"}
         or (suite.framework == "other" and _has_python(files))
     ):
-        found = _python(tree, suite, surroundings, test, dated)
+        found = _python(tree, suite, surroundings, test, dated, aged=aged)
     else:
         known = suite if suite.command else None
         node = choose_node(
@@ -216,7 +220,7 @@ def _has_python(files: ManifestFiles) -> bool:
 
 
 def _python(
-    tree: Tree, suite: SuiteCommand | None, surroundings: Surroundings, test: str | None, dated: str
+    tree: Tree, suite: SuiteCommand | None, surroundings: Surroundings, test: str | None, dated: str, *, aged: bool
 ) -> list[Candidate]:
     files = ManifestFiles(tree)
     named = declared_pythons(files)
@@ -243,10 +247,10 @@ def _python(
     # Packages as they were come after the same packages of today, but before a worse description.
     if dated:
         locked = any(lock in files for lock in LOCKS)
-        for one in list(found)[:2] + ([found[-1]] if len(found) > 2 else []):
+        for one in [*found[:2], *found[2:][-1:]] if aged else found[:1]:
             choice = replace(one.choice, before=dated, python=surroundings.pythons.get(then, one.choice.python))
             reason = f"{one.reason.rpartition(', on Python')[0]}, on Python {then}, with packages as of {dated}"
-            score = one.score - (-1 if locked else 12)
+            score = one.score - (-1 if locked else 12) if aged else 0
             found.append(replace(one, name=f"{one.name} as of {dated}", reason=reason, score=score, choice=choice))
     return found
 

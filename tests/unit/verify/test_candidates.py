@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -64,6 +65,14 @@ def test_an_old_project_is_tried_with_the_packages_of_its_time_too() -> None:
         ("tox.ini as of 2020-06-02", "2020-06-02", "/opt/python3.8"),
         ("manifests as of 2020-06-02", "2020-06-02", "/opt/python3.8"),
     ]
+
+
+def test_a_recent_project_is_tried_with_the_packages_of_its_time_at_last() -> None:
+    recent = replace(FRESH, committed=date(2026, 8, 21))
+    names = [(one.name, one.choice.before) for one in of(recent, PYTHON | {"poetry.lock": ""})]
+    assert names == [("tox.ini", ""), ("manifests", ""), ("tox.ini as of 2026-08-22", "2026-08-22")]
+    found = of(recent, {"package.json": '{"scripts": {"test": "mocha"}, "devDependencies": {"mocha": "^8"}}'})
+    assert [one.choice.before for one in found] == ["", "2026-08-22"]
 
 
 def test_a_lock_file_speaks_for_the_packages_of_its_time() -> None:

@@ -68,7 +68,7 @@ DETECTED = [
         "cd a && python3 -m pytest",
     ),
     (
-        {"pyproject.toml": "[tool.pytest]\n", "checks/test_all.py": PLAIN, "a/setup.py": "setup()"},
+        {"pyproject.toml": "[tool.uv]\n", "checks/test_all.py": PLAIN, "a/setup.py": "setup()"},
         "python3 -m pytest",
     ),
     ({"go.mod": "module x\n", "a_test.go": ""}, "go test ./..."),

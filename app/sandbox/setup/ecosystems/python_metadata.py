@@ -68,7 +68,7 @@ _PROJECT_FILES = frozenset(
     {"setup.py", "setup.cfg", "Pipfile", "tox.ini", "noxfile.py", "pytest.ini", "conftest.py", "requirements.txt"}
     | {"package.json", "go.mod", "Cargo.toml", "pom.xml"}
 )
-_PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools", "pytest", "tox", "pixi"})
+_PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools", "tox", "pixi"})
 
 
 def inner_root(files: ManifestFiles) -> str:
