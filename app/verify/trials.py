@@ -137,7 +137,7 @@ def _failure(error: SetupError) -> str:
 
 
 def _against(result: SuiteResult) -> str:
-    """Why a result is not comparable, in a sentence; empty if it is."""
+    """Why a result is not comparable, or that it is one of a part, in a sentence; empty if nothing is against it."""
     count = result.count
     if count is None:
         cause = cause_of(result.execution.excerpt)
@@ -147,6 +147,6 @@ def _against(result: SuiteResult) -> str:
         cause = "" if result.execution.exit_code == 0 else f" {cause_of(result.execution.excerpt)}"
         return result.partial or f"No test was collected.{cause}"
     if count.passed / (count.passed + count.failed) >= COMPARABLE:
-        return ""
+        return result.partial
     cause = result.shared_cause or cause_of(result.execution.excerpt)
     return f"{count.failed} of {count.passed + count.failed} tests fail: {cause}"

@@ -279,7 +279,7 @@ def _outcome(best: Trial, trials: Sequence[Trial]) -> str:
         test_counts = f"its tests end with exit code {best.result.execution.exit_code}"
     others = len(trials) - 1
     comparison = f" Of {others + 1} candidates it was the best." if others else ""
-    objection = f" {best.reason}" if best.reason and not best.comparable else ""
+    objection = f" {best.reason}" if best.reason else ""
     return f"{test_counts}.{comparison}{objection}"
 
 

@@ -27,6 +27,7 @@ LIMITS = TrialLimits(total=0.0, suite=7.0)
 
 
 HALF = b"test_a (tests.a.Case.test_a) ... ok\ntest_b (tests.a.Case.test_b) ... FAIL\n-----\nRan 2 tests\n"
+ALL = HALF.replace(b"FAIL", b"ok")
 
 
 class EndingSandbox(Executor):
@@ -60,7 +61,8 @@ class WaitingSandbox(EndingSandbox):
 
 
 class CountedProvider:
-    """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass, 4: all do."""
+    """Its sandboxes end with these exit codes, one after the other; 3: half of the tests pass, 4: all do, 5: all that
+    ran before the suite was stopped."""
 
     name = "counted"
 
@@ -79,7 +81,7 @@ class CountedProvider:
         self.opened += 1
         if self.may_end is not None:
             return WaitingSandbox(self.may_end)
-        return EndingSandbox(*{3: (1, HALF), 4: (0, HALF.replace(b"FAIL", b"ok"))}.get(exit_code, (exit_code, b"")))
+        return EndingSandbox(*{3: (1, HALF), 4: (0, ALL), 5: (124, ALL)}.get(exit_code, (exit_code, b"")))
 
 
 async def clients() -> PackageClients:
@@ -125,6 +127,14 @@ async def test_a_suite_that_is_too_long_is_known_the_next_time(
         opened += provider.opened
     assert opened == trials
     assert "stopped at its limit of 7 s" in found.sentence
+
+
+async def test_a_suite_that_is_stopped_is_comparable_by_its_first_tests(tmp_path: Path) -> None:
+    found = await project_setup(CountedProvider(5), tmp_path, commands="python -m unittest").chosen()
+    assert (
+        "2 tests pass, 0 fail, 0 are not run. The suite was stopped at its limit of 7 s; 2 tests had" in found.sentence
+    )
+    assert (found.trials[0].comparable, found.base) == (True, None)
 
 
 LONG, CANNOT_START, HALF_PASSES, ALL_PASS, NO_RESULTS = 124, 1, 3, 4, 0
