@@ -8,17 +8,19 @@ from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table
-from app.sandbox.setup.ecosystems.python_build import BY_PLACE, files_read_at_install, uv_reads_more
 from app.sandbox.setup.ecosystems.python_metadata import (
+    BY_PLACE,
     LOCKS,
     PythonMetadata,
     constraints,
+    files_read_at_install,
     inner_root,
     is_dev_name,
     is_test_name,
     normalised,
     read_ini,
     read_metadata,
+    uv_reads_more,
     workspace_roots,
 )
 
