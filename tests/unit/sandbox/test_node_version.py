@@ -100,6 +100,7 @@ async def test_npm_brings_another_node_with_an_npm_that_it_can_run(node: str, np
     brought = f'{BRING} "node@npm:node-linux-$(node -p process.arch)@{node}" npm@{npm}'
     assert setup.commands[0] == f"{brought} || echo 'Node {node} cannot be had: the one of this machine is used'"
     assert setup.short == (setup.commands[0], "npm ci")
+    assert (await plan({"package.json": "{}"}, choice=SetupChoice(node=node))).commands[0] == setup.commands[0]
     assert dict(setup.environment)["npm_package_config_node_gyp_nodedir"] == "/env/lib/node_modules/node"
 
 

@@ -138,7 +138,9 @@ def node_install_steps(files: ManifestFiles, tools: Collection[str], choice: Set
         members = workspace_members(files, root)
         packages = [files.json(f"{directory}package.json") for directory in (root, *members)]
         programs = "" if root else " ".join(_global_packages(files))
-        if not programs and not any(package.get(name) for package in packages for name in _DEPENDENCIES):
+        if not (programs or choice.node) and not any(
+            package.get(name) for package in packages for name in _DEPENDENCIES
+        ):
             continue
         if "npm" not in tools:
             found.append(
