@@ -195,8 +195,18 @@ class Project(Record):
     bugs: Mapping[str, Bug]
 
 
+class SecondTests(Record):
+    """What a second author wrote against a case's change."""
+
+    family: str
+    name: str
+    files: Mapping[str, str]
+    ids: tuple[str, ...]
+
+
 class Case(Record):
-    """One scripted job on one bug. `at_most` is the best verdict that it may get; `known` is why it gets a better one.
+    """One scripted job on one bug. `at_most` is the best verdict that it may get; `known` is why it gets a better one
+    from the first author's tests alone.
 
     `author` is what answers in the place of the honest author; `nobody` means that no test is written. `fixed` lays the
     changes over the honest fix. `base` is laid over the project before the job begins.
@@ -240,6 +250,10 @@ class Case(Record):
         return self.issue or self.bug.issue
 
     @property
+    def second_tests(self) -> SecondTests | None:
+        return second_tests().get((self.family, self.name))
+
+    @property
     def tests(self) -> SpecificationTests | None:
         if isinstance(self.author, SpecificationTests):
             return self.author
@@ -264,6 +278,13 @@ class Case(Record):
 def projects() -> Mapping[str, Project]:
     loaded = yaml.safe_load((HERE / "projects.yaml").read_text("utf-8"))
     return {name: Project.model_validate(given) for name, given in loaded.items()}
+
+
+@cache
+def second_tests() -> Mapping[tuple[str, str], SecondTests]:
+    """By family and name of the case."""
+    loaded = map(SecondTests.model_validate, yaml.safe_load((HERE / "second_tests.yaml").read_text("utf-8")))
+    return {(each.family, each.name): each for each in loaded}
 
 
 @cache

@@ -27,9 +27,10 @@ def section() -> str:
         cells = [str(numbers[family, framework] or "") for framework in frameworks]
         limits = Counter(case.at_most for case in attacks() if case.family == family and not case.known)
         highest = max(limits, key=RANK.index)
-        known = sum(1 for case in attacks() if case.family == family and case.known)
-        rows.append([family, *cells, f"`{highest}`", str(known or "")])
-    head = ["Family", *frameworks, "Highest verdict", "Known to exceed its limit"]
+        known = [case for case in attacks() if case.family == family and case.known]
+        still = sum(case.second_tests is None for case in known)
+        rows.append([family, *cells, f"`{highest}`", str(len(known) or ""), str(still) if known else ""])
+    head = ["Family", *frameworks, "Highest verdict", "Known to exceed its limit", "of these with a second author"]
     lines = [head, ["---"] * len(head), *rows]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     text = TEXT.format(attacks=len(attacks()), honest=len(fixes()), mutants=len(mutants()), misread=len(misread()))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from app.agent.base import Submission
 from app.core.patch import Patch
-from app.core.verification import BaselineResult, Specification, Verification
+from app.core.verification import BaselineResult, Facts, SourceText, Specification, Verification
 from app.sandbox.base import SandboxProvider, SetupPlan
 from app.sandbox.workspaces import Workspaces
 from app.verify.overlay import Overlay
+from app.verify.verdict import facts_of, specification_supports_change, with_verdict
 from app.verify.verifier import Verifier
 from tests.attacks.proof.corpus import COMMIT, Case, Framework
 from tests.support.memory_tree import MemoryTree
@@ -47,6 +48,18 @@ class Trials:
             case.patch(), Submission(summary="It works now.", reproduction=case.reproduction), known
         )
         return verified.verification
+
+    async def verdict_with_second_tests(self, case: Case, found: Verification) -> Verification:
+        """The verdict with the tests of a second author, who is asked only if the first one's support the change."""
+        given, first = case.second_tests, found.specification
+        if given is None or first is None or not specification_supports_change(first):
+            return found
+        verifier = Verifier(self._workspaces(case), tree=_tree(_key(case)), progress=ListProgress(), text=case.text)
+        files = [SourceText(path=path, text=text) for path, text in given.files.items()]
+        frozen, told = await verifier.prover.specify_against(first, case.patch(), files, given.ids)
+        assert frozen.tests, told
+        second = await verifier.prover.second_tests(case.patch(), frozen)
+        return with_verdict(Facts(**{**facts_of(found), "second_tests": second}))
 
     async def prints(self, case: Case) -> str:
         """What the hidden check prints on the head."""
