@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from app.core.clock import in_utc
 from app.core.job import FINAL
 from app.core.money import DOLLAR, MicroUSD
 from app.core.task import IssueRef
@@ -147,7 +148,7 @@ def _values(db: Connection, job_id: str) -> dict[str, object]:
         "verdict": raw["verdict"],
         "state": row.state,
         "created_at": row.job.created_at.timestamp(),
-        "ended_at": row.updated_at.timestamp(),
+        "ended_at": in_utc(row.updated_at).timestamp(),
         "reaction_seconds": max(reacted - requested_at, 0.0) if reacted is not None else None,
         "pull_request_seconds": max(opened - requested_at, 0.0) if opened is not None else None,
         "tokens": int(tokens),

@@ -130,7 +130,7 @@ class ContainerEngine:
 
     async def version(self) -> str:
         """The version of the engine itself. Raises SandboxError if it cannot be reached."""
-        versions = json.loads(await self.run("version", "--format", "json", action="asking for its version"))
+        versions = json.loads(await self.run("version", "--format", "{{json .}}", action="asking for its version"))
         for part in ("Server", "Client"):  # Podman on the same machine has no server
             version = (versions.get(part) or {}).get("Version")
             if version:

@@ -1,5 +1,6 @@
 """How jobs ended and what became of their pull requests: recorded once, from rows alone."""
 
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,6 +44,21 @@ def test_each_ended_job_is_recorded_once(outcomes: Outcomes, engine: Engine, clo
     assert opened.tokens > 27_000
     assert opened.reaction_seconds is not None
     assert opened.ended_at > opened.created_at
+
+
+def test_the_time_of_the_end_does_not_depend_on_the_machines_time_zone(
+    outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        outcomes.record_ended()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    latest = max(each.ended_at for each in outcomes.since(0.0, NOW.timestamp()))
+    assert 0 <= NOW.timestamp() - latest < 24 * 3600
+    assert all(each.ended_at >= each.created_at for each in outcomes.since(0.0, NOW.timestamp()))
 
 
 def test_jobs_that_end_later_are_recorded_then(outcomes: Outcomes, engine: Engine, clock: SettableClock) -> None:
