@@ -142,7 +142,7 @@ async def test_the_first_that_is_proved_ends_the_attempts_and_a_crash_repeats_no
     result = await site.harness.work(resumed)
     assert resumed.executed[0] == "attempt.2.turn.1.act"
     assert not any(name.startswith(("turn.", "verify.")) for name in resumed.executed)
-    assert result.usage.calls == 6
+    assert result.usage.calls == 7, "a second author is asked about the proved attempt"
     assert [(each.verdict, each.taken) for each in result.attempts] == [("tested", False), ("proved", True)]
     assert site.show(result, "maths.py") == RIGHT.rstrip(), "nothing of the first is in the second's tree"
     assert "2 attempts of 3 requested: attempt 2 is proved, so no more were made." in site.body(result)
