@@ -42,16 +42,22 @@ class DiskQuota:
     """When they are counted in any case, also across short commands (monotonic clock)."""
 
     async def watch(self, exceeded: Callable[[], None]) -> None:
-        """Call `exceeded` as soon as there is too much. Cancel it when the command is over."""
+        """Call `exceeded` as soon as there is too much. Cancel it when the command is over.
+
+        A command that begins with too much there, left by another, may clean up for as long as it adds nothing.
+        """
+        allowed = self.limit
         if self._at_first < 0:
             self._at_first = self._when_counted = self._in_use()
             self._due = time.monotonic() + UNPROMPTED
+        elif not self._due:
+            allowed = max(allowed, await asyncio.to_thread(self._count))
         while True:
             await asyncio.sleep(QUOTA_INTERVAL)
             if self._in_use() - self._when_counted < self.limit / STEPS and time.monotonic() < self._due:
                 continue
             self._when_counted, started = self._in_use(), time.monotonic()
-            if await asyncio.to_thread(self._count) > self.limit:
+            if await asyncio.to_thread(self._count) > allowed:
                 self._due = 0.0  # the next command is counted at once
                 exceeded()
                 return

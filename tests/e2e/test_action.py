@@ -307,7 +307,7 @@ def test_a_solving_step_that_is_ended_leaves_a_final_state(
     assert "agent-in-progress" not in repository.site.labels(issue)
     assert (github.bot, "confused") in repository.site.reactions(f"issues/{issue}")
     assert acted.outputs["exit-status"] == ("error" if number == signal.SIGKILL else "stopped")
-    assert not workflow.left_running()
+    github.wait(lambda: not workflow.left_running(), "the end of what it had started")
 
 
 @pytest.mark.full

@@ -39,6 +39,13 @@ async def test_a_command_that_fills_the_disk_is_ended(sandbox: Sandbox, way: str
     await shell(sandbox, f"chmod -R u+rwX {place}; rm -rf {place}/*; cd /tmp; head -c 1000 /dev/zero > small")
 
 
+async def test_a_full_sandbox_can_be_cleaned_slowly_but_not_filled_further(sandbox: Sandbox) -> None:
+    await sandbox.exec(["bash", "-c", "cat /dev/zero > /tmp/big"], timeout=200.0)
+    refused = await sandbox.exec(["bash", "-c", "cat /dev/zero > /tmp/more"], timeout=200.0)
+    assert NOTE in refused.output
+    await shell(sandbox, "sleep 2; rm /tmp/big /tmp/more; head -c 1000 /dev/zero > /tmp/small")
+
+
 async def test_all_commands_together_are_counted(sandbox: Sandbox) -> None:
     outputs = []
     for number in range(16):
