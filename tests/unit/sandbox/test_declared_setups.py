@@ -56,6 +56,7 @@ def workflow(install: str, test: str) -> dict[str, str]:
         ".github/workflows/ci.yml": text,
         "pyproject.toml": PROJECT,
         "requirements/tests.txt": "",
+        "tests/test_a.py": "",
         "dev.txt": "",
         "test.py": MAIN,
         "run_tests.sh": "set -x\npytest tests\n",
@@ -73,6 +74,12 @@ def workflow(install: str, test: str) -> dict[str, str]:
             "python3 -m pytest --benchmark-disable tests -k 'not slow'",
         ),
         ("pip install tox", "python -m pytest -n auto --tb=short docs tests", (), "python3 -m pytest docs tests"),
+        (
+            "pip install -r dev.txt",
+            "pytest -xv --cov-context test --cov-branch requirements/tests.txt --hypothesis-profile ci test.py",
+            ("-r dev.txt",),
+            "python3 -m pytest requirements/tests.txt test.py",
+        ),
         (
             "python -m pip install -r dev.txt ${{ matrix.more }} codecov",
             "coverage run -m pytest tests",

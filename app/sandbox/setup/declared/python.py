@@ -79,9 +79,9 @@ _RUN_OPTIONS: Mapping[str, frozenset[str]] = {
 _TASK = ":task"
 """Stands for a task of pyproject.toml in front of its tool and name."""
 _PYTEST_DROPPED = re.compile(
-    r"--cov(?:=.*|-.*)?|--no-cov.*|--junit-?xml=.*|-v+|-q+|--verbose|--quiet|--tb=.*|--color=.*|--durations=.*|--basetemp=.*"
-    r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|-x|--exitfirst|-s|--capture=.*|--html=.*|--benchmark-(?!disable|skip).*|--timeout=.*"
-    r"|-r\w+|--reruns=.*|--hypothesis-.*|--full-trace|--randomly-.*|--strict|--showlocals|-l|-ra|--no-header|--codspeed"
+    r"--cov(?:=.*|-.*)?|--no-cov.*|--junit-?xml=.*|-[vqxsl]+|--verbose|--quiet|--tb=.*|--color=.*|--durations=.*|--basetemp=.*"
+    r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|--exitfirst|--capture=.*|--html=.*|--benchmark-(?!disable|skip).*|--timeout=.*"
+    r"|-r\w+|--reruns=.*|--hypothesis-.*|--full-trace|--randomly-.*|--strict|--showlocals|--no-header|--codspeed"
 )
 _PYTEST_DROPPED_PAIRS = frozenset(
     {
@@ -223,7 +223,7 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
 def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
     """The test command that a command is; None if it runs no tests."""
     if program in {"pytest", "py.test"}:
-        return [_pytest(rest)]
+        return [_pytest(reading.files, rest)]
     if program == "unittest":
         return [shlex.join(["python3", "-m", "unittest", *(word for word in rest if "$" not in word)])]
     if not _PYTHON.fullmatch(program) or not rest:
@@ -305,21 +305,26 @@ def _pixi_options(files: ManifestFiles, options: list[str]) -> Iterator[str]:
         yield from (f"--extra={name}", f"--group={name}")
 
 
-def _pytest(arguments: Iterable[str]) -> str:
+def _pytest(files: ManifestFiles, arguments: Iterable[str]) -> str:
     """`python3 -m pytest` with what chooses tests, and without what only changes the output or needs a plugin."""
     kept: list[str] = []
-    skip = False
+    previous = ""
     for word in arguments:
-        if skip and not word.startswith("-"):
-            skip = False
-        elif word in _PYTEST_DROPPED_PAIRS:
-            skip = True
-        elif _PYTEST_DROPPED.fullmatch(word) or "$" in word or "{" in word:
+        option, previous = previous, word
+        if not word.startswith("-") and (option in _PYTEST_DROPPED_PAIRS or _is_value(files, option, word)):
             continue
-        else:
-            kept.append(word)
-            skip = False
+        if word in _PYTEST_DROPPED_PAIRS or _PYTEST_DROPPED.fullmatch(word) or "$" in word or "{" in word:
+            continue
+        kept.append(word)
     return shlex.join(["python3", "-m", "pytest", *kept])
+
+
+def _is_value(files: ManifestFiles, option: str, word: str) -> bool:
+    """Whether a word after an option that is left out belongs to that option: it names nothing in the tree."""
+    if not option.startswith("--") or not _PYTEST_DROPPED.fullmatch(option) or "=" in option or "*" in word:
+        return False
+    path = word.partition("::")[0].removeprefix("./").rstrip("/")
+    return path != "." and not any(file == path or file.startswith(f"{path}/") for file in files)
 
 
 def _pip(reading: _Reading, arguments: list[str]) -> Iterator[str]:
