@@ -37,7 +37,7 @@ from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
 from app.repo.inspection import RepositoryInspection, inspect, note_about, origin_url, slug, top_level
-from app.verify.gates.protected_paths import allowed_path
+from app.verify.gates.paths import allowed_path
 
 TOO_MANY = f"the limit is {MAX_IMAGES}"
 NOT_BESIDE = "only files next to the issue's file are read"

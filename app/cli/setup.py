@@ -25,7 +25,7 @@ from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.inspection import RepositoryInspection, inspect, notes_about_contents, top_level
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.python import is_environment_creation
-from app.verify.trials import CLEAR, Trial, TrialLimits
+from app.verify.candidates import CLEAR, Trial, TrialLimits
 
 SHOWN = 300
 

@@ -10,7 +10,7 @@ from app.core.tree import Tree
 from app.llm.base import Message, ModelAnswer, ModelRequest
 from app.sandbox.setup.ecosystems.base import ManifestFiles
 from app.sandbox.setup.plan import is_manifest
-from app.verify.trials import Trial
+from app.verify.candidates import Trial
 
 MAX_COMMANDS = 12
 _MAX_COMMAND_LENGTH = 2_000

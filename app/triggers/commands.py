@@ -18,7 +18,7 @@ from app.core.money import DOLLAR, MicroUSD
 from app.core.record import Record
 from app.core.task import ASKABLE, TaskKind
 from app.core.text import prose_lines, visible
-from app.verify.gates.protected_paths import allowed_path
+from app.verify.gates.paths import allowed_path
 
 CommandName = Literal[
     "fix",

@@ -49,7 +49,7 @@ from app.triggers.events import (
     TriggerEvent,
 )
 from app.triggers.permission import refusal
-from app.verify.gates.protected_paths import is_configured
+from app.verify.gates.paths import is_configured
 
 LABEL: Final = "agent-fix"
 PROMPT_LABEL: Final = "agent-fix:"

@@ -9,8 +9,18 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
-from app.verify.output_parsers import read_cargo, read_go, read_tap, read_unittest, read_uvu
-from app.verify.reports import Report, read_bun, read_jest, read_junit, read_mocha
+from app.verify.reports import (
+    Report,
+    read_bun,
+    read_cargo,
+    read_go,
+    read_jest,
+    read_junit,
+    read_mocha,
+    read_tap,
+    read_unittest,
+    read_uvu,
+)
 from app.verify.test_paths import is_test_file
 
 FrameworkName = Literal[

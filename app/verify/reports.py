@@ -1,9 +1,11 @@
-"""Reads frameworks' test reports into one form (test id → how it ended, and why), and finds a cause they share."""
+"""Reads test reports and output into one form (test id → how it ended, and why), and finds a cause that they share."""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
@@ -237,3 +239,265 @@ def cause_of(text: str) -> str:
     if not lines:
         lines = [line for line in text.splitlines() if line.strip() and "A complete log of this run" not in line]
     return one_line(lines[-1])[:LENGTH] if lines else ""
+
+
+_CARGO_SECTION = re.compile(r"^\s*(?:Running (?:unittests )?(?P<path>\S+)|Doc-tests (?P<crate>\S+))")
+_CARGO_TEST = re.compile(r"^test (?P<name>.+?)(?: - should panic)? \.\.\. (?P<status>ok|FAILED|ignored)\b")
+_CARGO_LINE = re.compile(r" \(line \d+\)")
+_CARGO_FAILURE = re.compile(r"^---- (?P<name>.+?) stdout ----$")
+
+_UNITTEST_START = re.compile(r"^(?P<method>[\w.]+) \((?P<owner>[\w.<>]+)\)(?P<rest>.*)$")
+_UNITTEST_END = re.compile(r"(?:^|\s|\.\.\. )(?P<status>ok|FAIL|ERROR|skipped .*|expected failure|unexpected success)$")
+_UNITTEST_BLOCK = re.compile(r"^(?P<kind>ERROR|FAIL|UNEXPECTED SUCCESS): (?P<method>[\w.]+) \((?P<owner>[\w.<>]+)\)")
+_UNITTEST_STATUS: Mapping[str, Status] = {
+    "ok": "passed",
+    "expected failure": "passed",
+    "FAIL": "failed",
+    "unexpected success": "failed",
+    "ERROR": "error",
+}
+
+
+def read_go(data: bytes) -> Report | None:
+    """`go test -json`: one event a line, mixed with lines that are not JSON when a build fails."""
+    events = list(_go_events(data))
+    if not events:
+        return None
+    texts: dict[str, str] = {}
+    statuses: dict[str, Status] = {}
+    actions: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+    for event in events:
+        package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
+        name = f"{package}::{test}" if test else package
+        if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"
+            name = str(event.get("ImportPath", "")).split(" ")[0]
+        if action in ("output", "build-output") and len(texts.get(name, "")) < MAX_TEXT:
+            texts[name] = texts.get(name, "") + str(event.get("Output", ""))
+        elif action in actions and (test or action == "fail"):
+            statuses[name] = actions[action]
+    return collect(_go_cases(statuses, texts))
+
+
+def _go_cases(statuses: Mapping[str, Status], texts: Mapping[str, str]) -> Iterator[tuple[str, CaseResult]]:
+    owners = {name.split("::")[0] for name, status in statuses.items() if "::" in name and status == "failed"}
+    for name, status in statuses.items():
+        if "::" in name:
+            yield name, CaseResult(status, texts.get(name, "") if status == "failed" else "")
+        elif name not in owners:  # the package failed without a failing test: it did not build, or it crashed
+            yield name, CaseResult("error", texts.get(name, ""))
+
+
+def go_output(data: bytes) -> bytes:
+    """What the same tests would have printed without `-json`."""
+    shown: list[str] = []
+    for line in data.splitlines():
+        event = _go_event(line)
+        if event is None:
+            shown.append(line.decode(errors="replace") + "\n")
+        elif event.get("Action") in ("output", "build-output"):
+            shown.append(str(event.get("Output", "")))
+    return "".join(shown).encode()
+
+
+def _go_events(data: bytes) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(data.splitlines()):
+        event = _go_event(line)
+        if event is not None and number <= MAX_TESTS * 10:
+            yield event
+
+
+def _go_event(line: bytes) -> dict[str, Any] | None:
+    if not line.startswith(b"{"):
+        return None
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and "Action" in event else None
+
+
+def read_cargo(data: bytes) -> Report | None:
+    """`cargo test`: a section for each binary, `test name ... ok` for each test. Line numbers of doc tests move."""
+    cases: list[tuple[str, CaseResult]] = []
+    section, failure, texts = "", "", dict[str, list[str]]()
+    for line in data.decode(errors="replace").splitlines():
+        if header := _CARGO_SECTION.match(line):
+            section, failure = header["path"] or f"doc {header['crate']}", ""
+        elif found := _CARGO_TEST.match(line):
+            statuses: Mapping[str, Status] = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}
+            cases.append((_cargo_id(section, found["name"]), CaseResult(statuses[found["status"]])))
+        elif block := _CARGO_FAILURE.match(line):
+            failure = _cargo_id(section, block["name"])
+        elif line == "failures:":
+            failure = ""
+        elif failure:
+            texts.setdefault(failure, []).append(line)
+    if not cases:
+        return None
+    return collect((name, CaseResult(case.status, "\n".join(texts.get(name, ()))[:MAX_TEXT])) for name, case in cases)
+
+
+def _cargo_id(section: str, name: str) -> str:
+    return f"{section}::{_CARGO_LINE.sub('', name)}"
+
+
+def read_unittest(data: bytes) -> Report | None:
+    """`python -m unittest -v`; the blocks of failures at the end win over the progress lines.
+
+    A suite that was interrupted has the progress lines only.
+    """
+    lines = data.decode(errors="replace").splitlines()
+    if not any((line.startswith("Ran ") and " test" in line) or line == "KeyboardInterrupt" for line in lines):
+        return None
+    return collect([*_unittest_progress(lines), *_unittest_blocks(lines)])
+
+
+def _unittest_progress(lines: list[str]) -> Iterator[tuple[str, CaseResult]]:
+    current = ""
+    for line in lines:
+        if line.startswith(("=====", "-----")):
+            return
+        start = _UNITTEST_START.match(line)  # a subtest's line is indented; its block at the end has the result
+        if start:
+            current = _unittest_id(start["method"], start["owner"])
+        ended = _UNITTEST_END.search(line)
+        if ended and current:
+            yield current, CaseResult(_UNITTEST_STATUS.get(ended["status"], "skipped"))
+            current = ""
+
+
+def _unittest_blocks(lines: list[str]) -> Iterator[tuple[str, CaseResult]]:
+    name, status, text = "", "failed", list[str]()
+    for line in [*lines, "====="]:
+        if line.startswith("====="):
+            if name:
+                yield (
+                    name,
+                    CaseResult("error" if status == "ERROR" else "failed", "\n".join(text).strip("-\n ")[:MAX_TEXT]),
+                )
+            name, text = "", []
+        elif block := _UNITTEST_BLOCK.match(line):
+            name, status = _unittest_id(block["method"], block["owner"]), block["kind"]
+        elif name:
+            text.append(line)
+
+
+def _unittest_id(method: str, owner: str) -> str:
+    """`module.Class.method`, whether or not this Python repeats the method in the brackets (3.11 and later do)."""
+    return owner if owner.endswith(f".{method}") else f"{owner}.{method}"
+
+
+_TAP_LINE = re.compile(
+    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>[^#\n{]*)(?:# *(?P<directive>SKIP|TODO)\b)?.*?"
+    r"(?P<opens>\{)?$",
+    re.IGNORECASE,
+)
+_TAP_INDENT = "    "
+_TAP_SUMMARY = re.compile(r"# (?:tests|pass|fail|ok|duration|skip|todo|time|Subtest:)")
+
+
+@dataclass(slots=True)
+class _TapPoint:
+    """A line of TAP with the lines of text below it, and its subtests."""
+
+    line: re.Match[str]
+    title: str = ""
+    text: str = ""
+    inside: list["_TapPoint"] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        own = self.line["name"].strip() or self.line["number"] or ""
+        return " > ".join(filter(None, (self.title, own)))
+
+
+def read_tap(data: bytes) -> Report | None:
+    """TAP as tape, AVA, QUnit and node-tap print it, with tape's `# name` of the test in front.
+
+    Of nested tests (node-tap, whose outermost are the files) the second level is reported.
+    """
+    numbers: dict[str, int] = {}
+    cases: list[tuple[str, CaseResult]] = []
+    points = list(_tap_points(data.decode(errors="replace").splitlines()))
+    for point in islice(_tap_leaves(points), MAX_TESTS):
+        numbers[point.name] = numbers.get(point.name, 0) + 1
+        name = point.name if numbers[point.name] == 1 else f"{point.name} ({numbers[point.name]})"
+        status: Status = "skipped" if point.line["directive"] else "failed" if point.line["failed"] else "passed"
+        cases.append((name, CaseResult(status, point.text if status == "failed" else "")))
+    return collect(cases) if cases else None
+
+
+def _tap_leaves(points: Iterable[_TapPoint]) -> Iterator[_TapPoint]:
+    """The second level if there is one; a file that fails although its tests pass is a failure of its own."""
+    for point in points:
+        for inner in point.inside:
+            inner.title = point.name
+            yield inner
+        if not point.inside or (point.line["failed"] and not any(inner.line["failed"] for inner in point.inside)):
+            yield point
+
+
+def _tap_points(lines: Iterable[str]) -> Iterator[_TapPoint]:
+    title, nested = "", False
+    inside: list[_TapPoint] = []
+    opened: _TapPoint | None = None  # its subtests follow in braces, instead of standing before it
+    last: _TapPoint | None = None
+    deeper = ""
+    for line in lines:
+        nested = nested or line.lstrip().startswith("# Subtest:")
+        if nested and line.startswith(_TAP_INDENT) and (found := _TAP_LINE.match(line.removeprefix(_TAP_INDENT))):
+            last = _TapPoint(found, text=deeper)
+            inside.append(last)
+            deeper = ""
+        elif nested and line.startswith(2 * _TAP_INDENT):
+            deeper += line + "\n" if len(deeper) < MAX_TEXT else ""
+        elif found := _TAP_LINE.match(line):
+            last = _TapPoint(found, title, inside=[] if found["opens"] else inside)
+            inside = []
+            opened = last if found["opens"] else None
+            if opened is None:
+                yield last
+        elif line == "}" and opened is not None:
+            opened.inside, inside = inside, []
+            yield opened
+            opened = None
+        elif line.startswith("# ") and not _TAP_SUMMARY.match(line):
+            title = line[2:].strip()
+        elif last is not None and line.startswith("  ") and len(last.text) < MAX_TEXT:
+            last.text += line + "\n"
+
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_UVU_DOTS = "•✘ "
+_UVU_COUNT = re.compile(r"\(\d+ / \d+\)$")
+_UVU_FAILURE = re.compile(r"^ +FAIL +(?P<name>.+)$")
+_UVU_SKIPPED = re.compile(r"(?m)^ +Skipped: +(\d{1,9})$")
+
+
+def read_uvu(data: bytes) -> Report | None:
+    """uvu names the tests that fail, and counts the others of each file and suite."""
+    text = _COLOUR.sub("", data.decode(errors="replace"))
+    cases: list[tuple[str, CaseResult]] = []
+    file, failure = "", ""
+    texts: dict[str, str] = {}
+    for line in text.partition("\n  Total: ")[0].splitlines():
+        if _UVU_COUNT.search(line):
+            before = line.rpartition("(")[0]
+            named = before.rstrip(_UVU_DOTS)
+            suite = " > ".join(filter(None, (file, named.strip())))
+            passed = before.count("•", len(named))
+            cases += [(f"{suite} > {at + 1}", CaseResult("passed")) for at in range(passed)]
+            failure = ""
+        elif found := _UVU_FAILURE.match(line):
+            failure = f"{file} > {found['name'].strip()}"
+            texts[failure] = ""
+        elif line and not line.startswith(" "):
+            file = line.strip()
+        elif failure and len(texts[failure]) < MAX_TEXT:
+            texts[failure] += line + "\n"
+    skipped = _UVU_SKIPPED.search(text)
+    cases += [(name, CaseResult("failed", reason)) for name, reason in texts.items()]
+    cases += [
+        (f"skipped {at + 1}", CaseResult("skipped")) for at in range(min(int(skipped[1]) if skipped else 0, MAX_TESTS))
+    ]
+    return collect(cases[:MAX_TESTS]) if cases and "\n  Total: " in text else None

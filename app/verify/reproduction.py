@@ -15,14 +15,12 @@ from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.repo.grammars import language_of
 from app.sandbox.base import WORKSPACE, Sandbox
-from app.verify.configured_command import recognise
+from app.verify.detect import recognise
 from app.verify.execution import gather_pair, run
-from app.verify.existing_names import ExistingNames
-from app.verify.failure_reason import LOOKED_AT, FailedRun, failure_reason, rightly_failing, words_of
+from app.verify.failure_reason import LOOKED_AT, ExistingNames, FailedRun, failure_reason, rightly_failing, words_of
 from app.verify.frameworks import SuiteCommand, narrow
-from app.verify.output_parsers import read_cargo, read_unittest
 from app.verify.overlay import apply_patch
-from app.verify.reports import Report, read_junit
+from app.verify.reports import Report, read_cargo, read_junit, read_unittest
 from app.verify.suite import measure_cases, read_file
 from app.verify.test_paths import is_test_file, is_test_path
 

@@ -10,13 +10,11 @@ from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
-from app.verify.launcher.base import Launcher
+from app.verify.launcher.base import Launcher, supervise
 from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
-from app.verify.launcher.supervisor_client import supervise
-from app.verify.output_parsers import go_output
-from app.verify.reports import CaseResult, Report, collect, shared_cause
+from app.verify.reports import CaseResult, Report, collect, go_output, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2

@@ -1,7 +1,12 @@
-"""Decides which paths are tests, by the conventions of each language, without reading them."""
+"""Decides which paths are tests, by the conventions of each language, and which of them are nearest to a change."""
 
 import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+
+from app.core.patch import Patch
+from app.core.tree import Tree
 
 _TEST_DIRECTORIES = frozenset({"tests", "__tests__", "testdata", "__snapshots__", "__mocks__"})
 _TOP_DIRECTORIES = frozenset({"test", "testing", "spec", "specs", "e2e", "cypress"})
@@ -48,3 +53,73 @@ def _in_test_directory(path: str) -> bool:
     if "src" in parts and "test" in parts[parts.index("src") :][1:2]:  # Maven and Gradle: src/test/…
         return True
     return file.suffix not in _STRICT_SUFFIXES and not _SPEC_DIRECTORIES.isdisjoint(parts)
+
+
+MAX_FILES = 40
+MAX_LOOKED_INTO = 2_000
+MAX_BYTES = 512 * 1024
+_FAR = 5
+_AFFIXES = re.compile(r"^(?:test_|test-)|(?:[._-](?:test|spec|tests))$|^Test(?=[A-Z])|(?<=[a-z])Tests?$")
+
+
+def nearest(tree: Tree, patch: Patch, guards: Sequence[str] = ()) -> tuple[str, ...]:
+    """Test files in order: changed, named after a changed module, guarding one, mentioning one, near one.
+
+    `guards` are those known to exercise the changed files (`app.repo.index.survey`), nearest first.
+    """
+    changed = [change.path for change in patch.changes]
+    gone = {change.path for change in patch.changes if change.deleted}
+    files = {path for path, entry in tree.entries().items() if is_test_file(path) and entry.size <= MAX_BYTES}
+    files |= {path for path in changed if is_test_file(path)}
+    candidates = sorted(files - gone)[:MAX_LOOKED_INTO]
+    modules = {_stem(path) for path in changed if not is_test_file(path)} - {"__init__", "index", "mod", "lib", "main"}
+    directories = {PurePosixPath(path).parent for path in changed}
+    mentioned = _mentioning(tree, candidates, modules)
+
+    place = {path: position for position, path in enumerate(guards)}
+
+    def distance(path: str) -> int:
+        neighbouring = _is_near(PurePosixPath(path), directories)
+        near = (path in changed, _stem(path) in modules, path in place, path in mentioned, neighbouring)
+        return near.index(True) if any(near) else _FAR
+
+    ranked = sorted((distance(path), place.get(path, len(place)), path) for path in candidates)
+    return tuple(path for rank, _, path in ranked if rank < _FAR)[:MAX_FILES]
+
+
+def nearest_first(
+    names: Iterable[str], files: Sequence[str], sources: Callable[[Sequence[str]], tuple[str, ...]]
+) -> list[str]:
+    """The tests in the order of these files, then all others. `sources` are the patterns of a launcher."""
+    place = {path: number for number, path in enumerate(files)}
+
+    def distance(name: str) -> int:
+        return min((place[path] for path in matching(sources((name,)), place)), default=len(place))
+
+    return sorted(names, key=lambda name: (distance(name), name))
+
+
+def matching(patterns: Sequence[str], paths: Iterable[str]) -> list[str]:
+    """The paths matched by one of a launcher's patterns."""
+    plain = {pattern for pattern in patterns if "*" not in pattern}
+    wild = [f"/{pattern}".replace("/**/", "*/") for pattern in patterns if "*" in pattern]
+    return [path for path in paths if path in plain or any(fnmatchcase(f"/{path}", pattern) for pattern in wild)]
+
+
+def _stem(path: str) -> str:
+    """`tests/test_money.py`, `money.test.js` and `money_test.go` all give `money`."""
+    return _AFFIXES.sub("", PurePosixPath(path).stem)
+
+
+def _mentioning(tree: Tree, candidates: Iterable[str], modules: set[str]) -> set[str]:
+    names = [re.escape(name) for name in sorted(modules) if len(name) > 2]
+    if not names:
+        return set()
+    pattern = re.compile(rf"\b(?:{'|'.join(names)})\b".encode())
+    return {path for path, content in tree.read_many(candidates).items() if pattern.search(content)}
+
+
+def _is_near(file: PurePosixPath, directories: set[PurePosixPath]) -> bool:
+    """In a changed directory, or in the `tests` directory of one."""
+    own = file.parent.parent if file.parent.name in ("tests", "test", "__tests__") else file.parent
+    return file.parent in directories or own in directories

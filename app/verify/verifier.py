@@ -39,21 +39,17 @@ from app.verify.execution import gather_pair
 from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.configured import ConfiguredGates, lint
-from app.verify.gates.security_scan import security_scan
+from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
 from app.verify.proof import Prover, without_test_ids
-from app.verify.repeated_runs import RunsSelected
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
-from app.verify.rest_of_suite import RestRunner, left_out, rest_of
-from app.verify.selected_tests import run_selected
+from app.verify.selected_tests import RunsSelected, run_selected
 from app.verify.sources import analysis
-from app.verify.suite_comparison import changes_beyond, without_outdated
-from app.verify.suite_runner import Guards, SuiteRunner, no_guards
+from app.verify.suite_runner import Guards, RestRunner, SuiteRunner, left_out, no_guards, rest_of
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
-from app.verify.verdict import specification_supports_change, with_verdict
+from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
 
 
 class FreshSandboxes(Protocol):

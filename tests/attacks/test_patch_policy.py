@@ -8,8 +8,7 @@ import pytest
 
 from app.core.patch import FileChange, Mode, Patch
 from app.verify.gates import CandidatePatch
-from app.verify.gates.file_kinds import file_kinds
-from app.verify.gates.protected_paths import protected_paths
+from app.verify.gates.paths import file_kinds, protected_paths
 from tests.support.memory_tree import MemoryTree
 
 FORBIDDEN = (

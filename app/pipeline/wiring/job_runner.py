@@ -56,10 +56,10 @@ from app.repo.inspection import notes_about_contents
 from app.sandbox.base import Sandbox, SandboxSpec, SetupPlan
 from app.sandbox.setup.layer_build import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
+from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
 from app.verify.tests_for_fix import test_layout
-from app.verify.trials import TrialLimits
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
 

@@ -22,10 +22,9 @@ from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.sandbox.setup.plan import is_manifest, plan_setup
-from app.verify.candidates import Candidate, Surroundings, candidates
+from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, try_candidates
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand
-from app.verify.trials import Trial, TrialLimits, try_candidates
 
 FORMAT = 2
 """Raised when older choices are not to be used any more."""

@@ -6,8 +6,7 @@ from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
 from app.verify.gates.contents import conflicts, dependencies, hidden_characters, secrets, syntax
-from app.verify.gates.file_kinds import file_kinds, refused_files, size
-from app.verify.gates.protected_paths import protected_paths
+from app.verify.gates.paths import file_kinds, protected_paths, refused_files, size
 from app.verify.gates.shadowing import shadowing
 from app.verify.gates.test_changes import how_tests_run, tests_alone, weaker_tests
 

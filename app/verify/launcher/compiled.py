@@ -11,11 +11,17 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport
+from app.verify.launcher.base import (
+    CaseOutcome,
+    CopiedTests,
+    Launcher,
+    LauncherReport,
+    StepEnd,
+    SupervisorAnswer,
+    SupervisorStep,
+)
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
-from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer, SupervisorStep
-from app.verify.output_parsers import go_output, read_cargo, read_go
-from app.verify.reports import MAX_TEXT, Report
+from app.verify.reports import MAX_TEXT, Report, go_output, read_cargo, read_go
 
 if TYPE_CHECKING:
     from app.core.verification import Status

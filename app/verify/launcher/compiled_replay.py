@@ -9,10 +9,9 @@ from pathlib import PurePosixPath
 from random import Random
 
 from app.verify.frameworks import GO_COMPILED
-from app.verify.launcher.base import ReplayProgram
+from app.verify.launcher.base import ReplayProgram, SupervisorStep
 from app.verify.launcher.compiled_copies import rust_parts
 from app.verify.launcher.copies import CopyNames
-from app.verify.launcher.supervisor_client import SupervisorStep
 
 MAX_COMMAND = 90_000
 SHARE = 0.4

@@ -13,10 +13,20 @@ from typing import Any
 
 from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
-from app.verify.launcher.base import CaseOutcome, CopiedTests, Launcher, LauncherReport, ReplayProgram
+from app.verify.launcher.base import (
+    START,
+    CaseOutcome,
+    CopiedTests,
+    Launcher,
+    LauncherReport,
+    ReplayProgram,
+    StepEnd,
+    SupervisorAnswer,
+    SupervisorStep,
+    with_program,
+)
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
-from app.verify.launcher.supervisor_client import START, StepEnd, SupervisorAnswer, SupervisorStep, with_program
 from app.verify.reports import test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")

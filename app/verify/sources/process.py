@@ -9,17 +9,7 @@ from typing import Any, NamedTuple
 
 from app.repo.syntax_process import answer_requests
 from app.verify.sources import additions as tree_additions
-from app.verify.sources import (
-    harness_detection,
-    literals,
-    new_conditions,
-    parsed_sources,
-    python_additions,
-    python_sources,
-    text_variants,
-)
-from app.verify.sources.changed_rows import changed_rows
-from app.verify.sources.kept_state import added_state
+from app.verify.sources import literals, new_conditions, parsed_sources, python_sources, suspicious_code, text_variants
 
 _DEPTH = 20_000
 """Python's own recursion limit; the process's stack is made for it."""
@@ -90,7 +80,7 @@ def apply_additions(sources: Sequence[ChangedSource], known: Sequence[str]) -> d
     for path, language, old, new in sources:
         if old is not None and new is not None:
             if language == "python":
-                made[path], members = python_additions.with_additions(path, old, new, known)
+                made[path], members = python_sources.with_additions(path, old, new, known)
             else:
                 made[path], members = tree_additions.with_additions(language, old, new, known)
             inherited |= members
@@ -109,7 +99,9 @@ def stub_additions(sources: Sequence[ChangedSource]) -> dict[str, str] | None:
 
 def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]:
     """Executable lines of each new version that differ; those of an import only if there are no others."""
-    found = {path: changed_rows(language, old, new) for path, language, old, new in sources if new is not None}
+    found = {
+        path: new_conditions.changed_rows(language, old, new) for path, language, old, new in sources if new is not None
+    }
     inner = any(rows.inner for rows in found.values())
     chosen = {path: rows.inner if inner else rows.outer for path, rows in found.items()}
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
@@ -121,10 +113,10 @@ def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[
         f"{path}:{line}: {what}"
         for path, language, old, new in sources
         if new is not None
-        for line, what in sorted(set(harness_detection.watching_lines(language, path, old, new, features)))
+        for line, what in sorted(set(suspicious_code.watching_lines(language, path, old, new, features)))
     ]
-    left = len(found) - harness_detection.MAX_FINDINGS
-    return [*found[: harness_detection.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
+    left = len(found) - suspicious_code.MAX_FINDINGS
+    return [*found[: suspicious_code.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
 
 
 def find_literal_branches(sources: Sequence[ChangedSource], texts: Sequence[str]) -> list[Any]:
@@ -143,7 +135,7 @@ def find_kept_state(sources: Sequence[ChangedSource]) -> list[Any]:
         (path, line, name)
         for path, language, old, new in sources
         if new is not None
-        for line, name in added_state(language, old, new)
+        for line, name in suspicious_code.added_state(language, old, new)
     ]
 
 

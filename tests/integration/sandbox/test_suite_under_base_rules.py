@@ -9,9 +9,8 @@ import pytest
 from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.base_rules import JudgedPatch
-from app.verify.rest_of_suite import RestRunner
-from app.verify.suite_comparison import suite_regression
-from app.verify.suite_runner import SuiteRunner
+from app.verify.suite_runner import RestRunner, SuiteRunner
+from app.verify.verdict import suite_regression
 from tests.support.memory_journal import MemoryJournal
 from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import patch_of

@@ -9,9 +9,8 @@ from app.core.verification import Execution, SuiteResult, TestCount
 from app.pipeline.wiring.project_setup import ChosenSetup
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
-from app.verify.candidates import Candidate
+from app.verify.candidates import Candidate, Trial
 from app.verify.frameworks import SuiteCommand
-from app.verify.trials import Trial
 
 PLAN = SetupPlan(
     commands=(

@@ -14,7 +14,7 @@ from app.sandbox.base import Sandbox
 from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import OddResult
-from app.verify.repeated_runs import Repeats, Runs, repetition_count
+from app.verify.selected_tests import Repeats, Runs, repetition_count
 from app.verify.sources.new_conditions import Kind, NewCondition
 from tests.support.memory_tree import MemoryTree
 from tests.support.selected import Ended, Results, ScriptedReplays, ScriptedRuns

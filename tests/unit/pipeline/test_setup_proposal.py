@@ -8,9 +8,8 @@ from app.core.verification import Execution, SuiteResult, TestCount
 from app.llm.base import ModelAnswer, ModelRequest
 from app.pipeline.setup_proposal import ProposedSetup, propose_setup, read_proposal
 from app.sandbox.setup.ecosystems.base import SetupChoice
-from app.verify.candidates import Candidate
+from app.verify.candidates import Candidate, Trial
 from app.verify.frameworks import SuiteCommand
-from app.verify.trials import Trial
 from tests.support.memory_tree import MemoryTree
 
 TREE = MemoryTree(

@@ -9,7 +9,7 @@ from app.core.patch import Patch
 from app.core.verification import ExistingTestChange, SuiteComparison
 from app.verify.base_rules import JudgedPatch, under_base_rules
 from app.verify.overlay import Overlay
-from app.verify.suite_comparison import changes_beyond
+from app.verify.verdict import changes_beyond
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

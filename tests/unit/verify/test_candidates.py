@@ -17,12 +17,10 @@ from app.core.verification import Execution, SuiteResult, TestCount
 from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.sandbox.setup.plan import is_manifest
-from app.verify.candidates import Candidate, Surroundings, candidates, choose_python
+from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, choose_python, try_candidates
 from app.verify.frameworks import FRAMEWORKS, FrameworkName, SuiteCommand, report_command
-from app.verify.output_parsers import read_tap
-from app.verify.reports import CaseResult, cause_of, shared_cause
-from app.verify.suite_comparison import compare
-from app.verify.trials import Trial, TrialLimits, try_candidates
+from app.verify.reports import CaseResult, cause_of, read_tap, shared_cause
+from app.verify.verdict import compare
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress

@@ -4,8 +4,7 @@ import pytest
 
 from app.core.verification import Execution, FailureReason
 from app.verify.execution import excerpt, failing_pipe
-from app.verify.existing_names import ExistingNames
-from app.verify.failure_reason import FailedRun, failure_reason, rightly_failing
+from app.verify.failure_reason import ExistingNames, FailedRun, failure_reason, rightly_failing
 from app.verify.frameworks import SuiteCommand
 from app.verify.reports import CaseResult, Report
 from app.verify.reproduction import changed_tests, only_reads_source, with_tests_only

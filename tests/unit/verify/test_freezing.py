@@ -4,8 +4,8 @@ import pytest
 
 from app.core.verification import Outcome, SourceText, Specification
 from app.verify.frameworks import SuiteCommand
-from app.verify.repeated_runs import Runs
-from app.verify.specification import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
+from app.verify.proof import SpecificationBuilder, digest, file_of_test, issue_names_interface, sentence
+from app.verify.selected_tests import Runs
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.selected import Results, ScriptedRuns

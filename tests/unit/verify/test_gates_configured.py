@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.gates.configured import last_number
+from app.verify.gates.programs import last_number
 
 COVERAGE = """\
 Name          Stmts   Miss  Cover

@@ -6,8 +6,16 @@ from app.core.patch import Mode, Patch, RefusedFile
 from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.gates.file_kinds import MAX_BINARY, MAX_BYTES, MAX_FILES, file_kinds, refused_files, size
-from app.verify.gates.protected_paths import is_configured, protected_paths
+from app.verify.gates.paths import (
+    MAX_BINARY,
+    MAX_BYTES,
+    MAX_FILES,
+    file_kinds,
+    is_configured,
+    protected_paths,
+    refused_files,
+    size,
+)
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

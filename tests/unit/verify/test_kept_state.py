@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.sources.kept_state import added_state
+from app.verify.sources.suspicious_code import added_state
 
 KEEPING = [
     pytest.param("python", "CALLS = []\n\ndef f(x):\n    CALLS.append(1)\n    return len(CALLS)\n", id="python calls"),

@@ -1,6 +1,6 @@
 """Which tests a change is near to."""
 
-from app.verify.nearest_tests import MAX_FILES, nearest
+from app.verify.test_paths import MAX_FILES, nearest
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.verify.launcher.supervisor_client import StepEnd, SupervisorAnswer
+from app.verify.launcher.base import StepEnd, SupervisorAnswer
 from app.verify.replay import UNKNOWN_FORM, Replayed, head_only_failures, read_replay
 
 TOKEN = "token:"

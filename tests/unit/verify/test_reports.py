@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.verify.output_parsers import go_output, read_cargo, read_go, read_unittest
-from app.verify.reports import MAX_DEPTH, MAX_ID, CaseResult, Report, read_bun, read_jest, read_junit, read_mocha
+from app.verify.reports import (
+    MAX_DEPTH,
+    MAX_ID,
+    CaseResult,
+    Report,
+    go_output,
+    read_bun,
+    read_cargo,
+    read_go,
+    read_jest,
+    read_junit,
+    read_mocha,
+    read_unittest,
+)
 
 
 def statuses(report: Report | None) -> dict[str, str]:

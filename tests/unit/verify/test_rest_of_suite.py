@@ -13,8 +13,7 @@ from app.core.verification import Execution, Facts, RestOfSuite, RestOrder, Suit
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
 from app.verify.frameworks import SuiteCommand
-from app.verify.rest_of_suite import FIRST, MAX_NAMED, RestRunner, RestStep, left_out, rest_of
-from app.verify.suite_runner import Recheck, SuiteRunner
+from app.verify.suite_runner import FIRST, MAX_NAMED, Recheck, RestRunner, RestStep, SuiteRunner, left_out, rest_of
 from app.verify.verifier import Verifier
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.memory_tree import MemoryTree

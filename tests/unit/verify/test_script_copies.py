@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from app.repo.syntax import first_error
-from app.verify.launcher.script_copies import ScriptCopies
+from app.verify.launcher.script import ScriptCopies
 
 PATH = "test/cart.test.js"
 HEAD = "const test = require('node:test')\nconst assert = require('node:assert')\n"

@@ -11,16 +11,8 @@ from tree_sitter import Tree
 
 from app.repo import grammars
 from app.repo.grammars import language_of
-from app.verify.sources import (
-    additions,
-    harness_detection,
-    literals,
-    parsed_sources,
-    python_additions,
-    python_sources,
-    text_variants,
-)
-from app.verify.sources.changed_rows import changed_rows
+from app.verify.sources import additions, literals, parsed_sources, python_sources, suspicious_code, text_variants
+from app.verify.sources.new_conditions import changed_rows
 from app.verify.sources.process import ChangedSource, find_unchanged
 from tests.support.source_samples import FILES
 
@@ -104,7 +96,7 @@ def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -
     assert printed is not None
     assert noisy is None or same("a.py", content, noisy)
     assert same("a.py", content, printed)
-    made, _ = python_additions.with_additions("a.py", content, other.read_bytes(), ())
+    made, _ = python_sources.with_additions("a.py", content, other.read_bytes(), ())
     assert made is None or python_sources.parse(made) is not None
 
 
@@ -117,10 +109,10 @@ def test_any_bytes_are_answered(path: str, junk: bytes, at: int, cut: int) -> No
     text_variants.reprint(language, new, Random(1))
     text_variants.noisy(language, new, old, Random(1))
     changed_rows(language, old, new)
-    list(harness_detection.watching_lines(language, path, old, new))
+    list(suspicious_code.watching_lines(language, path, old, new))
     literals.literal_conditions(language, old, new, ["1"])
     additions.with_additions(language, old, new, ())
     if language == "python":
         python_sources.reprint(new)
         text_variants.noisy_python(old, new, Random(1))
-        python_additions.with_additions(path, old, new, ())
+        python_sources.with_additions(path, old, new, ())

@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.verification import ExistingTestChange, SuiteComparison
-from app.verify.suite_comparison import without_outdated
+from app.verify.verdict import without_outdated
 
 OLD = "tests/test_areas.py::test_dotted_names"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.verify.configured_command import recognise
-from app.verify.output_parsers import read_tap, read_uvu
+from app.verify.detect import recognise
+from app.verify.reports import read_tap, read_uvu
 from tests.support.memory_tree import MemoryTree
 
 NESTED = b"""TAP version 14

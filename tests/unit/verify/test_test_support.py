@@ -3,7 +3,7 @@
 import pytest
 
 from app.core.patch import FileChange, Patch
-from app.verify.test_support import support_files
+from app.verify.base_rules import support_files
 from tests.support.memory_tree import MemoryTree
 
 BASE = {

@@ -29,8 +29,7 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
-from app.verify.suite_comparison import compare
-from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, with_verdict
+from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, compare, with_verdict
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 REDNESS: tuple[FailureReason, ...] = get_args(FailureReason)
