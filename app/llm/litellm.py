@@ -165,8 +165,6 @@ async def preflight(route: Route, environment: Mapping[str, str], *, any_name: b
         )
 
 
-NO_KEY = "no-key"
-"""Endpoints of one's own often need none, and the client wants one."""
 UNUSUAL_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
 CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
@@ -300,10 +298,7 @@ class LiteLLMModel:
 
     def _arguments(self, library: LiteLLMModules, request: ModelRequest) -> dict[str, Any]:
         arguments = request_body(request, self._dialect)
-        if self._route.base:
-            arguments["api_base"] = self._route.base
-        if self._route.key or (self._route.base and not self._route.known.tokens):
-            arguments["api_key"] = self._route.key or NO_KEY
+        arguments |= self._route.connection
         if "claude" in self._route.model:
             arguments["cache_control_injection_points"] = list(CACHE_POINTS)
         if self._route.provider in OLLAMA:
@@ -416,10 +411,7 @@ class Embedding:
         await asyncio.to_thread(self._ledger.reserve, CALL, worst, if_lost=if_lost)
         arguments: dict[str, Any] = {"model": self._route.name, "input": list(texts)}
         arguments |= {"timeout": _EMBEDDING_SECONDS, "max_retries": 0}
-        if self._route.base:
-            arguments["api_base"] = self._route.base
-        if self._route.key or self._route.base:
-            arguments["api_key"] = self._route.key or NO_KEY
+        arguments |= self._route.connection
         try:
             async with asyncio.timeout(_EMBEDDING_SECONDS):
                 answer = await library.litellm.aembedding(**arguments)
@@ -516,10 +508,7 @@ class LiteLLMRawCall:
             "num_retries": 0,
             "drop_params": True,
         }
-        if self._route.base:
-            arguments["api_base"] = self._route.base
-        if self._route.key or self._route.base:
-            arguments["api_key"] = self._route.key or NO_KEY
+        arguments |= self._route.connection
         match protocol:
             case "chat":
                 if stream:

@@ -76,6 +76,10 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 
+_NO_KEY = "no-key"
+"""Custom endpoints often need none, and the client wants one."""
+
+
 class Route(NamedTuple):
     """Where a model's calls go. `base` is a custom endpoint or empty; `key` is the credential or empty."""
 
@@ -92,6 +96,12 @@ class Route(NamedTuple):
     def where(self) -> str:
         """What a person should check if nothing answers."""
         return " or ".join(self.known.bases) if self.base else "that the provider is up"
+
+    @property
+    def connection(self) -> Mapping[str, str]:
+        """LiteLLM's arguments for a custom endpoint and the key. What the provider's `tokens` name, it finds itself."""
+        key = self.key or (_NO_KEY if self.base and not self.known.tokens else "")
+        return {name: value for name, value in (("api_base", self.base), ("api_key", key)) if value}
 
     @property
     def name(self) -> str:

@@ -340,7 +340,8 @@ def uses_unseen_values(
 
 
 def _root_of_test(file: SourceText) -> Node | None:
-    return with_tree(language_of(file.path) or "", file.text.encode(), lambda tree: tree.root_node)
+    language = language_of(file.path)
+    return with_tree(language, file.text.encode(), lambda tree: tree.root_node) if language else None
 
 
 def _body(file: SourceText, name: str) -> str:

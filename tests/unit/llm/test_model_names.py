@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
@@ -59,6 +60,20 @@ def test_missing_key_is_reported_by_name(provider: str) -> None:
 def test_name_without_prefix_needs_the_key_of_its_provider() -> None:
     with pytest.raises(ModelError, match="deepseek/deepseek-chat-v9 needs DEEPSEEK_API_KEY"):
         check_environment(route("deepseek-chat-v9", {}), {})
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, {}),
+        ({"ANTHROPIC_API_KEY": "k"}, {"api_key": "k"}),
+        ({"ANTHROPIC_BASE_URL": "http://own"}, {"api_base": "http://own"}),
+        ({"ANTHROPIC_BASE_URL": "http://own", "ANTHROPIC_AUTH_TOKEN": "t"}, {"api_base": "http://own"}),
+        ({"ANTHROPIC_BASE_URL": "http://own", "ANTHROPIC_API_KEY": "k"}, {"api_base": "http://own", "api_key": "k"}),
+    ],
+)
+def test_no_made_up_key_hides_a_token(environment: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    assert route("anthropic/claude-x", environment).connection == expected
 
 
 def test_own_endpoint_needs_no_key() -> None:

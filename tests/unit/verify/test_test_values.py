@@ -90,3 +90,7 @@ def test_the_values_of_common_helpers_are_not_those_of_the_example() -> None:
     for statement, expected in (("retry(failing(9), 1)", True), ("failing(9)", False)):
         more = SourceText(path="tests/test_more.py", text=f"{helper}def test_more():\n    {statement}\n")
         assert uses_unseen_values("test_more", more, "`retry(f, 3)` returns None.", example, "test_it") is expected
+
+
+def test_nothing_is_known_of_a_language_without_a_grammar() -> None:
+    assert not uses_unseen_values("more", SourceText(path="tests/more.kt", text="fun more() { x(71) }\n"), ISSUE)
