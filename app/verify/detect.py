@@ -129,12 +129,14 @@ def _from_script(place: ProjectDirectory, script: str) -> SuiteCommand:
     command = f"{prefix(place.directory)}{_client(place)} test"
     framework = framework_of(script)
     narrowed = ""
+    if framework == "other":
+        framework = "script"
     if framework == "node":
         flags = node_flags(script)
         narrowed = f"{prefix(place.directory)}{flags}" if flags else ""
         if "--test-reporter" in script:  # node would refuse a second reporter
             framework = "other"
-    elif framework != "other" and not _SCRIPT_OPERATORS.search(script):
+    elif framework != "script" and not _SCRIPT_OPERATORS.search(script):
         narrowed = f"{command} --"
     return SuiteCommand(command=command, framework=framework, narrowed=narrowed, directory=place.directory)
 
@@ -229,7 +231,7 @@ def _through(command: str, detected: SuiteCommand | None) -> FrameworkName:
     """The framework behind a command that starts it indirectly, if it can be configured by the environment."""
     if re.search(r"\bpy\.?test\b", command):
         return "pytest"
-    if detected is not None and detected.framework in ("pytest", "node"):
+    if detected is not None and detected.framework in ("pytest", "node", "script"):
         return detected.framework
     if re.search(r"\bunittest\b.*\s-v\b|\bmanage\.py test\b.*-v 2", command):
         return "unittest"

@@ -17,6 +17,7 @@ from app.verify.reports import (
     read_jest,
     read_junit,
     read_mocha,
+    read_script,
     read_tap,
     read_unittest,
     read_uvu,
@@ -40,6 +41,7 @@ FrameworkName = Literal[
     "go",
     "cargo",
     "maven",
+    "script",
     "other",
 ]
 
@@ -86,10 +88,10 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     """
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
-    if suite.framework == "maven":
-        return f"{command}; ended=$?; {_SUREFIRE.format(report=report)}; exit $ended"
-    if suite.framework in WORKSPACES.values():
-        return f"{command} {framework.arguments}; ended=$?; {_EACH_REPORT} > {report}; exit $ended"
+    if together := _together(suite, report):
+        asked = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if starts_runner(suite) else ""
+        words = f" {framework.arguments}" if suite.framework in WORKSPACES.values() else ""
+        return f"{asked}{command}{words}; ended=$?; {together}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
@@ -100,9 +102,34 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     return command
 
 
+def _together(suite: SuiteCommand, report: str) -> str:
+    """What makes one report of several, as shell commands; empty if the suite writes one."""
+    if suite.framework == "maven":
+        return _SUREFIRE.format(report=report)
+    if suite.framework in WORKSPACES.values():
+        return f"{_EACH_REPORT} > {report}"
+    if not starts_runner(suite):
+        return ""
+    every = f"ls {report}.of-* 2> /dev/null | node -e {shlex.quote(_TOGETHER)} > {report}.all"
+    return f"{every}; [ ! -s {report}.all ] || mv {report}.all {report}"
+
+
 def report_environment(suite: SuiteCommand, report: str) -> dict[str, str]:
     framework = FRAMEWORKS[suite.framework]
-    return {name: value.format(report=report) for name, value in framework.environment.items()}
+    found = {name: value.format(report=report) for name, value in framework.environment.items()}
+    if starts_runner(suite):
+        found["NODE_OPTIONS"] = f"{found.get('NODE_OPTIONS', '')} --require {report}.cjs".strip()
+    return found
+
+
+def starts_runner(suite: SuiteCommand) -> bool:
+    """Whether a program of Node starts the test runner, so that it is asked for its report as it starts."""
+    return suite.framework in _STARTING and not suite.narrowed
+
+
+def reader_of(suite: SuiteCommand) -> Callable[[bytes], Report | None] | None:
+    """What reads the report that `report_command` has written."""
+    return read_script if starts_runner(suite) else FRAMEWORKS[suite.framework].read
 
 
 def narrow(suite: SuiteCommand, only: Iterable[str]) -> str:
@@ -184,6 +211,27 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [f"-Dtest={','.join(dict.fromkeys(chosen))}"] if chosen and all(chosen) else []
 
 
+_STARTING = frozenset({"node", "jest", "vitest", "mocha", "script"})
+_PRELOAD = r"""
+const fs = require('fs'), { argv, env } = process, report = __filename.slice(0, -4) + '.of-' + process.pid;
+const asked = [
+  [/\/mocha\/(bin\/_?mocha(\.c?js)?)$/, '--reporter', 'json', '-O', 'output=' + report],
+  [/\/jest(-cli)?\/bin\/jest(\.js)?$/, '--json', '--outputFile=' + report],
+  [/\/vitest\/vitest\.mjs$/, '--reporter=default', '--reporter=json', '--outputFile.json=' + report],
+];
+let main = '';
+try { main = fs.realpathSync(argv[1]).replace(/\\/g, '/'); } catch {}
+const [, ...words] = asked.find(([program]) => program.test(main)) || [];
+if (words.length) {
+  // What the tests start themselves is none of ours.
+  env.NODE_OPTIONS = (env.NODE_OPTIONS || '').replace('--require ' + __filename, '');
+  const kept = argv.filter((word) => !/^(-b|--bail(=.*)?)$/.test(word)), end = kept.indexOf('--');
+  kept.splice(end < 0 ? kept.length : end, 0, ...words);
+  argv.splice(0, argv.length, ...kept);
+}
+"""
+"""Loaded by every Node below the command: if that is a test runner, it gets the words that ask for a report, and goes
+on after a failure."""
 # Each package of a workspace leaves a file in its directory; together they are one report.
 _OF_PACKAGE = ".agent-fix-report.json"
 _TOGETHER = """
@@ -238,5 +286,6 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
     ),
     "maven": Framework(read=read_junit, targets=_maven_targets),
+    "script": Framework(read=read_script, environment=_NPM_QUIET),
     "other": Framework(environment=_NPM_QUIET),
 }

@@ -191,6 +191,18 @@ def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
             yield f"{test.get('file') or ''}::{test['fullTitle']}", CaseResult(status, shortened(text))
 
 
+def read_script(data: bytes) -> Report | None:
+    """The reports of all runners that a program of Node started: JSON of jest, vitest and mocha, else JUnit XML."""
+    return _from_json(data, _script_cases) if data.lstrip()[:1] == b"{" else read_junit(data)
+
+
+def _script_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
+    if "testResults" in document:
+        yield from _jest_cases(document)
+    if "passes" in document:
+        yield from _mocha_cases(document)
+
+
 def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResult]]]) -> Report | None:
     try:
         document, _ = json.JSONDecoder().raw_decode(data.decode("utf-8-sig", "replace").lstrip())

@@ -9,7 +9,7 @@ from app.core.patch import FileChange
 from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
-from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, report_command, report_environment
+from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, reader_of, report_command, report_environment
 from app.verify.launcher.base import Launcher, supervise
 from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.python_copies import PythonCopies
@@ -176,14 +176,15 @@ async def _by_file(
 
 def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | None:
     framework = FRAMEWORKS[suite.framework]
-    if framework.read is None:
+    read = reader_of(suite)
+    if read is None:
         return None
     if content:
-        return framework.read(content)
+        return read(content)
     if not (framework.in_output or framework.or_in_output):
         return None
     # Lines are missing from the middle of an output that was too long: no results are better than half of them.
-    return None if ran.dropped else framework.read(ran.output)
+    return None if ran.dropped else read(ran.output)
 
 
 def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: float) -> SuiteResult:

@@ -172,6 +172,40 @@ async def test_a_suite_that_ends_with_its_first_failure_is_run_to_its_end(projec
     assert results(await projects.set_up(files))[0] == ("package.json, runner", 30, 1)
 
 
+STARTER = """
+const { spawnSync } = require('child_process'), mocha = require.resolve('mocha/bin/mocha.js');
+const ended = ['a', 'b'].map((name) => spawnSync('node', [mocha, name, '-R', 'dot', '--bail'], { stdio: 'inherit' }));
+process.exit(Math.max(...ended.map((one) => one.status)));
+"""
+STARTING_MOCHA = """
+const fs = require('fs'), { argv, env } = process, words = argv.slice(2).join(' ');
+if (env.INNER) process.exit(words === 'inner' ? 0 : 9);
+const inner = { env: { ...env, INNER: '1' } };
+if (require('child_process').spawnSync('node', [__filename, 'inner'], inner).status) process.exit(9);
+const report = /output=(\\S+)/.exec(words), test = (fullTitle) => ({ fullTitle, file: `${argv[2]}.js`, err: {} });
+const failures = words.includes('bail') ? [] : [test('fails')];
+const found = { stats: {}, passes: [test('passes')], pending: [], failures };
+if (report) fs.writeFileSync(report[1], JSON.stringify(found));
+process.exit(1);
+"""
+"""Before its tests it starts another mocha, which must not be asked for a report."""
+
+
+async def test_runners_that_a_program_starts_report_their_tests(projects: Projects) -> None:
+    package = {"scripts": {"test": "node start.js"}, "devDependencies": {"mocha": "file:mocha"}}
+    files = {
+        "package.json": json.dumps({"name": "a", **package}),
+        "mocha/package.json": '{"name": "mocha", "version": "1.0.0", "bin": "bin/mocha.js"}',
+        "mocha/bin/mocha.js": STARTING_MOCHA,
+        "start.js": STARTER,
+        "test/a.js": "",
+    }
+    chosen = await projects.set_up(files)
+    assert results(chosen)[0] == ("manifests", 2, 2)
+    assert chosen.base is not None
+    assert chosen.base.failing == ("a.js::fails", "b.js::fails")
+
+
 BACKEND = """
 import importlib.util, os, pathlib, shutil, zipfile
 

@@ -278,4 +278,5 @@ def test_reports_are_asked_for_by_arguments_elsewhere() -> None:
     assert report_command(go, "/tmp/r", None).endswith("; go test -json ./... > /tmp/r")
     piped = found({"package.json": '{"scripts": {"test": "jest && tsc"}}'})
     assert piped is not None
-    assert report_command(piped, "/tmp/r", None) == "npm test"
+    assert "> /tmp/r.cjs; npm test; ended=$?; " in report_command(piped, "/tmp/r", None)
+    assert report_environment(piped, "/tmp/r")["NODE_OPTIONS"] == "--require /tmp/r.cjs"
