@@ -52,10 +52,10 @@ def test_a_model_is_asked_where_no_candidate_works_and_its_commands_are_named(tm
 
 
 def test_dependencies_that_no_index_has_are_named_in_the_pull_request(tmp_path: Path) -> None:
-    setup = "setup: [\"echo '@secret/tool cannot be fetched, and is left out'\"]\n"
+    setup = "setup: [\"echo '@secret/tool cannot be had here, and is left out'\"]\n"
     repository = wallet_project.make_wallet(tmp_path / "wallet", {".github/agent-fix.yml": setup})
     done = Console(tmp_path).fix(repository, wallet_project.ISSUE, recording=wallet_project.worked_on())
     assert done.code == 0, done.said
     text = (done.out / "pull-request.md").read_text()
-    assert "- `@secret/tool` cannot be fetched, and is left out" in text
+    assert "- `@secret/tool` cannot be had here, and is left out" in text
     assert "[!WARNING]" not in text

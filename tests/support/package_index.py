@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,19 +18,35 @@ from tests.support.loopback import listening, serving
 
 
 class Release(NamedTuple):
-    """One module `NAME.py`, as a distribution of the same name; `uploaded` is a date."""
+    """One module `NAME.py`, as a distribution of the same name; `uploaded` is a date.
+
+    Without being `built` it is a source distribution whose build fails.
+    """
 
     name: str
     version: str
     uploaded: str
-    module: str
+    module: str = ""
+    built: bool = True
 
     @property
     def file(self) -> str:
-        return f"{self.name}-{self.version}-py3-none-any.whl"
+        return f"{self.name}-{self.version}{'-py3-none-any.whl' if self.built else '.tar.gz'}"
 
     @property
-    def wheel(self) -> bytes:
+    def content(self) -> bytes:
+        return self._wheel() if self.built else self._sources()
+
+    def _sources(self) -> bytes:
+        text = b'[build-system]\nrequires = []\nbuild-backend = "missing"\n'
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w:gz") as writing:
+            named = tarfile.TarInfo(f"{self.name}-{self.version}/pyproject.toml")
+            named.size = len(text)
+            writing.addfile(named, io.BytesIO(text))
+        return archive.getvalue()
+
+    def _wheel(self) -> bytes:
         about = f"{self.name}-{self.version}.dist-info"
         files = {
             f"{self.name}.py": self.module,
@@ -59,9 +76,9 @@ def package_index(releases: Sequence[Release]) -> Iterator[str]:
             {
                 "filename": release.file,
                 "url": f"../../files/{release.file}",
-                "hashes": {"sha256": hashlib.sha256(release.wheel).hexdigest()},
+                "hashes": {"sha256": hashlib.sha256(release.content).hexdigest()},
                 "upload-time": f"{release.uploaded}T00:00:00Z",
-                "size": len(release.wheel),
+                "size": len(release.content),
             }
             for release in found
         ]
@@ -72,7 +89,7 @@ def package_index(releases: Sequence[Release]) -> Iterator[str]:
 
     async def file(request: Request) -> Response:
         found = next(release for release in releases if release.file == request.path_params["file"])
-        return Response(found.wheel, media_type="application/zip")
+        return Response(found.content, media_type="application/zip")
 
     routes = [Route("/simple/{name}/", project), Route("/files/{file}", file)]
     with listening() as listener, serving(Starlette(routes=routes), listener) as address:

@@ -15,7 +15,7 @@ from app.sandbox.base import ENV, FORWARDER, TOOLS, CompletedCommand, OnOutput, 
 from app.sandbox.bubblewrap.command import WRITABLE, BubblewrapCommand, HostMachine, Mount
 from app.sandbox.egress.proxy import EgressProxy, Upstream
 from app.sandbox.host_directories import HostDirectory, make_mount_point, plain_path
-from app.sandbox.setup.ecosystems.node import ABSENT
+from app.sandbox.setup.ecosystems.base import ABSENT
 
 FORWARDER_PROGRAM = Path(__file__).parents[1] / "egress" / "forwarder.py"
 SOCKET_INSIDE = "/run/egress.sock"

@@ -16,6 +16,7 @@ import pytest
 from app.core.errors import SetupError
 from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
+from app.sandbox.setup.ecosystems.base import ABSENT
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import find_tool_for_sandbox
 from app.sandbox.unsandboxed import UnsandboxedProvider
@@ -32,6 +33,7 @@ NOWHERE = (
 )
 """What would leave this machine fails at once."""
 OLD_LIBRARY = Release("library", "1.0", "2021-06-01", "def old():\n    return 1\n")
+BROKEN = Release("broken", "1.0", "2025-06-01", built=False)
 NEW_LIBRARY = Release("library", "2.0", "2025-06-01", "def new():\n    return 2\n")
 
 
@@ -51,7 +53,7 @@ def interpreter(directory: Path, version: str) -> str:
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[str]:
-    with package_index([OLD_LIBRARY, NEW_LIBRARY]) as address:
+    with package_index([OLD_LIBRARY, NEW_LIBRARY, BROKEN]) as address:
         yield address
 
 
@@ -267,6 +269,21 @@ async def test_requirement_files_are_chosen_as_ci_does(projects: Projects) -> No
     assert results(chosen) == [(".github/workflows/ci.yml, job test", 6, 0)]
 
 
+async def test_requirements_that_cannot_be_had_do_not_take_the_others_with_them(projects: Projects) -> None:
+    files = {
+        ".github/workflows/ci.yml": WORKFLOW.format(file="all"),
+        "requirements/all.txt": "-r more.txt\nhttp://127.0.0.1:9/thing/zipball/main\nbroken==1.0\n",
+        "requirements/more.txt": "library==1.0  # why\nNobody_has.it[x]>=1 ; python_version > '3'\n",
+        "tests/__init__.py": "",
+        "tests/test_a.py": checks(2, "from library import old"),
+    }
+    chosen = await projects.set_up(files)
+    assert results(chosen)[0] == (".github/workflows/ci.yml, job test", 2, 0)
+    names = {"127.0.0.1", "broken", "nobody-has-it"}
+    told = projects.output.decode().splitlines()
+    assert {line.removesuffix(ABSENT).partition(":")[0] for line in told if line.endswith(ABSENT)} == names
+
+
 async def test_a_suite_in_which_nearly_all_fails_is_a_wrong_set_up(projects: Projects) -> None:
     chosen = await projects.set_up({**PINNED, ".github/workflows/ci.yml": WORKFLOW.format(file="min")})
     assert results(chosen) == [("manifests", 6, 0), (".github/workflows/ci.yml, job test", 0, 6)]
@@ -318,5 +335,5 @@ async def test_a_development_dependency_that_no_index_has_is_left_out(projects: 
     }
     chosen = await projects.set_up(files)
     assert results(chosen) == [("manifests", 1, 0)]
-    told = [f"{name} cannot be fetched, and is left out" for name in ("@secret/tool", "other-tool")]
+    told = [f"{name} cannot be had here, and is left out" for name in ("@secret/tool", "other-tool")]
     assert sorted(chosen.trials[0].left_out) == told

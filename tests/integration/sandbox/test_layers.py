@@ -155,8 +155,8 @@ async def test_one_group_may_fail_where_another_does_not(services: CachedProvide
 async def test_a_dependency_that_no_index_has_is_reported_to_every_job_and_not_tried_again(
     services: CachedProviders,
 ) -> None:
-    line = "@secret/tool cannot be fetched, and is left out"
-    forged = "`code` cannot be fetched, and is left out"
+    line = "@secret/tool cannot be had here, and is left out"
+    forged = "`code` cannot be had here, and is left out"
     setup = SetupPlan((f"echo '{line}'; echo '{forged}'; echo 'and {line}'; date +%N > /env/when",), key="absent")
     seen = set()
     for key in ("one.work", "two.work"):

@@ -43,11 +43,20 @@ async def test_requirement_files_whose_pins_do_not_fit_are_tried_without_them(tm
     assert copied == f"{UV}. -r requirements/test.txt"
     assert bare == f"{UV}-e ."
     assert last == f"{PIP}-e . -r requirements/test.txt"
-    written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>=2\n"
+    written = "a==1.2 ; python_version<'4'\n-r base.txt\nb==2 \\\n    --hash=sha256:aa\nc~=3.1  # why\nd>2\n"
     (tmp_path / "test.txt").write_text(written)
-    edit = relaxed.removeprefix("{ ").partition(" > ")[0].replace("requirements/test.txt", str(tmp_path / "test.txt"))
-    shown = shell(edit)
-    assert [line.strip() for line in shown.splitlines()] == ["a ; python_version<'4'", "b", "c  # why", "d>=2"]
+    (tmp_path / "base.txt").write_text("-r test.txt\n-c limits.txt\ne\n")
+    installer = tmp_path / "installer"
+    installer.write_text("#!/bin/sh\nfor word; do printf '%s|' \"$word\"; done; case $* in *=[=0-9]*) exit 1; esac\n")
+    installer.chmod(0o755)
+    repeated = relaxed.replace("requirements/test.txt", str(tmp_path / "test.txt")).replace(
+        "/env/bin/python -I", sys.executable
+    )
+    shown = shell(repeated.replace(UV, f"{shlex.quote(str(installer))} "))
+    assert [line for line in shown.splitlines() if line] == [
+        f"-c|{tmp_path}/limits.txt|-e|.|a==1.2 ; python_version<'4'|e|b==2|c~=3.1|d>2|",
+        "-e|.|a ; python_version<'4'|e|b|c|d>2|",
+    ]
 
 
 @pytest.mark.parametrize(

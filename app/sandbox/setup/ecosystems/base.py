@@ -17,6 +17,9 @@ NOT_THE_PROJECT = frozenset(
     | {"third_party", "vendor"}
 )
 
+ABSENT = " cannot be had here, and is left out"
+"""What ends a line of a set-up's output that begins with a dependency's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstallStep:

@@ -12,6 +12,7 @@ from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.ecosystems.base import (
+    ABSENT,
     NOT_THE_PROJECT,
     InstallStep,
     ManifestFiles,
@@ -81,8 +82,6 @@ for (const file of ['package.json', 'package-lock.json', 'npm-shrinkwrap.json'])
 """
 """Takes dependencies out of package.json and npm's locks; the tree of a set-up is thrown away."""
 _LEAVE_OUT_PLACE = "/tmp/leave-out.js"  # noqa: S108  # inside, while the set-up lasts: no part of its result
-ABSENT = " cannot be fetched, and is left out"
-"""What ends a line of a set-up's output that begins with a dependency's name."""
 _LEAVE_OUT = """
 const fs = require('fs'), { spawnSync } = require('child_process');
 const groups = ['devDependencies', 'optionalDependencies'], absent = /404|notarget|no.matching.version|ls-remote/i;

@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from app.sandbox.base import ENV, WORKSPACE
-from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice, project_roots, table
+from app.sandbox.setup.ecosystems.base import (
+    ABSENT,
+    InstallStep,
+    ManifestFiles,
+    SetupChoice,
+    project_roots,
+    table,
+)
 from app.sandbox.setup.ecosystems.python_metadata import (
     BY_PLACE,
     LOCKS,
@@ -54,9 +61,6 @@ _UV_PLACE = "/tmp/uv"  # noqa: S108  # inside, while the set-up lasts: no part o
 _UV = f"{_UV_PLACE}/bin/uv pip install --python {ENV}/bin/python"
 _GET_UV = f"{_PIP} --quiet --target {_UV_PLACE} uv || echo 'uv cannot be had here: pip is used'"
 _CONSTRAINTS = f"{ENV}/constraints.txt"
-_RELAXED = f"{ENV}/relaxed.txt"
-_UNPIN = r"-e '/^[[:space:]]*-/d' -e 's/[[:space:]]*(===|==|~=)[[:space:]]*[^;#[:space:]\\]*//' -e 's/\\$//'"
-"""For sed: names without exact versions, hashes and options."""
 _REQUIREMENTS = re.compile(r"(?:requirements[-_./](?P<after>[\w.-]+?)|(?P<before>[\w.-]+?)[-_.]requirements)\.txt")
 _TEST_FILE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_tests?|tests?)\.py")
 _PYTEST = re.compile(r"'?pytest(?![\w.-])")
@@ -99,6 +103,80 @@ print("the project is imported from", source)
 """
 
 
+_LEAVE_OUT = r"""
+import os, re, subprocess, sys
+absent, *words = sys.argv[1:]
+at = words.index("--")
+install, wanted, kept, limits, places = words[:at], words[at + 1:], [], [], []
+OPTION = re.compile(r"(?:-(r|c|e)|--(r|c|e)(?:equirement|onstraint|ditable))[\s=]*(.+)")
+
+def add(item, place, seen):
+    found = OPTION.match(item)
+    kind, value = (found[1] or found[2], found[3]) if found else ("", item)
+    path = os.path.normpath(os.path.join(place, value))
+    if kind == "r" and path not in seen:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read().replace("\\\n", " ")
+        for line in text.splitlines():
+            line = re.split(r"\s--?[a-z]", re.sub(r"(^|\s)#.*", "", line))[0].strip()
+            if line:
+                add(line, os.path.dirname(path), [*seen, path])
+    elif kind == "c":
+        limits.extend(["-c", path])
+    elif kind == "e" and "://" not in value:
+        places.extend(["-e", value])
+    elif kind in ("", "e") and not value.startswith("-"):
+        kept.append(value)
+
+def name(text):
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]*", text)[0]).lower()
+
+def address(text):
+    found = re.search(r"https?://[^\s@#;]+|(?<=ssh://)[^\s#;]+", text)
+    return found[0] if found else ""
+
+def wrong(output):
+    absent_one = r"Because (\S+) was not found in the package registry(?: and ([\w.-]+)\S* depends)?"
+    named = [each for pair in re.findall(absent_one, output) for each in pair]
+    if not re.search(r"Failed to fetch|timed? ?out", output, re.I):
+        named += re.findall(r"Failed to (?:download and )?build:? `([^`]+)`", output)
+    for line in output.splitlines():
+        named += re.findall(r"`([^`]+)`", line) if "was included because" in line else []
+    names = set(map(name, named))
+    return [item for item in kept if name(item) in names or (address(item) and address(item) in output)]
+
+def required(output):
+    names = [name(found) for found in re.findall(r"you require ([\w.-]+)", output)]
+    return [item for item in kept if name(item) in names][:1]
+
+def unpinned(text):
+    return re.sub(r"\s*(===|==|~=)\s*[^;,\s]*", "", text)
+
+while wanted:
+    item = wanted.pop(0)
+    add(item + " " + wanted.pop(0) if item in ("-r", "-c", "-e") else item, "", [])
+for _ in range(40):
+    done = subprocess.run([*install, *limits, *places, *kept], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output = done.stdout.decode("utf-8", "replace")
+    print(output)
+    if done.returncode == 0:
+        break
+    found = wrong(output) or required(output)
+    before = limits + kept
+    for item in found:
+        at = kept.index(item)
+        kept[at:at + 1] = [] if unpinned(item) == item else [unpinned(item)]
+        if unpinned(item) == item:
+            print((address(item).partition("://")[2] or name(item)) + absent)
+    if not found:
+        kept, limits = list(map(unpinned, kept)), []
+    if limits + kept == before:
+        break
+sys.exit(done.returncode)
+"""
+"""Repeats an install command without the exact versions, and then without the requirements, that its errors name: no
+index has them, they cannot be built here, or they do not go with others. Requirement files are read, so that one wrong
+line does not take the others with it."""
 _GENERATED = """
 import importlib.machinery as m, os, shutil, sys, sysconfig as c
 tree, kept, finder = sys.argv[1:]
@@ -301,10 +379,10 @@ def _editable(place: str, extras: Iterable[str]) -> str:
 def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -> tuple[str, ...]:
     """All in one call, so that the resolver sees all.
 
-    Pins are of the time they were written, and may not fit this interpreter: then the same without them, and in the
-    end without the requirement files that are nobody's declared dependencies. Old build back-ends know no editable
-    install; the project is then copied, and linked to the tree afterwards. Without `copies` the result is for other
-    commits too, and no file of the tree may be in it.
+    Pins are of the time they were written, and may not fit this interpreter: then the same without them, without what
+    cannot be had, and in the end without the requirement files that are nobody's declared dependencies. Old build
+    back-ends know no editable install; the project is then copied, and linked to the tree afterwards. Without `copies`
+    the result is for other commits too, and no file of the tree may be in it.
     """
     # Back-ends of that time may not know editable installs; the first ones that do are close enough.
     dated = (
@@ -319,9 +397,9 @@ def _install(wanted: list[str], pins: list[str], before: str, *, copies: bool) -
         attempts.append(f"{_UV}{dated} {' '.join(copied)}")
     files = [item.removeprefix("-r ") for item in wanted if item.startswith("-r ")]
     others = [item for item in wanted if not item.startswith(("-r ", "-c "))]
-    if files:
-        relax = f"sed -E {_UNPIN} {' '.join(files)} > {_RELAXED}"
-        attempts.append(f"{{ {relax} && {_UV}{dated} {' '.join(others)} -r {_RELAXED}; }}")
+    if any(not item.startswith(("-e ", "-c ")) for item in wanted):
+        leave_out = shlex.join([f"{ENV}/bin/python", "-I", "-c", _LEAVE_OUT, ABSENT])
+        attempts.append(f"{leave_out} {_UV}{dated} -- {' '.join(wanted)}")
     if files and others:
         attempts.append(f"{_UV}{dated} {' '.join(others)}")
     attempts.append(f"{_PIP} --use-pep517 {' '.join(wanted)}")
