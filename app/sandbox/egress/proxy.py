@@ -271,9 +271,7 @@ def listen_privately(path: Path, owner: int | None) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fchmod(
-            listener.fileno(), 0o600
-        )  # the mode for the file that bind() creates, so that it is never open to others
+        os.fchmod(listener.fileno(), 0o600)  # for the file that bind() creates, so that it is never open to others
         listener.bind(f"/proc/self/fd/{directory}/{path.name}")
         if owner is not None:
             os.chown(path, owner, -1)
@@ -293,9 +291,6 @@ HANDSHAKE = 0x16
 RECORD_HEADER = 5
 MAX_RECORD_SIZE = 16384 + 256
 
-_CLIENT_HELLO = 1
-_SERVER_NAME = 0
-
 
 def record_length(header: bytes) -> int:
     """The length of the record that these five bytes start. Raises ValueError if they do not."""
@@ -305,62 +300,21 @@ def record_length(header: bytes) -> int:
     return int(length)
 
 
-def server_name(record: bytes) -> str:
-    """The server name in a ClientHello (without the record's header), empty if there is none.
+def server_name(handshake: bytes) -> str:
+    """The server name in a client's first TLS record, with its header; empty if there is none.
 
     Raises ValueError if this is not a ClientHello, or one in several records, which no package client sends.
     """
-    try:
-        message = _Bytes(record)
-        if message.number(1) != _CLIENT_HELLO:
-            raise ValueError("not a ClientHello")
-        hello = message.vector(3)
-        hello.skip(2 + 32)  # version, random
-        for size in (1, 2, 1):  # session id, cipher suites, compression methods
-            hello.vector(size)
-        extensions = hello.vector(2) if hello.left else _Bytes(b"")
-        while extensions.left:
-            kind, content = extensions.number(2), extensions.vector(2)
-            if kind == _SERVER_NAME:
-                return _host_name(content.vector(2))
-    except IndexError:
-        raise ValueError("a ClientHello that ends too early") from None
-    return ""
-
-
-def _host_name(names: "_Bytes") -> str:
-    while names.left:
-        kind, name = names.number(1), names.vector(2)
-        if kind == 0:
-            return name.rest().decode("ascii").lower().rstrip(".")
-    return ""
-
-
-class _Bytes:
-    """A cursor over bytes. Raises IndexError past their end."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._at = 0
-
-    @property
-    def left(self) -> int:
-        return len(self._content) - self._at
-
-    def skip(self, count: int) -> bytes:
-        if count > self.left:
-            raise IndexError
-        self._at += count
-        return self._content[self._at - count : self._at]
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.skip(size), "big")
-
-    def vector(self, size: int) -> "_Bytes":
-        return _Bytes(self.skip(self.number(size)))
-
-    def rest(self) -> bytes:
-        return self.skip(self.left)
+    names: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = lambda _connection, name, _context: names.append(name)
+    received = ssl.MemoryBIO()
+    received.write(handshake)
+    with contextlib.suppress(ssl.SSLError):  # there is no certificate to go on with
+        context.wrap_bio(received, ssl.MemoryBIO(), server_side=True).do_handshake()
+    if not names:
+        raise ValueError("not a ClientHello in one record")
+    return (names[0] or "").lower().rstrip(".")
 
 
 _HEAD_BYTES = 16 * 1024
@@ -500,14 +454,14 @@ class EgressProxy:
                 return first_bytes
             try:
                 first_bytes += await reader.readexactly(RECORD_HEADER - 1)
-                record = await reader.readexactly(record_length(first_bytes))
-                name = server_name(record)
+                first_bytes += await reader.readexactly(record_length(first_bytes))
+                name = server_name(first_bytes)
             except (ValueError, asyncio.IncompleteReadError) as error:
                 raise _ConnectionLost from error
         if name and name != head.host:
             self._note_refusal(head, name)
             raise _ConnectionLost
-        return first_bytes + record
+        return first_bytes
 
     def _note_refusal(self, head: RequestHead, within: str = "") -> None:
         name = within or (head.host if head.port in {80, 443} else head.authority)
