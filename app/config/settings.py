@@ -369,7 +369,7 @@ class Settings:
     """A directory with the operator's recipes for other coding agents (`app.agent.external.recipe`)."""
     sandbox: str = "bubblewrap"
     container_image: str = ""
-    """The base image of container sandboxes; empty for the default (`app.sandbox.container.images`)."""
+    """The base image of container sandboxes; empty for the default (`app.sandbox.container.provider`)."""
     e2b_template: str = ""
     """What E2B's machines are made of; empty for E2B's own template."""
     lessons: str = "fts"

@@ -35,7 +35,7 @@ from app.verify.detect import find_suite
 from app.verify.failure_reason import ExistingNames, missing_interface, missing_name
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
-from app.verify.launcher.launcher_selection import launcher_of, left_to_framework
+from app.verify.launcher import launcher_of, left_to_framework
 from app.verify.overlay import Overlay, difference
 from app.verify.reproduction import BorrowSandbox, with_tests_only
 from app.verify.selected_tests import Repeats, Runs, RunsSelected

@@ -11,8 +11,8 @@ from app.core.patch import Patch
 from app.core.tree import Tree
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
+from app.verify.launcher import replay_of
 from app.verify.launcher.base import OddResult, ReplayReport, SupervisorAnswer, supervise
-from app.verify.launcher.launcher_selection import replay_of
 from app.verify.overlay import apply_patch
 from app.verify.reproduction import BorrowSandbox
 

@@ -14,6 +14,7 @@ from app.core.verification import Execution, Outcome, Status, TestRun, TestSelec
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt, gather_all
 from app.verify.frameworks import SuiteCommand, narrow
+from app.verify.launcher import launcher_of
 from app.verify.launcher.base import (
     CaseOutcome,
     CopiedTests,
@@ -23,7 +24,6 @@ from app.verify.launcher.base import (
     SupervisorAnswer,
     supervise,
 )
-from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.overlay import apply_patch
 from app.verify.replay import Replayed, ReplaysTests, replay_tests
 from app.verify.reports import shortened, test_id

@@ -10,8 +10,8 @@ from app.core.verification import Execution, Status, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, reader_of, report_command, report_environment
+from app.verify.launcher import launcher_of
 from app.verify.launcher.base import Launcher, supervise
-from app.verify.launcher.launcher_selection import launcher_of
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
 from app.verify.reports import CaseResult, Report, collect, go_output, shared_cause

@@ -20,7 +20,7 @@ from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteR
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
-from app.verify.launcher.launcher_selection import launcher_of
+from app.verify.launcher import launcher_of
 from app.verify.overlay import Overlay, apply_patch
 from app.verify.reproduction import BorrowSandbox
 from app.verify.selected_tests import contradiction

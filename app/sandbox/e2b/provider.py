@@ -41,11 +41,11 @@ from app.sandbox.e2b.cloud import (
     during_setup,
 )
 from app.sandbox.host_directories import KEY as KEY_FORM
-from app.sandbox.machine.base import PLACE
-from app.sandbox.machine.preparation import (
+from app.sandbox.machine.base import (
     ARCHIVE,
     FINISH,
     OPEN,
+    PLACE,
     PREPARE,
     UNPACK,
     PackedTree,

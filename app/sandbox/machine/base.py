@@ -1,13 +1,27 @@
-"""The port to a machine whose programs are started from outside, and that receives files.
+"""The port to a machine whose programs are started from outside, and that receives files; and how one is prepared.
 
 machine.start(argv) ─► Program: read() … write() … ended() | kill() ─► release()
 
-Implemented with E2B's library and with a container engine's command line.
+Implemented with E2B's library and with a container engine's command line. The base tree is packed into an archive, and
+small scripts of ours run as root inside.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+import base64
+import json
+import os
+import shlex
+import stat
+import tarfile
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from app.core.errors import LostSandboxError
+from app.core.scratch import scratch
+from app.sandbox.base import BASE_LISTING, ENV, HOME, LIST_COMMAND, WORKSPACE
 
 ACCOUNT = "agent"
 PLACE = "/var/lib/agent-fix"
@@ -120,3 +134,239 @@ class LineBuffer:
         if any(len(line) > self._longest for line in (*lines, self._rest)):
             raise EndlessLineError("a line without an end")
         return lines
+
+
+PROGRAM = f"{PLACE}/supervisor.py"
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
+"""The program that is uploaded as PROGRAM."""
+SECONDS = 300.0
+MAX_OUTPUT = 1024**2
+ARCHIVE = f"{PLACE}/tree.tar.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTree:
+    """`files` counts everything that is not a directory."""
+
+    archive: BinaryIO
+    files: int
+
+
+@contextmanager
+def pack_tree(fill: Callable[[Path], None]) -> Iterator[PackedTree]:
+    """Blocking. No other host files can be included: links are packed as links."""
+    with scratch("packing") as private:
+        tree = private / "tree"
+        tree.mkdir()
+        fill(tree)
+        with (private / "tree.tar.gz").open("w+b") as archive:
+            with tarfile.open(
+                fileobj=archive,
+                mode="w:gz",
+                compresslevel=1,
+                format=tarfile.GNU_FORMAT,
+                encoding="utf-8",
+                errors="surrogateescape",
+            ) as tar:
+                count = sum(_add(tar, entry, name) for entry, name in _below(tree))
+            archive.seek(0)
+            yield PackedTree(archive, count)
+
+
+@asynccontextmanager
+async def packing_tree(fill: Callable[[Path], None]) -> AsyncIterator[PackedTree]:
+    """`pack_tree` without blocking."""
+    making = pack_tree(fill)
+    tree = await asyncio.to_thread(making.__enter__)
+    try:
+        yield tree
+    finally:
+        await asyncio.to_thread(making.__exit__, None, None, None)
+
+
+NamedFiles = tuple[os.DirEntry[str], str]
+
+
+def _below(tree: Path) -> Iterator[NamedFiles]:
+    """Directories before their contents, at any depth."""
+    waiting = _entries(str(tree), "")
+    while waiting:
+        entry, name = waiting.pop()
+        yield entry, name
+        if entry.is_dir(follow_symlinks=False):
+            waiting += _entries(entry.path, f"{name}/")
+
+
+def _entries(directory: str, before: str) -> list[NamedFiles]:
+    """The entries of a directory, sorted by name, the last one first."""
+    with os.scandir(directory) as entries:
+        return sorted(((entry, before + entry.name) for entry in entries), key=lambda named: named[1], reverse=True)
+
+
+def _add(tar: tarfile.TarFile, entry: os.DirEntry[str], name: str) -> bool:
+    """Returns False for a directory. Written by hand, since `tar.add` looks up each owner and remembers all members."""
+    facts = entry.stat(follow_symlinks=False)
+    member = tarfile.TarInfo(name)
+    member.mode, member.mtime = stat.S_IMODE(facts.st_mode), int(facts.st_mtime)
+    if stat.S_ISDIR(facts.st_mode):
+        member.type = tarfile.DIRTYPE
+        tar.addfile(member)
+    elif stat.S_ISLNK(facts.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(entry.path)  # noqa: PTH115 - of an entry
+        tar.addfile(member)
+    else:
+        member.size = facts.st_size
+        with open(entry.path, "rb") as content:  # noqa: PTH123 - of an entry
+            tar.addfile(member, content)
+    tar.members.clear()  # type: ignore[attr-defined]
+    return member.type != tarfile.DIRTYPE
+
+
+# The scripts. A machine is prepared (PREPARE), filled (UNPACK) and finished (FINISH). For a set-up, it is prepared,
+# filled and opened (OPEN); the result is sealed (SEAL or COLLECT), and the rest removed (CLEAR, NOTHING_ELSE).
+
+_LAYER = f"{PLACE}/layer"
+_LEFT_OUT = f"{PLACE}/left-out.json"
+LEFT_OUT = f"cat {_LEFT_OUT} 2> /dev/null || echo '[]'"
+"""Prints as JSON what failed in the set-up."""
+
+PREPARE = f"""
+number=$1 supervisor=$2 files=$3
+shift 3
+umask 022
+mkdir -p {PLACE}
+printf %s "$supervisor" | base64 -d > {PROGRAM}
+[ "$(id -u {ACCOUNT} 2> /dev/null)" = "$number" ] || {{
+  for name in passwd group; do
+    others=$(grep -v '^{ACCOUNT}:' /etc/$name)
+    printf '%s\n' "$others" > /etc/$name
+  done
+  echo "{ACCOUNT}:x:$number:" >> /etc/group
+  echo "{ACCOUNT}:x:$number:$number::{HOME}:/bin/bash" >> /etc/passwd
+}}
+mkdir -p {PLACE}/orders {ENV}
+chmod 700 {PLACE}
+rm -rf {WORKSPACE} {HOME}
+mkdir {WORKSPACE} {HOME}
+chown {ACCOUNT}: {WORKSPACE} {HOME}
+"""
+"""Takes `prepare_arguments`; of these, the directories are left for the scripts that follow."""
+
+UNPACK = f"""
+cd {WORKSPACE}
+setpriv --reuid=$(id -u {ACCOUNT}) --regid=$(id -g {ACCOUNT}) --clear-groups --no-new-privs -- \\
+  tar --extract --gzip --preserve-permissions --no-same-owner --file=- < {ARCHIVE}
+found=$(find . -mindepth 1 ! -type d -printf x | wc -c)
+[ "$found" = "$files" ] || {{ echo "$found of $files files arrived" >&2; exit 3; }}
+{shlex.join(LIST_COMMAND)} > {PLACE}/filled
+"""
+"""Complete or not at all: a missing file would look like a deletion."""
+
+OPEN = f'rm -rf -- "$1"; mkdir -p -- "$1"; chown {ACCOUNT}: "$1"'
+"""A directory for a set-up to fill."""
+
+_SEALED = f"""
+chown -hR root:root {{paths}}
+chmod -R a+rX,go-w {{paths}}
+find /tmp /var/tmp /dev/shm -xdev -mindepth 1 -user {ACCOUNT} -prune -exec rm -rf -- '{{{{}}}}' + 2> /dev/null || true
+"""
+"""What a set-up filled belongs to root from now on, and everything else of it is removed."""
+
+SEAL = _SEALED.format(paths='"$1"')
+
+COLLECT = f"""
+mkdir -p {_LAYER}
+for path in "$@"; do
+  [ "$(realpath -e -- "{WORKSPACE}/$path" 2> /dev/null)" = "{WORKSPACE}/$path" ] || continue
+  mkdir -p "$(dirname -- "{_LAYER}/$path")"
+  mv -- "{WORKSPACE}/$path" "{_LAYER}/$path"
+done
+{_SEALED.format(paths=f"{ENV} {_LAYER}")}
+"""
+
+CLEAR = f"rm -rf {WORKSPACE} {HOME} {ARCHIVE} {PLACE}/orders {PLACE}/filled /run/agent-fix-files"
+"""Removes the temporary tree; a machine that starts from what is left is prepared and filled again."""
+
+_SYSTEM = " -o ".join(f"-path /usr/{name}" for name in ("bin", "include", "lib", "lib64", "sbin", "share", "src"))
+NOTHING_ELSE = (
+    f"find / -xdev \\( {_SYSTEM} \\) -prune -o -user {ACCOUNT} -prune -exec rm -rf -- '{{}}' + 2> /dev/null || true"
+)
+"""Deletes the account's files in other writable places, so that root never executes any of them."""
+
+FINISH = f"""
+for path in "$@"; do
+  at="{WORKSPACE}/$path"
+  [ -e "{_LAYER}/$path" ] && [ ! -e "$at" ] && [ ! -L "$at" ] || continue
+  parent=$(dirname -- "$at")
+  [ "$(realpath -m -- "$parent")" = "$parent" ] || continue
+  [ -d "$parent" ] || {{ mkdir -p -- "$parent"; chown {ACCOUNT}: "$parent"; }}
+  touch -r "$parent" {PLACE}/stamp
+  mv -- "{_LAYER}/$path" "$at"
+  find "$at" \\( ! -type f -o -links 1 \\) -exec chown -h {ACCOUNT}: '{{}}' +
+  touch -r {PLACE}/stamp "$parent"
+done
+rm -f {ARCHIVE} {PLACE}/stamp
+install -m 644 {PLACE}/filled {BASE_LISTING}
+echo done > {PLACE}/ready
+{LEFT_OUT}
+"""
+"""The last step, which prints what failed in the set-up: only a machine that reached it is ever opened again.
+
+What the set-up left in the tree is this machine's own copy, so commands may write to it; but a file with another name
+could be one of the system's.
+"""
+
+_UNREADY = "unready"
+_REOPEN = f"""
+[ -s {PLACE}/ready ] && [ -d {WORKSPACE} ] && install -m 644 {PLACE}/filled {BASE_LISTING} || {{
+  echo {_UNREADY}
+  exit 0
+}}
+{LEFT_OUT}
+"""
+
+
+def prepare_arguments(number: int, files: int, *directories: str) -> list[str]:
+    """Arguments of PREPARE and what follows it: the uid of commands, the number of files, the directories."""
+    return [str(number), base64.b64encode(SUPERVISOR.read_bytes()).decode(), str(files), *directories]
+
+
+async def step(machine: Machine, script: str, *arguments: str, seconds: float = SECONDS) -> str:
+    """A script's output. Raises SandboxError if it fails or does not end in time."""
+    output = bytearray()
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock, started(machine, ["bash", "-euo", "pipefail", "-c", script, "step", *arguments]) as program:
+            while chunk := await program.read():
+                output += chunk
+                if len(output) > MAX_OUTPUT:
+                    raise LostSandboxError("The sandbox sent an invalid message: too much output.", hint=AGAIN)
+            await program.ended()
+    except TimeoutError as error:
+        if not clock.expired():
+            raise
+        raise LostSandboxError(f"Preparing the sandbox took longer than {seconds:.0f} s.", hint=AGAIN) from error
+    return output.decode(errors="replace")
+
+
+async def keep_result(machine: Machine, target: str, directories: Sequence[str], failed: Sequence[str]) -> None:
+    """After a set-up: nothing else that its code may have written stays. `failed` is noted with the project's (ENV)."""
+    seal, arguments = (COLLECT, directories) if target == ENV else (SEAL, (target,))
+    await step(machine, f"{seal}\n{CLEAR}\n{NOTHING_ELSE}", *arguments)
+    if target == ENV:
+        await step(machine, f'printf %s "$1" > {_LEFT_OUT}', json.dumps(list(failed)))
+
+
+async def reopen(machine: Machine, before: str = "") -> tuple[str, ...] | None:
+    """What failed in the set-up of a machine that was finished; None for another one. `before` is a script."""
+    output = await step(machine, f"{before}\n{_REOPEN}")
+    return None if output.strip() == _UNREADY else notes(output)
+
+
+def notes(output: str) -> tuple[str, ...]:
+    """The contents of LEFT_OUT. Raises SandboxError if it is anything else."""
+    with suppress(ValueError, RecursionError):
+        sentences = json.loads(output)
+        if isinstance(sentences, list) and all(isinstance(sentence, str) for sentence in sentences):
+            return tuple(sentences)
+    raise LostSandboxError("The sandbox sent an invalid message: its notes on the set-up cannot be parsed.", hint=AGAIN)

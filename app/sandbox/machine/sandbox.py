@@ -23,8 +23,7 @@ from app.sandbox.base import (
     SetupPlan,
 )
 from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
-from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, LineBuffer, Machine, MachineProgram
-from app.sandbox.machine.preparation import PROGRAM
+from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
 from app.sandbox.setup.layer_build import COMMAND_SECONDS, carry_out

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from app.repo.grammars import with_tree
-from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.copies import (
+from app.verify.launcher.base import (
     Alteration,
     ByteEdit,
+    CopiedTests,
     CopiesOfTests,
     LocatedTest,
     always_reached,

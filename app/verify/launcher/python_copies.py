@@ -12,10 +12,10 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
-from app.verify.launcher.base import CopiedTests
-from app.verify.launcher.copies import (
+from app.verify.launcher.base import (
     Alteration,
     ByteEdit,
+    CopiedTests,
     CopiesOfTests,
     LocatedTest,
     different_number,

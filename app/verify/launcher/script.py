@@ -20,20 +20,18 @@ from app.core.verification import Status
 from app.repo.grammars import language_of, with_tree
 from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.launcher.base import (
+    Alteration,
+    ByteEdit,
     CaseOutcome,
     CopiedTests,
+    CopiesOfTests,
     Launcher,
     LauncherReport,
+    LocatedTest,
     ReplayProgram,
     StepEnd,
     SupervisorAnswer,
     SupervisorStep,
-)
-from app.verify.launcher.copies import (
-    Alteration,
-    ByteEdit,
-    CopiesOfTests,
-    LocatedTest,
     always_reached,
     different_number,
     different_text,

@@ -16,8 +16,7 @@ import pytest
 
 from app.core.errors import SandboxError
 from app.sandbox.base import SandboxCommand, SandboxLimits
-from app.sandbox.machine.base import EndlessLineError, LineBuffer
-from app.sandbox.machine.preparation import LEFT_OUT, notes, step
+from app.sandbox.machine.base import LEFT_OUT, EndlessLineError, LineBuffer, notes, step
 from app.sandbox.machine.sandbox import MAX_LINE_LENGTH, MachineExecution
 from app.sandbox.machine.supervisor import ProcessGroup
 

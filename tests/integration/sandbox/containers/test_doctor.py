@@ -10,8 +10,7 @@ import pytest
 from app.core.errors import SandboxError
 from app.sandbox.base import ENV, DoctorCheck, SandboxSpec, SetupPlan
 from app.sandbox.container.engine import ContainerEngine
-from app.sandbox.container.images import MIN_PYTHON, NEEDED, ContainerImage, missing_tools
-from app.sandbox.container.provider import ContainerProvider
+from app.sandbox.container.provider import MIN_PYTHON, NEEDED, ContainerImage, ContainerProvider, missing_tools
 from tests.support.containers.engines import LocalEngine, containers, engine, provided, provider
 from tests.support.sandboxes import filler, opened, shell
 

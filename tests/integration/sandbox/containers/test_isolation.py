@@ -9,8 +9,7 @@ import pytest
 
 from app.sandbox.base import Sandbox, SandboxLimits, SandboxSpec
 from app.sandbox.changes import baseline, export, restore
-from app.sandbox.container.images import KEY, PERIOD, RESERVE, SCOPE, ContainerSpec
-from app.sandbox.container.provider import ContainerProvider
+from app.sandbox.container.provider import KEY, PERIOD, RESERVE, SCOPE, ContainerProvider, ContainerSpec
 from tests.support.containers.engines import LocalEngine
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell

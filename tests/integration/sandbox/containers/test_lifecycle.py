@@ -9,8 +9,7 @@ import pytest
 
 from app.core.errors import SandboxError, SetupError
 from app.sandbox.base import ENV, MODEL_PORT, TOOLS, SandboxSpec, SetupPlan, with_forwarder
-from app.sandbox.container.images import UNUSED_SECONDS
-from app.sandbox.container.provider import ContainerProvider
+from app.sandbox.container.provider import UNUSED_SECONDS, ContainerProvider
 from tests.support.containers.engines import LocalEngine, containers
 from tests.support.containers.engines import provider as another
 from tests.support.sandboxes import filler, opened, shell
