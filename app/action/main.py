@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, cast
 
-from app.action.files import fail, read_workflow_event, write_outputs
+from app.action.context import fail, read_workflow_event, write_outputs
 from app.config.settings import process_environment
 from app.config.workflow import (
     Step,

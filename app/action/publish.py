@@ -15,27 +15,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.action.context import (
+    CANCELLED,
     ActionContext,
     DrainLimits,
     drain,
+    fail,
     job_of_this_run,
     open_workflow,
     unpublished_change_note,
+    write_outputs,
+    write_summary,
 )
-from app.action.files import CANCELLED, fail, write_outputs, write_summary
 from app.config.settings import Settings
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import FINAL, WAITING, JobState
-from app.core.money import dollars
+from app.core.job import FINAL, WAITING, JobResult, JobState
+from app.core.model_usage import dollars
 from app.core.plan import render_plan_file
 from app.core.redaction import Redactor
-from app.core.result import JobResult
 from app.core.text import plain
-from app.github.errors import NoAccess
-from app.jobs.job_queries import JobWithContext
-from app.jobs.store import JobBlobs
-from app.llm.sql_ledger import SqlLedger
+from app.github.base import NoAccess
+from app.jobs.store import JobBlobs, JobWithContext
+from app.llm.ledger import SqlLedger
 from app.publish.effects import OpenDraftPullRequest
 from app.publish.publisher import Publisher
 from app.publish.status_text import step_summary

@@ -3,20 +3,28 @@
 import asyncio
 import logging
 
-from app.action.context import ActionContext, DrainLimits, drain, job_of_this_run, open_workflow
-from app.action.files import WorkflowEvent, write_outputs, write_summary
+from app.action.context import (
+    ActionContext,
+    DrainLimits,
+    WorkflowEvent,
+    drain,
+    job_of_this_run,
+    open_workflow,
+    write_outputs,
+    write_summary,
+)
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.github.auth import ACTIONS_BOT
 from app.github.repository_api import find_bot_account
 from app.jobs.inbox import Delivery
-from app.jobs.job_queries import WORKED_ON, JobWithContext
+from app.jobs.store import WORKED_ON, JobWithContext
 from app.publish import replies
 from app.publish.effects import UpdateStatusComment
 from app.publish.outbox import name_without_job
+from app.server.issue_sweep import AT_WORK
 from app.triggers.events import ChecksFailed, Event, ReviewSubmitted, TriggerEvent
 from app.triggers.status_comment_recovery import RecoveredStatus
-from app.triggers.sweep import AT_WORK
 
 DECIDING, FETCHING, UPDATING = 180.0, 600.0, 90.0
 """Seconds to wait for GitHub."""

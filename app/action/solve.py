@@ -4,11 +4,11 @@ import asyncio
 import signal
 import sys
 
-from app.action.files import CANCELLED
+from app.action.context import CANCELLED
 from app.config.workflow import Workflow
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import WAITING
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
 from app.server.terminal import TerminalProgress

@@ -27,7 +27,7 @@ from app.agent.prompts import render
 from app.agent.step import Observation, Step, StoredAnswer, StoredTurn
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import Progress
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD
 from app.core.text import head_and_tail, one_line
 from app.core.verification import Settlement, SourceText, Specification, SpecificationResult
 from app.llm.base import Message, ModelAnswer, ModelRequest

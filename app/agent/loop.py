@@ -33,7 +33,7 @@ from app.agent.step import (
 from app.agent.stop_rules import AgentOutcome
 from app.agent.tools import AgentTools, ToolLimits
 from app.core.job import UserMessage
-from app.core.money import DOLLAR
+from app.core.model_usage import DOLLAR
 from app.core.text import one_line
 from app.llm.errors import ModelError
 

@@ -1,7 +1,7 @@
 """Renders the prompts: Markdown files with named fields; missing and unknown fields raise an error.
 
 Two prompts never change and start every conversation. The parts for each kind of task are in `prompts/kinds`, go into
-the brief, and may be extended or replaced by the repository (`app.config.prompt_overrides`).
+the brief, and may be extended or replaced by the repository (`app.config.repository`).
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from string import Template
 from typing import Final, Literal
 
 from app.agent.base import AssignmentAim
-from app.config.prompt_overrides import NO_OVERRIDES, OverrideName, Overrides
+from app.config.repository import NO_OVERRIDES, OverrideName, Overrides
 from app.core.job import Job, QuestionAnswers
 from app.core.plan import Plan, render_plan
 from app.core.task import MAX_ISSUE_BODY, TaskKind

@@ -17,8 +17,16 @@ from urllib.parse import unquote
 from app.agent.external.recipe import find_recipe
 from app.cli.local_context import LocalContext, LocalJob
 from app.cli.run_local import run_local
-from app.config.prompt_overrides import Override, read_overrides, requested_prompt
-from app.config.repository import NO_DEFAULTS, SOURCE, OperatorDefaults, RepoConfig, parse_config
+from app.config.repository import (
+    NO_DEFAULTS,
+    SOURCE,
+    OperatorDefaults,
+    Override,
+    RepoConfig,
+    parse_config,
+    read_overrides,
+    requested_prompt,
+)
 from app.config.settings import Settings, read_settings
 from app.core import failpoints
 from app.core.errors import AgentFixError, ExitCode
@@ -26,13 +34,13 @@ from app.core.failpoints import failpoint
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.issue_file import IssueAddress, read_issue, where_issue
 from app.core.job import MAX_ATTEMPTS, Budget, Job, new_job_id
-from app.core.model_names import ModelNames, Reasoning
+from app.core.model_usage import ModelNames, Reasoning
 from app.core.plan import parse_plan_file
 from app.core.task import MAX_ISSUE_BODY, AllowedPath, Issue, KindDecision, Task, TaskKind, TaskSignals, kind_of
 from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import parse_usd
-from app.pipeline.lessons.failed_attempts import failed_attempts
+from app.pipeline.lessons.recall import failed_attempts
 from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore

@@ -13,10 +13,9 @@ from app.core.errors import AgentFixError, ExitCode, IssueError
 from app.core.issue_file import IssueAddress, issue_of
 from app.core.patch import FileChange, Patch
 from app.core.task import Issue
-from app.github.base import GIVEN, NewPullRequest
+from app.github.base import GIVEN, ForgeError, NewPullRequest, NoAccess
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.effects import open_forge
-from app.github.errors import ForgeError, NoAccess
 from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi

@@ -15,20 +15,18 @@ from app.config.settings import Settings
 from app.core.clock import utc_now
 from app.core.errors import OutputError
 from app.core.failpoints import failpoint
-from app.core.job import Job, Journal, Progress
+from app.core.job import Job, JobResult, Journal, Progress
 from app.core.lessons import local_repository_key
-from app.core.money import Totals
-from app.core.patch import Patch
+from app.core.model_usage import Totals
+from app.core.patch import Patch, Tree
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.core.task import Person
-from app.core.tree import Tree
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.budgeted_model import JobModels
-from app.llm.sql_ledger import SqlLedger
+from app.llm.ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs

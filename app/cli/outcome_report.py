@@ -13,7 +13,7 @@ import jinja2
 
 from app.config.settings import read_settings
 from app.core.errors import ExitCode, OutputError
-from app.core.money import dollars
+from app.core.model_usage import dollars
 from app.core.text import plain
 from app.jobs.outcomes import Outcome, Outcomes
 from app.publish.markdown import duration

@@ -17,7 +17,7 @@ from typing import Any, cast
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import ProgressKind
-from app.core.money import Totals
+from app.core.model_usage import Totals
 from app.core.plan import Plan
 from app.core.verification import Verification
 

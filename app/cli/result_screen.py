@@ -10,9 +10,8 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from app.cli.local_context import LocalJob
-from app.core.job import PUBLISHED, WAITING, JobState
+from app.core.job import PUBLISHED, WAITING, JobResult, JobState
 from app.core.patch import FileStat
-from app.core.result import JobResult
 from app.core.text import count, one_line
 from app.core.verification import Execution, FailureReason, Reproduction, SuiteResult, Verification
 from app.llm.ledger import price, usd

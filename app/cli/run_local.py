@@ -25,15 +25,13 @@ from app.cli.result_screen import CHANGE, local_state, rest_lines, result_screen
 from app.config.settings import process_environment
 from app.core.errors import AgentFixError, ExitCode, OutputError, SandboxError
 from app.core.failpoints import failpoint
-from app.core.job import PUBLISHED, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
+from app.core.job import PUBLISHED, JobResult, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
 from app.core.plan import Plan, parse_plan_file, render_plan_file
-from app.core.result import JobResult
 from app.core.task import note_of
 from app.core.text import plain
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
-from app.jobs.job_queries import WORKED_ON
-from app.jobs.store import StoredProgress
+from app.jobs.store import WORKED_ON, StoredProgress
 from app.llm.ledger import usd
 from app.publish.pull_request_text import pull_request_body, pull_request_content, pull_request_title, shown_model
 from app.server.terminal import CANCELLED, InterruptHandler, TerminalProgress, end_process, is_screen, may_colour

@@ -5,7 +5,7 @@ import asyncio
 import json
 from contextlib import nullcontext
 
-from app.action.files import write_outputs, write_summary
+from app.action.context import write_outputs, write_summary
 from app.action.main import commands_off
 from app.config.settings import Settings, process_environment, read_server_settings
 from app.config.workflow import TOKEN, Workflow, github_token, step_environment, workflow_from
@@ -15,8 +15,7 @@ from app.core.redaction import Redactor
 from app.core.text import one_line
 from app.publish.markdown import cell, table
 from app.publish.status_text import linked
-from app.server.issue_sweep import IssueSweep, open_issue_sweep
-from app.triggers.sweep import Ordering, SweepDecision, sweep
+from app.server.issue_sweep import IssueSweep, Ordering, SweepDecision, open_issue_sweep, sweep
 
 
 def sweep_command(arguments: argparse.Namespace) -> int:

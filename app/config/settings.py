@@ -46,8 +46,7 @@ from app.config.roles import (
     environment_for,
 )
 from app.core.errors import AgentFixError, ConfigError, OutputError
-from app.core.model_names import ModelNames
-from app.core.money import DOLLAR
+from app.core.model_usage import DOLLAR, ModelNames
 from app.core.redaction import looks_random
 
 T = TypeVar("T")

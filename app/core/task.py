@@ -115,7 +115,7 @@ class Task(Record):
     kind_reason: str = ""
     """Why the task is of that kind, as the end of a sentence; empty if no rule applied."""
     prompt: str = ""
-    """The repository's own prompt that was asked for (`app.config.prompt_overrides`); empty if none was."""
+    """The repository's own prompt that was asked for (`app.config.repository`); empty if none was."""
     allowed_paths: tuple[AllowedPath, ...] = ()
     """Protected paths that this job may change."""
     images: tuple[TaskImage, ...] = ()

@@ -14,9 +14,9 @@ import httpx
 
 from app.core.images import MAX_IMAGE_BYTES, MAX_IMAGES, ImageCollection, ImageRejected, too_large
 from app.core.text import html_images
+from app.github.base import NeedsHumanAction, NoAccess, TemporaryFailure
 from app.github.calls import BODY_HTML
 from app.github.connection import TIMEOUT, GitHubHost
-from app.github.errors import NeedsHumanAction, NoAccess, TemporaryFailure
 from app.github.models import BodyHtmlAnswer
 from app.github.repository_api import RepositoryApi
 

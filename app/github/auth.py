@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
-from app.github.base import GIVEN
+from app.github.base import GIVEN, ForgeError, NeedsHumanAction, NoAccess
 from app.github.calls import (
     CREATE_TOKEN,
     GET_APP,
@@ -22,7 +22,6 @@ from app.github.calls import (
     grant,
 )
 from app.github.connection import AppConnection, Connection, Grant, TokenConnection
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
 from app.github.models import (
     Account,

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from app.core.redaction import mask_tokens
+from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
 from app.github.calls import GIT_FETCH, GIT_PUSH, Call
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure, WorkflowsMoved
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from app.repo.git_command import check_branch

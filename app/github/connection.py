@@ -22,7 +22,7 @@ from githubkit.core import GitHubCore
 from githubkit.utils import UNSET
 
 from app.core.clock import utc_now
-from app.github.errors import RateLimited
+from app.github.base import RateLimited
 
 BETWEEN_MUTATIONS = timedelta(seconds=1)
 MAX_WAIT_LENGTH = timedelta(seconds=3)

@@ -4,7 +4,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from app.github.base import NewCheckRun, NewPullRequest, Reaction, ReactionTarget, has_text, with_marker
+from app.github.base import (
+    NeedsHumanAction,
+    NewCheckRun,
+    NewPullRequest,
+    Reaction,
+    ReactionTarget,
+    TemporaryFailure,
+    has_text,
+    with_marker,
+)
 from app.github.branches import BranchesApi
 from app.github.calls import (
     ADD_LABELS,
@@ -31,7 +40,6 @@ from app.github.calls import (
     Call,
 )
 from app.github.connection import Connection, RepositoryId
-from app.github.errors import NeedsHumanAction, TemporaryFailure
 from app.github.http_client import AlreadyThere, NoDrafts, NotSeenYet
 from app.github.models import (
     BotAccount,

@@ -1,6 +1,6 @@
-"""Sends requests to one GitHub: paced, retried if that is safe, with failures mapped to `app.github.errors`.
+"""Sends requests to one GitHub: paced, retried if that is safe, with failures mapped to `app.github.base`.
 
-The second half maps GitHub's error responses, by status and message, to the four kinds of `app.github.errors`.
+The second half maps GitHub's error responses, by status and message, to the four kinds of `app.github.base`.
 """
 
 import logging
@@ -15,9 +15,9 @@ from githubkit.exception import GitHubException, RequestError, RequestFailed
 from pydantic import TypeAdapter, ValidationError
 
 from app.core.redaction import mask_tokens
+from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.calls import Call
 from app.github.connection import Connection, MutationPacer
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

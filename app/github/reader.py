@@ -8,7 +8,7 @@ import httpx
 
 from app.core.job import JOB_ID
 from app.core.task import Person
-from app.github.base import CHECK, has_text, with_marker
+from app.github.base import CHECK, NeedsHumanAction, NoAccess, has_text, with_marker
 from app.github.calls import (
     COMMENT_EDIT,
     COMPARE_COMMITS,
@@ -44,7 +44,6 @@ from app.github.calls import (
     REVIEW_THREADS,
     SEARCH_ISSUES,
 )
-from app.github.errors import NeedsHumanAction, NoAccess
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import (
     NOT_SUBMITTED,

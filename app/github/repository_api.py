@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.core.task import Person
 from app.github.auth import auth_for
+from app.github.base import TemporaryFailure
 from app.github.calls import GET_REPOSITORY, GET_USER, Call, grant
 from app.github.connection import Connection, RepositoryId, TokenConnection
-from app.github.errors import TemporaryFailure
 from app.github.http_client import MAX_PAGES, HttpClient, NotFoundOnGitHub, graphql_failure, parsed
 from app.github.models import Account, BotAccount, GraphQLResponse
 

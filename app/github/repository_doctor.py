@@ -14,7 +14,7 @@ from app.core.errors import ConfigError
 from app.github import models
 from app.github.app_manifest import EVENTS, PERMISSIONS
 from app.github.auth import AppRegistration
-from app.github.base import GIVEN
+from app.github.base import GIVEN, ForgeError
 from app.github.calls import (
     BRANCH_PROTECTIONS,
     BY_APP,
@@ -37,7 +37,6 @@ from app.github.calls import (
     grant,
 )
 from app.github.connection import AppConnection, Connection, Grant, RepositoryId, TokenConnection
-from app.github.errors import ForgeError
 from app.github.http_client import HttpClient, parsed
 from app.github.models import PlanFeaturesAnswer, Protection, ProtectionsAnswer
 from app.github.repository_api import RepositoryApi, find_bot_account

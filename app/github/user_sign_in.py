@@ -18,9 +18,9 @@ from pydantic import Field
 
 from app.core.clock import utc_now
 from app.core.errors import AgentFixError
+from app.github.base import TemporaryFailure
 from app.github.calls import DELETE_USER_TOKEN, GET_SELF, LIST_USER_INSTALLATIONS, LIST_USER_REPOSITORIES
 from app.github.connection import TIMEOUT, GitHubHost, TokenConnection
-from app.github.errors import TemporaryFailure
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
 from app.github.models import Account, GitHubModel, InstallationResponse, Repository
 

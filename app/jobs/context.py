@@ -2,8 +2,7 @@
 
 from typing import Final, Literal
 
-from app.config.prompt_overrides import Overrides
-from app.config.repository import RepoConfig
+from app.config.repository import Overrides, RepoConfig
 from app.core.job import Job
 from app.core.record import Record
 from app.core.task import IssueRef, Person

@@ -10,14 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import in_utc, moment
-from app.core.money import MicroUSD
-from app.jobs.daily_budget import WAITS_FOR_MONEY
+from app.core.model_usage import MicroUSD
 from app.jobs.inbox import inbox_health
-from app.jobs.job_queries import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.queries import REPOSITORY_NAME, TITLE
-from app.jobs.queue import URGENT, QueueLimits, jobs_in_progress
+from app.jobs.queue import URGENT, WAITS_FOR_MONEY, QueueLimits, jobs_in_progress
+from app.jobs.store import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.tables import DELIVERIES, EFFECTS, deliveries, effects, github_limits, job_contexts, jobs, writing
-from app.llm.sql_ledger import calls, pauses
+from app.llm.ledger import calls, pauses
 
 SHOWN: Final = 50
 """Rows of each list; a longer one says how many there are."""

@@ -10,13 +10,13 @@ from sqlalchemy.engine import Connection, Engine
 
 from app.core.clock import in_utc
 from app.core.job import FINAL
-from app.core.money import DOLLAR, MicroUSD
+from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.task import IssueRef
 from app.jobs.context import JobContext
 from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
 from app.jobs.tables import effects, job_contexts, jobs, outcomes, receipts, triggers, writing
-from app.llm.sql_ledger import calls
+from app.llm.ledger import calls
 
 PullState = Literal["", "open", "merged", "closed"]
 AT_ONCE: Final = 500

@@ -10,16 +10,14 @@ from pydantic import ValidationError
 from sqlalchemy.engine import Engine
 
 from app.core.clock import in_utc, moment
-from app.core.job import FINAL, STREAMED, Job, JobState
-from app.core.money import MicroUSD, Totals
-from app.core.result import JobResult
+from app.core.job import FINAL, STREAMED, Job, JobResult, JobState
+from app.core.model_usage import MicroUSD, Totals
 from app.core.verification import Execution, TestCount
 from app.jobs.context import JobContext
-from app.jobs.job_queries import JobQueries
-from app.jobs.store import JobBlobs, JobStore, ProgressRow, WaitingFor, progress_row
+from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow, WaitingFor, progress_row
 from app.jobs.tables import effects, job_contexts, jobs, progress, receipts
 from app.jobs.triggers import JobMessages, StoredMessage
-from app.llm.sql_ledger import SqlLedger, calls, job_costs
+from app.llm.ledger import SqlLedger, calls, job_costs
 
 MAX_REPOSITORIES = 500
 JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)

@@ -4,8 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from app.core.model_names import WorkKind
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD, WorkKind
 from app.core.record import Record
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]

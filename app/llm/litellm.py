@@ -21,8 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from app.core.model_names import Reasoning
-from app.core.money import DOLLAR, MicroUSD
+from app.core.model_usage import DOLLAR, MicroUSD, Reasoning
 from app.core.tracing import span
 from app.llm.base import (
     EXTRAS,

@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 
 from app.config.value_rules import unknown_key, wrong_value
 from app.core.errors import AgentFixError, ExitCode
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD
 from app.core.record import Record
 from app.core.text import one_line
 from app.core.yaml_and_toml import WHOLE_FILE, YamlDocument, YamlProblem, dotted, read_yaml

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.core.model_names import Reasoning
+from app.core.model_usage import Reasoning
 from app.llm.base import Model, ModelInfo
 from app.llm.litellm import LiteLLMModel
 from app.llm.prices import Price, price_list

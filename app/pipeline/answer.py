@@ -6,9 +6,8 @@ from time import monotonic
 
 from app.agent.base import Assignment, ReviewResult, Runner, RunnerEnding, Submission
 from app.core.errors import ExitCode
-from app.core.job import Job, Journal, Progress, WaitingForUser
-from app.core.money import Totals
-from app.core.result import JobResult
+from app.core.job import Job, JobResult, Journal, Progress, WaitingForUser
+from app.core.model_usage import Totals
 from app.sandbox.base import Sandbox
 
 

@@ -12,10 +12,9 @@ from functools import partial
 
 from app.agent.base import ModelPort, Runner, Submission
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import Budget, Job, JobState, Journal, N
-from app.core.money import DOLLAR, MicroUSD
+from app.core.job import AttemptSummary, Budget, Job, JobResult, JobState, Journal, N
+from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.record import Record
-from app.core.result import AttemptSummary, JobResult
 from app.core.verification import Verdict, VerifiedPatch
 from app.llm.base import ModelAnswer, ModelInfo, ModelRequest
 from app.verify.verdict import BEYOND_THE_FIXER

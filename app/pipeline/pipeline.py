@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from app.agent.base import Assignment, AssignmentAim, Runner, RunnerEnding, Submission
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import Job, Journal, Progress, QuestionAnswers, WaitingForUser
-from app.core.money import Totals
+from app.core.job import Job, JobResult, Journal, Progress, QuestionAnswers, WaitingForUser
+from app.core.model_usage import Totals
 from app.core.patch import FileStat, Patch
 from app.core.plan import Plan, render_plan
 from app.core.record import Record
-from app.core.result import JobResult
 from app.core.task import STRUCTURAL
 from app.core.verification import (
     BaselineResult,

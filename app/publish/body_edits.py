@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.github.models import PullRequest
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.publish.effects import MAX_BODY, OpenDraftPullRequest
 from app.publish.markdown import code_span
 

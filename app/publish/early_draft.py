@@ -7,7 +7,7 @@ from app.core.job import FINAL, Job, JobState
 from app.core.patch import Patch
 from app.core.text import clip
 from app.jobs.context import JobContext
-from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.store import JobQueries, JobWithContext
 from app.publish.body_edits import marked_state
 from app.publish.effects import (
     MAX_BODY,

@@ -13,8 +13,7 @@ from app.core.errors import AgentFixError
 from app.core.job import JobState
 from app.core.record import Record
 from app.core.task import Person
-from app.github.base import Conclusion, NewPullRequest, Reaction, ReactionTarget
-from app.github.errors import RateLimited
+from app.github.base import Conclusion, NewPullRequest, RateLimited, Reaction, ReactionTarget
 
 MAX_TITLE = 200
 MAX_BODY = 60_000

@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
 
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
+from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.task import IssueRef
-from app.github.base import ForgeEffects, NewCheckRun
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, WorkflowsMoved
-from app.jobs.job_queries import JobWithContext
+from app.core.text import clip
+from app.github.base import ForgeEffects, ForgeError, NeedsHumanAction, NewCheckRun, NoAccess, WorkflowsMoved
+from app.jobs.context import ThreadRef
+from app.jobs.store import JobQueries, JobStore, JobWithContext
 from app.publish.body_edits import with_parts, with_section, with_state
 from app.publish.effects import (
     AddFollowUpSection,
@@ -30,8 +33,12 @@ from app.publish.effects import (
     UpdateVerdict,
     WriteCheckRun,
 )
+from app.publish.markdown import code_span, quoted
 from app.publish.notifications import Notifier
-from app.publish.outbox import EffectClaim, Outbox
+from app.publish.outbox import EffectClaim, EffectStatus, Outbox, StaleEpoch
+from app.publish.policy import PublishRefused, merge_note
+from app.publish.pull_request_text import follow_up_body, pull_request_content, update_verdict
+from app.repo.git_store import GitStore
 
 logger = logging.getLogger(__name__)
 
@@ -204,3 +211,193 @@ class IsolatedLoop:
                 self._left_alone.pop(job.job.id, None)
                 done += outcome
         return done
+
+
+MAX_THREADS = 30
+STOPPED = "It was stopped before anything was published."
+STOPPED_REST = "It was stopped."
+GIVEN_UP_REST = "Their process ended too often, or their sandbox was lost."
+
+
+class JobFinalizer:
+    """Finalizes jobs that were handed over, from rows alone, so that it can be repeated after any crash."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        job_queries: JobQueries,
+        outbox: Outbox,
+        mirror: Callable[[int], GitStore],
+        *,
+        forget_lessons: Callable[[int, str], int] = lambda _repository, _job: 0,
+        stop_reason: Callable[[str], str] = lambda _job: STOPPED_REST,
+    ) -> None:
+        """`forget_lessons` deletes the lessons of a job; `stop_reason` says who stopped it."""
+        self._store = store
+        self._job_queries = job_queries
+        self._outbox = outbox
+        self._mirror = mirror
+        self._forget_lessons = forget_lessons
+        self._stop_reason = stop_reason
+        self._isolated = IsolatedLoop("finishing it")
+
+    async def finalize(self) -> int:
+        """Give every job that can have one its final state, and publish ended rests of suites; returns how many."""
+        waiting = await asyncio.to_thread(self._job_queries.handed_over_jobs)
+        ended = await asyncio.to_thread(self._job_queries.ended_rests)
+        done = await self._isolated.run_each(waiting, self._finalize)
+        return done + await self._isolated.run_each(ended, self._publish_rest)
+
+    def _publish_rest(self, each: JobWithContext) -> bool:
+        """Request the effects that show the result of the remaining tests, or why they were not finished."""
+        result = JobResult.model_validate(each.row.result)
+        if each.row.stop_requested:
+            result = result.with_rest_state("stopped", self._stop_reason(each.job.id))
+        else:
+            failed = result.rest.reason if result.rest else ""
+            result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
+        effects: tuple[Effect, ...] = ()  # the same texts again, with the rest of the suite and the verdict
+        if result.verification is not None and each.job_context.publish_target != "same_branch":
+            effects = (update_verdict(pull_request_content(each.job, result, result.verification)),)
+        elif section := _follow_up_section(each, result):
+            effects = (section,)
+        if not self._add(each, effects):
+            return False
+        failpoint("rest.publishing")
+        if result.verification is not None and result.verification.verdict == "broken":
+            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
+        self._job_queries.published_rest(each.job.id, result.model_dump(mode="json"))
+        return True
+
+    def _add(self, each: JobWithContext, effects: Iterable[Effect]) -> bool:
+        """Add the effects; False if another process owns the job again."""
+        try:
+            for effect in effects:
+                self._outbox.add(each.job.id, each.row.epoch, each.job_context.issue_ref, effect)
+        except StaleEpoch:
+            return False
+        return True
+
+    def _finalize(self, each: JobWithContext) -> bool:
+        result = self._final_result(each)
+        if result is None:
+            return False
+        published = result.exit_status in PUBLISHED
+        if published and not self._add(each, tuple(self._effects(each, result))):
+            return False
+        failpoint("job.finishing")
+        if not published:
+            self._forget_lessons(each.job_context.issue_ref.repository, each.job.id)
+        self._store.finish(
+            each.job.id,
+            result.exit_status,
+            result.reason,
+            result.model_dump(mode="json"),
+            waiting_for="rest" if published and result.rest_pending else "",
+        )
+        failpoint("job.finished")
+        return True
+
+    def _final_result(self, each: JobWithContext) -> JobResult | None:
+        """None while the branch is still being published."""
+        branch = self._branch(each.job.id)
+        if branch is None:
+            return _unpublished(each, PublishRefused("The job was handed over without a branch."))
+        if each.row.stop_requested and branch.state == "wanted":
+            self._outbox.withdraw(each.job.id)
+            branch = self._branch(each.job.id) or branch
+        match branch.state:
+            case "done":
+                result, receipt = JobResult.model_validate(each.row.result), branch.receipt or Receipt()
+                base_ref = each.job_context.base_ref
+                notes = (merge_note(base_ref, receipt.onto, result.commit),) if receipt.onto else ()
+                update = {"url": receipt.url, "branch": receipt.branch or result.branch}
+                return result.model_copy(update={**update, "notes": (*result.notes, *notes)})
+            case "failed":
+                return _unpublished(each, branch.error or PublishRefused(branch.reason))
+            case "withdrawn":
+                return _unpublished(each, PublishRefused(STOPPED, state="stopped"))
+        return None
+
+    def _branch(self, job: str) -> EffectStatus | None:
+        found = [each for each in self._outbox.of(job) if isinstance(each.effect, OpenDraftPullRequest | PushCommits)]
+        return found[-1] if found else None
+
+    def _effects(self, each: JobWithContext, result: JobResult) -> Iterator[Effect]:
+        """What follows once the change is published."""
+        job_context, config = each.job_context, each.job_context.config
+        if job_context.publish_target != "same_branch" and (config.labels or config.reviewers):
+            yield LabelAndRequestReview(branch=result.branch, labels=config.labels, reviewers=config.reviewers)
+        for thread in job_context.threads[:MAX_THREADS]:
+            yield self._answer(each, result, thread)
+        if section := _follow_up_section(each, result):
+            yield section
+
+    def _answer(self, each: JobWithContext, result: JobResult, thread: ThreadRef) -> AnswerReviewThread:
+        if each.job_context.publish_target != "same_branch":
+            return AnswerReviewThread(comment=thread.comment, body=sibling_answer(result.url))
+        mirror = self._mirror(each.job_context.issue_ref.repository)
+        diff = mirror.diff(each.job.task.base, result.commit, paths=[thread.path], context=0) if thread.path else ""
+        touched = touches(diff, thread)
+        body = thread_answer(thread, commit=result.commit, touched=touched, changed=bool(diff), summary=result.summary)
+        return AnswerReviewThread(comment=thread.comment, body=body, thread=thread.thread if touched else "")
+
+
+def _unpublished(each: JobWithContext, error: AgentFixError) -> JobResult:
+    """The result of a job that was not published, with the reason; its bytes stay among the job's blobs."""
+    state: JobState = "error"
+    if isinstance(error, PublishRefused):
+        state = error.state
+    elif isinstance(error, NoAccess):
+        state = "no_access"
+    branch, compare = (error.branch, error.compare) if isinstance(error, ForgeError) else ("", "")
+    result = JobResult.model_validate(each.row.result) if each.row.result else JobResult(exit_status=state)
+    update = {"exit_status": state, "reason": error.message, "hint": error.hint, "error_code": error.code}
+    return result.model_copy(update={**update, "branch": branch, "compare": compare})
+
+
+def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSection | None:
+    """The section about this change in our own pull request; other people's pull requests are not edited."""
+    job_context = each.job_context
+    ours = each.job.branch.partition("/")[0] == job_context.config.branch_prefix
+    if job_context.publish_target != "same_branch" or not ours or result.verification is None:
+        return None
+    facts = pull_request_content(each.job, result, result.verification)
+    return AddFollowUpSection(section=follow_up_body(facts, job_context.login))
+
+
+MAX_DISTANCE = 5
+"""Lines around a thread within which a change addresses it."""
+_HUNK = re.compile(r"(?m)^@@ -(?P<start>\d+)(?:,(?P<count>\d+))? \+")
+
+
+def touches(diff: str, thread: ThreadRef) -> bool:
+    """True if a file's diff (without context) changes the thread's lines; False for a thread without lines."""
+    if thread.end is None:
+        return False
+    first, last = (thread.start or thread.end) - MAX_DISTANCE, thread.end + MAX_DISTANCE
+    for hunk in _HUNK.finditer(diff):
+        start, count = int(hunk["start"]), int(hunk["count"] or 1)
+        if start <= last and start + max(count, 1) - 1 >= first:
+            return True
+    return False
+
+
+def thread_answer(thread: ThreadRef, *, commit: str, touched: bool, changed: bool, summary: str) -> str:
+    """The reply in a thread. The full commit id becomes a link on GitHub."""
+    where = code_span(thread.path) or "this file"
+    if touched:
+        head = f"Changed in {commit}."
+    elif changed:
+        head = (
+            f"{commit} changes {where}, but nothing near these lines; please decide whether that resolves the thread."
+        )
+    else:
+        head = f"{commit} does not change {where}; please decide whether that resolves the thread."
+    words = quoted(clip(summary, 1_500)) if summary.strip() else ""
+    return f"{head}\n\n{words}" if words else head
+
+
+def sibling_answer(url: str) -> str:
+    """The reply in a thread of a pull request that we cannot push to."""
+    return f"agent-fix cannot push to this branch. The change is in a separate pull request: {url}"

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from app.config.repository import RepoConfig
-from app.core.job import Job
-from app.core.money import Totals
+from app.core.job import AttemptSummary, Job, JobResult
+from app.core.model_usage import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.record import Record
-from app.core.result import AttemptSummary, JobResult
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification

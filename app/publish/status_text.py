@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from app.core.job import FINAL, JOB_ID, WAITING, Job, JobState
-from app.core.money import Totals
+from app.core.job import FINAL, JOB_ID, WAITING, Job, JobResult, JobState
+from app.core.model_usage import Totals
 from app.core.plan import Plan, render_plan_file
 from app.core.redaction import find_secrets
-from app.core.result import JobResult
 from app.core.text import clip, count
 from app.github.base import MARKED
 from app.jobs.context import JobContext

@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 
 from app.core.clock import in_utc
 from app.core.failpoints import failpoint
-from app.core.job import FINAL, PUBLISHED, WAITING, JobState, ProgressKind
-from app.core.money import dollars
-from app.core.result import JobResult
+from app.core.job import FINAL, PUBLISHED, WAITING, JobResult, JobState, ProgressKind
+from app.core.model_usage import dollars
 from app.core.text import one_line, plain
 from app.core.verification import Verdict, Verification
 from app.github.base import CHECK, Conclusion, Reaction
-from app.jobs.job_queries import AFTER_REST, JobQueries, JobWithContext
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import AFTER_REST, JobBlobs, JobQueries, JobStore, JobWithContext
 from app.llm.ledger import NEAR_CAP, Ledger
 from app.publish.early_draft import early_draft_effects, early_key, status_key
 from app.publish.effects import (

@@ -7,8 +7,7 @@ from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
 from app.core.errors import ExitCode, RepositoryError
-from app.core.patch import FileChange, FileStat
-from app.core.tree import TreeEntry
+from app.core.patch import FileChange, FileStat, TreeEntry
 
 GITLINK = "160000"
 NULL_OID = "0" * 40
@@ -253,7 +252,7 @@ READ_TIMEOUT = 1_800.0
 
 
 class GitTree:
-    """One commit's files, read from the store (`app.core.tree.Tree`)."""
+    """One commit's files, read from the store (`app.core.patch.Tree`)."""
 
     def __init__(self, run: Callable[..., bytes], commit: str) -> None:
         self._run = run

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from app.core.errors import ExitCode, RepositoryError
+from app.core.patch import Tree
 from app.core.text import count
-from app.core.tree import Tree
 from app.repo.git_command import Git, GitError
 from app.repo.git_format import GitTree, shown_path
 from app.repo.git_store import GitStore, log

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 
 INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md", "CONTRIBUTING.md")
 """In this order; a repository that has the first seldom needs the last, so earlier ones are served first."""

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from pathspec import GitIgnoreSpec
 
 from app.core.errors import SandboxError
-from app.core.patch import FileChange, Mode, Patch, RefusedFile
-from app.core.tree import Tree, TreeEntry
+from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
 from app.repo.git_format import path_bytes, path_text
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox
 

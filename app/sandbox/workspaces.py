@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app.core.patch import Patch
-from app.core.tree import Tree
+from app.core.patch import Patch, Tree
 from app.sandbox.base import OnOutput, Sandbox, SandboxProvider, SandboxSpec, SetupPlan
 from app.sandbox.changes import Baseline, baseline, export
 

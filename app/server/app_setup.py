@@ -26,7 +26,7 @@ from app.github.connection import GitHubHost
 from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen, only_supervisor
 from app.server.web.pages import asset, environment
-from app.server.web.password import HEADERS, from_our_pages, is_small, single_fields, with_headers
+from app.server.web.sign_in import HEADERS, from_our_pages, is_small, single_fields, with_headers
 
 COOKIE = "agent_fix_setup"
 MAX_STATES = 20

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from app.config.settings import Settings
 from app.core.clock import utc_now
 from app.core.errors import OutputError
-from app.jobs.daily_budget import DayCaps
 from app.jobs.operations import OperationsOverview
 from app.jobs.queries import JobOverview
-from app.jobs.queue import JobQueue, QueueLimits
+from app.jobs.queue import DayCaps, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import open_database
 from app.server.launch.base import ChildProcesses, JobLauncher

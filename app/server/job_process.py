@@ -23,11 +23,21 @@ from app.config.settings import Settings, read_settings
 from app.core import failpoints, log
 from app.core.errors import AgentFixError, ExitCode, LostSandboxError
 from app.core.failpoints import failpoint
-from app.core.job import STREAMED, Job, Journal, N, Progress, ProgressKind, QuestionAnswers, UserMessage, WaitingForUser
+from app.core.job import (
+    STREAMED,
+    Job,
+    JobResult,
+    Journal,
+    N,
+    Progress,
+    ProgressKind,
+    QuestionAnswers,
+    UserMessage,
+    WaitingForUser,
+)
 from app.core.patch import Patch
 from app.core.plan import Plan, parse_plan_file
 from app.core.redaction import Redactor
-from app.core.result import JobResult
 from app.core.text import clip
 from app.core.verification import Verification
 from app.jobs.context import JobContext, paid_by
@@ -39,7 +49,7 @@ from app.jobs.store import StoredProgress, WaitingFor
 from app.jobs.tables import is_unreachable
 from app.llm.budgeted_model import CircuitBreakers
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
-from app.llm.sql_ledger import SqlLedger
+from app.llm.ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
 from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models

@@ -24,18 +24,17 @@ from app.core.task import IssueRef
 from app.github.auth import AppRegistration
 from app.github.connection import AppConnection, AppCredentials, Connection, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
-from app.jobs.audit import prune_audit_log
 from app.jobs.commit_transfer import WantedCommit
 from app.jobs.leases import this_process
 from app.jobs.lessons import prune_lessons
 from app.jobs.operations import GitHubLimit
 from app.jobs.store import JobBlobs, prune_streamed
-from app.llm.sql_ledger import SqlLedger
+from app.jobs.triggers import prune_audit_log
+from app.llm.ledger import SqlLedger
 from app.publish.effects import Channel
-from app.publish.job_finalizer import JobFinalizer
 from app.publish.notifications import Notifier
 from app.publish.policy import PublishPolicy
-from app.publish.publisher import Publisher
+from app.publish.publisher import JobFinalizer, Publisher
 from app.publish.secret_scan import SecretScan
 from app.publish.status_text import KEPT_ON_SERVER
 from app.publish.status_updater import StatusUpdater

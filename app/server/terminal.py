@@ -14,7 +14,7 @@ from typing import NoReturn, TextIO
 from app.config.settings import process_environment
 from app.core.errors import ExitCode
 from app.core.job import Job, ProgressKind
-from app.core.money import Totals
+from app.core.model_usage import Totals
 from app.core.text import plain
 
 _LABEL: dict[ProgressKind, str] = {

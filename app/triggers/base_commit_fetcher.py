@@ -9,17 +9,16 @@ from datetime import datetime, timedelta
 from app.core.errors import AgentFixError, RepositoryError
 from app.core.failpoints import failpoint
 from app.core.images import ImageCollection
-from app.core.job import Job, JobState
+from app.core.job import Job, JobResult, JobState
 from app.core.patch import Patch
-from app.core.result import JobResult
 from app.core.text import image_addresses
 from app.github.attachments import AttachmentFetcher
+from app.github.base import NeedsHumanAction, NoAccess, RateLimited
 from app.github.branches import BranchesApi
-from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
 from app.github.http_client import NotFoundOnGitHub
 from app.github.reader import RepositoryReader
-from app.jobs.job_queries import JobWithContext
 from app.jobs.queue import JobClaim
+from app.jobs.store import JobWithContext
 from app.publish.effects import CommitRecipe, PushCommits
 from app.publish.pull_request_text import SKIP_CI
 from app.repo.fix_commits import mentioned_fix

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from app.config import value_rules
 from app.config.repository import OperatorDefaults
 from app.core.job import HIGHEST_BUDGET, MAX_ATTEMPTS
-from app.core.money import DOLLAR, MicroUSD
+from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.record import Record
 from app.core.task import ASKABLE, TaskKind
 from app.core.text import prose_lines, visible

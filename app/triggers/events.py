@@ -25,7 +25,7 @@ from app.github.models import (
     When,
     listed,
 )
-from app.jobs.requests import ProgramRequest
+from app.jobs.job_actions import ProgramRequest
 
 
 class BranchHead(GitHubModel):

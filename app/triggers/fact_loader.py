@@ -12,12 +12,12 @@ from typing import TypeVar
 from app.config.repository import SOURCE, OperatorDefaults, RepoConfig, parse_config
 from app.core.errors import ConfigError
 from app.core.task import Person
-from app.github.errors import NoAccess, TemporaryFailure
+from app.github.base import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
-from app.jobs.job_queries import JobQueries, JobWithContext
+from app.jobs.store import JobQueries, JobWithContext
 from app.jobs.triggers import Trigger
 from app.publish.early_draft import early_key
 from app.triggers.commands import STARTING, VALID_WITHOUT_CONFIG, AgentCommand

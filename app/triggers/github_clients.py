@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from app.core.task import IssueRef
+from app.github.base import NoAccess
 from app.github.connection import Connection, RepositoryId
-from app.github.errors import NoAccess
 from app.github.models import BotAccount, Repository
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account

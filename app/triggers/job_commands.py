@@ -8,7 +8,7 @@ from app.core.job import Budget
 from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.text import clip, one_line
 from app.jobs.job_actions import raised_budget
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.jobs.triggers import MessageKind
 from app.publish import replies
 from app.publish.effects import AddReaction, UpdateStatusComment, key_of

@@ -9,27 +9,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from app.config.prompt_overrides import (
+from app.config.repository import (
     DIRECTORY,
     NO_OVERRIDES,
     Override,
     Overrides,
+    RepoConfig,
     is_own_name,
     parse_overrides,
     path_of,
     requested_prompt,
 )
-from app.config.repository import RepoConfig
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.issue_file import issue_of
 from app.core.job import PUBLISHED, Job, new_job_id
-from app.core.model_names import ModelNames
+from app.core.model_usage import ModelNames
 from app.core.task import AllowedPath, KindDecision, Task, TaskSignals, WorkType, explicitly_requested_kind, kind_of
 from app.core.text import one_line, visible
-from app.github.errors import NeedsHumanAction
+from app.github.base import NeedsHumanAction
 from app.jobs.context import JobAim, JobContext, PublishTarget
 from app.jobs.queue import ORDINARY, URGENT
-from app.pipeline.lessons.failed_attempts import failed_attempts
+from app.pipeline.lessons.recall import failed_attempts
 from app.publish import replies
 from app.publish.body_edits import holds_commits_of_a_fork
 from app.publish.effects import AddReaction

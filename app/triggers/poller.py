@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from app.core.errors import AgentFixError
 from app.github.auth import AppRegistration, missed
-from app.github.errors import NeedsHumanAction, NoAccess, RateLimited
+from app.github.base import NeedsHumanAction, NoAccess, RateLimited
 from app.github.models import (
     GHOST,
     Account,
@@ -25,7 +25,7 @@ from app.github.models import (
     PullRequestReview,
     Repository,
 )
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.commands import parse
 from app.triggers.events import (

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from app.core.task import TaskSection
 from app.core.text import bounded, one_line, plain, visible, without_quotes
-from app.github.errors import NoAccess
+from app.github.base import NoAccess
 from app.github.models import (
     ChangedFile,
     CheckResult,

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.config.prompt_overrides import is_own_name
-from app.config.repository import RepoConfig
+from app.config.repository import RepoConfig, is_own_name
 from app.core.errors import ConfigError
 from app.core.task import TaskOrigin
 from app.core.text import visible, without_quotes
 from app.github.models import BotAccount
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
-from app.jobs.requests import ProgramRequest
+from app.jobs.job_actions import ProgramRequest
 from app.triggers.commands import VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
 from app.triggers.decisions import (
     Decision,

@@ -11,17 +11,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.core.errors import AgentFixError
-from app.core.job import Job
+from app.core.job import Job, JobResult
 from app.core.plan import Plan, parse_plan_file
-from app.core.result import JobResult
 from app.core.task import IssueRef, TaskOrigin
+from app.github.base import ForgeError
 from app.github.calls import CANCEL_RUN, GET_RUN
-from app.github.errors import ForgeError
 from app.github.models import IssueComment, WorkflowRunResponse
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
-from app.jobs.job_queries import WORKED_ON, RecoveredJobs
 from app.jobs.leases import this_process
+from app.jobs.store import WORKED_ON, RecoveredJobs
 from app.jobs.triggers import Trigger
 from app.publish.effects import Receipt, UpdateStatusComment
 from app.publish.status_text import StatusCommentState, read_status

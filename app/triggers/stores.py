@@ -11,15 +11,13 @@ from sqlalchemy.engine import Engine
 from app.config.repository import NO_DEFAULTS, OperatorDefaults
 from app.core.job import Budget
 from app.core.lessons import github_repository_key
-from app.core.model_names import ModelNames
+from app.core.model_usage import ModelNames
 from app.jobs.inbox import Inbox
-from app.jobs.job_actions import PlanVersions
-from app.jobs.job_queries import JobQueries
+from app.jobs.job_actions import JobRequests, PlanVersions
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.outcomes import Outcomes
 from app.jobs.queue import JobQueue
-from app.jobs.requests import JobRequests
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import JobBlobs, JobQueries, JobStore
 from app.jobs.triggers import JobMessages, PollCursors, TriggerLog
 from app.publish.outbox import Outbox
 

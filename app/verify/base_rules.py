@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, cast
 
-from app.core.patch import FileChange, Mode, Patch
+from app.core.patch import FileChange, Mode, Patch, Tree
 from app.core.text import plain
-from app.core.tree import Tree
 from app.core.verification import ExistingTestChange
 from app.repo.grammars import language_of
 from app.verify.gates.candidate import as_text

@@ -14,8 +14,8 @@ from time import monotonic
 
 from app.core.errors import SetupError
 from app.core.job import BASE_SUITE, Progress, waiting_for
+from app.core.patch import Tree
 from app.core.text import one_line
-from app.core.tree import Tree
 from app.core.verification import SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.declared.ci import ci_jobs

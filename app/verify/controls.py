@@ -8,8 +8,7 @@ from random import Random
 from secrets import randbits
 from typing import Any, Protocol
 
-from app.core.patch import FileChange, Patch
-from app.core.tree import Tree
+from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import (
     Control,
     ControlName,

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.core.verification import Execution, FailureReason
 from app.sandbox.base import WORKSPACE
 from app.verify.reports import CaseResult, Report

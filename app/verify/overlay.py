@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import cast
 
-from app.core.patch import FileChange, Mode, Patch
-from app.core.tree import Tree, TreeEntry
+from app.core.patch import FileChange, Mode, Patch, Tree, TreeEntry
 
 
 def difference(base: Tree, other: Tree) -> Patch:

@@ -14,9 +14,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from app.core.job import BASE_TESTS, Progress, waiting_for
-from app.core.patch import FileChange, Patch
+from app.core.patch import FileChange, Patch, Tree
 from app.core.text import one_line
-from app.core.tree import Tree
 from app.core.verification import (
     Cap,
     CapRule,

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from app.core.patch import Patch
-from app.core.tree import Tree
+from app.core.patch import Patch, Tree
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import replay_of

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from app.core.patch import Patch
+from app.core.patch import Patch, Tree
 from app.core.text import plain
-from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.repo.grammars import language_of
 from app.sandbox.base import WORKSPACE, Sandbox

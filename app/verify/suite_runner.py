@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 from time import monotonic
 
 from app.core.job import BASE_SUITE, Journal, Progress, waiting_for
-from app.core.patch import Patch
-from app.core.tree import Tree
+from app.core.patch import Patch, Tree
 from app.core.verification import RestOfSuite, RestPart, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch, loaded_tests

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from app.core.patch import Patch
-from app.core.tree import Tree
+from app.core.patch import Patch, Tree
 
 _TEST_DIRECTORIES = frozenset({"tests", "__tests__", "testdata", "__snapshots__", "__mocks__"})
 _TOP_DIRECTORIES = frozenset({"test", "testing", "spec", "specs", "e2e", "cypress"})

@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from app.core.patch import Patch
+from app.core.patch import Patch, Tree
 from app.core.task import Person
-from app.core.tree import Tree
 from app.core.verification import Reproduction
 from app.repo.git_command import GitError
 from app.repo.git_store import GitStore

@@ -12,9 +12,8 @@ from app.agent.base import Submission
 from app.config.repository import GateConfig
 from app.core.errors import AgentFixError
 from app.core.job import Budget, Journal, Progress, waiting_for
-from app.core.patch import Patch
+from app.core.patch import Patch, Tree
 from app.core.task import AllowedPath
-from app.core.tree import Tree
 from app.core.verification import (
     BaselineResult,
     Cap,

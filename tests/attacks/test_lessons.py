@@ -133,7 +133,7 @@ def test_no_verdict_module_imports_lessons(space: str) -> None:
     assert not reached, reached
 
 
-@pytest.mark.parametrize("space", ["app.publish.policy_rules", "app.publish.policy", "app.publish.secret_scan"])
+@pytest.mark.parametrize("space", ["app.publish.policy", "app.publish.secret_scan"])
 def test_nothing_that_grants_a_push_imports_lessons(space: str) -> None:
     assert not [
         target for target in reached_from(space) if within(target, {"app.pipeline.lessons", "app.jobs.lessons"})

@@ -14,10 +14,9 @@ from app.core.patch import FileChange, Patch
 from app.core.redaction import Redactor
 from app.core.task import Person
 from app.github.models import ActorPermission, GitHubIssue, Repository
-from app.jobs.job_queries import JobWithContext
-from app.jobs.store import JobRow
+from app.jobs.store import JobRow, JobWithContext
 from app.publish.effects import EFFECT_ADAPTER, CommitRecipe, OpenDraftPullRequest, PushCommits, UpdateStatusComment
-from app.publish.policy_rules import LiveState, PublishRequest, change_refusal, live_refusal, request_refusal
+from app.publish.policy import LiveState, PublishRequest, change_refusal, live_refusal, request_refusal
 from app.publish.secret_scan import HELD_BACK, SecretFound, SecretScan
 from app.verify.gates.candidate import CandidatePatch
 from tests.attacks.test_patch_policy import BASE, FORBIDDEN

@@ -10,8 +10,8 @@ import pytest
 
 from app.core.patch import FileChange, Patch
 from app.core.task import Person
+from app.github.base import NeedsHumanAction
 from app.github.effects import GitHubForge
-from app.github.errors import NeedsHumanAction
 from app.repo.git_store import GitError, GitStore
 from app.repo.remote import PushResult, Remote, fetch, push
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github, served

@@ -5,12 +5,11 @@ from itertools import pairwise
 
 import sqlalchemy as sa
 
-from app.core.job import FINAL, JobState
-from app.core.result import JobResult
+from app.core.job import FINAL, JobResult, JobState
 from app.github.base import has_text
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries, effects, receipts
-from app.llm.sql_ledger import calls
+from app.llm.ledger import calls
 from app.publish.effects import Receipt
 from tests.chaos.server import CALLS, MENDED, ODD, PRICE, ChaosServer, IssueUnderTest
 from tests.support.github.authentication import app_key

@@ -12,15 +12,13 @@ from app.core.redaction import Redactor
 from app.core.task import IssueRef
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge, open_forge
-from app.jobs.job_queries import JobQueries
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import JobBlobs, JobQueries, JobStore
 from app.jobs.tables import sqlite_engine
-from app.llm.sql_ledger import SqlLedger
+from app.llm.ledger import SqlLedger
 from app.publish.effects import EDITS_APART, LEASE
-from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import Outbox
 from app.publish.policy import PublishPolicy
-from app.publish.publisher import Publisher
+from app.publish.publisher import JobFinalizer, Publisher
 from app.publish.secret_scan import SecretScan
 from app.publish.status_updater import StatusUpdater
 from app.repo.git_store import GitStore

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from app.config.roles import ROLES, Role
 from app.core.record import Record
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries, effects, job_contexts, jobs
 from app.llm.base import ModelAnswer, ToolCall, Usage
 from app.llm.replay import RecordingHeader, RecordingLine

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.result import JobResult
+from app.core.job import JobResult
 from tests.chaos.server import ChaosServer, chaos_server
 from tests.support.databases import DIALECTS
 from tests.support.github.world import Check, Issue

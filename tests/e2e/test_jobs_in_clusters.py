@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from tests.chaos.invariants import assert_sound
 from tests.chaos.server import ChaosServer, chaos_server
 from tests.support.clusters import (

@@ -10,9 +10,9 @@ from app.cli.fix import FixOptions, find_or_create
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.run_local import pull_request
 from app.config.settings import settings_from
+from app.core.job import JobResult
 from app.core.lessons import Citation, Lesson, LessonDraft
 from app.core.plan import Plan
-from app.core.result import JobResult
 from tests.support import wallet_project
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, edit, write

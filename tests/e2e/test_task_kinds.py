@@ -11,11 +11,11 @@ import pytest
 from app.cli.fix import FixOptions, find_or_create
 from app.cli.local_context import LocalContext, LocalJob, LocalJobRunner
 from app.cli.run_local import pull_request
-from app.config.prompt_overrides import DIRECTORY
+from app.config.repository import DIRECTORY
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError
+from app.core.job import JobResult
 from app.core.plan import Plan
-from app.core.result import JobResult
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.recorded_answers import RecordedAnswers, write
 from tests.support.recorded_progress import ListProgress

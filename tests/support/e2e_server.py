@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from app.jobs.job_queries import JobWithContext
+from app.jobs.store import JobWithContext
 from tests.support.conversation_model import ConversationModel, ModelQuestion
 from tests.support.github.authentication import APP_ID, app_key
 from tests.support.github.fake import fake_github, served

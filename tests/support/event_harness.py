@@ -10,9 +10,8 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.github.connection import AppConnection
-from app.jobs.job_queries import JobWithContext
 from app.jobs.schema import prepare_tables
-from app.jobs.store import WaitingFor
+from app.jobs.store import JobWithContext, WaitingFor
 from app.jobs.tables import deliveries as inbox_rows
 from app.jobs.tables import effects as effect_rows
 from app.jobs.tables import jobs as job_rows

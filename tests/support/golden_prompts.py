@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from app.agent.prompts import render_brief, render_planning, render_start
-from app.config.prompt_overrides import DIRECTORY, parse_overrides
+from app.config.repository import DIRECTORY, parse_overrides
 from app.core.issue_file import parse_issue
 from app.core.job import Budget, Job
 from app.core.plan import Plan

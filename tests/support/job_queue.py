@@ -3,10 +3,9 @@
 from sqlalchemy.engine import Engine
 
 from app.core.job import JobState
-from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobRow, JobStore
+from app.jobs.store import JobQueries, JobRow, JobStore
 from app.jobs.triggers import JobMessages, TriggerLog
 from app.publish.outbox import Outbox
 from tests.support.clock import SettableClock

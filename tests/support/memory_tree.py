@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from app.core.tree import TreeEntry
+from app.core.patch import TreeEntry
 
 
 def blob_oid(content: bytes) -> str:

@@ -10,28 +10,25 @@ from typing import Any
 
 from sqlalchemy.engine import Engine
 
-from app.core.job import Job
+from app.core.job import Job, JobResult
 from app.core.patch import FileChange, Patch
 from app.core.plan import Plan
 from app.core.redaction import Redactor
-from app.core.result import JobResult
 from app.core.task import IssueRef
 from app.github.connection import AppConnection, RepositoryId
 from app.github.effects import GitHubForge, open_forge
 from app.github.models import BotAccount
 from app.github.repository_api import find_bot_account
 from app.jobs.context import JobContext
-from app.jobs.job_queries import JobQueries, JobWithContext
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobBlobs, JobStore
+from app.jobs.store import JobBlobs, JobQueries, JobStore, JobWithContext
 from app.jobs.tables import sqlite_engine
-from app.llm.sql_ledger import SqlLedger
+from app.llm.ledger import SqlLedger
 from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
-from app.publish.job_finalizer import JobFinalizer
 from app.publish.outbox import EffectStatus, Outbox
 from app.publish.policy import PublishPolicy
-from app.publish.publisher import Publisher
+from app.publish.publisher import JobFinalizer, Publisher
 from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
 from app.publish.secret_scan import SecretScan
 from app.publish.status_updater import StatusUpdater

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.core.money import Totals
+from app.core.model_usage import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
 from app.core.task import Issue, Person, Task

@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerEnding, Submission
 from app.core.errors import ExitCode
-from app.core.job import Budget, Job, Journal, QuestionAnswers, UserMessage, WaitingForUser
-from app.core.money import Totals
+from app.core.job import Budget, Job, JobResult, Journal, QuestionAnswers, UserMessage, WaitingForUser
+from app.core.model_usage import Totals
 from app.core.patch import FileChange, Patch
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.core.task import Issue, Task
 from app.core.verification import (
     BaselineResult,

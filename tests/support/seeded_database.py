@@ -10,19 +10,17 @@ from pathlib import Path
 from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError
-from app.core.job import Budget, JobState
+from app.core.job import Budget, JobResult, JobState
 from app.core.plan import Plan, render_plan
-from app.core.result import JobResult
 from app.core.task import Issue, IssueRef
 from app.github.base import ReactionTarget
-from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobStore
+from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import sqlite_engine
 from app.jobs.triggers import JobMessages
 from app.llm.base import Usage
-from app.llm.sql_ledger import SqlLedger
+from app.llm.ledger import SqlLedger
 from app.publish.effects import AddReaction, ChangeLabels, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from tests.support.clock import SettableClock

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD
 from app.core.record import Record
 from app.core.text import clip
 from app.llm.base import ModelInfo, StreamEvent, ToolCall, Usage, WireProtocol

@@ -37,7 +37,7 @@ from app.agent.external.exchange import (
 )
 from app.agent.external.recipe import AgentRecipe
 from app.core.errors import AgentFixError
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD
 from app.llm.base import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import Ledger

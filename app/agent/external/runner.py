@@ -23,7 +23,7 @@ from app.agent.prompts import render
 from app.agent.step import Checkpoint, Checkpoints, SandboxTree, format_messages
 from app.core.errors import SandboxError
 from app.core.job import UserMessage
-from app.core.money import DOLLAR
+from app.core.model_usage import DOLLAR
 from app.core.record import Record
 from app.sandbox.base import HOME, MODEL_PORT, TOOLS, CompletedCommand, with_forwarder
 

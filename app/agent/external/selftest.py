@@ -19,10 +19,10 @@ from app.agent.external.recipe import AgentRecipe
 from app.agent.external.runner import SUBMISSION, AgentRun, ExternalRunner
 from app.core.errors import AgentFixError
 from app.core.job import Budget, N, NoUserMessages, ProgressKind, UserMessage, UserMessages
-from app.core.money import DOLLAR
+from app.core.model_usage import DOLLAR
+from app.core.patch import TreeEntry
 from app.core.record import Record
 from app.core.text import one_line
-from app.core.tree import TreeEntry
 from app.llm.base import Body, ModelAnswer, ModelInfo, ModelRequest, StreamEvent, ToolCall, WireProtocol
 from app.llm.ledger import MemoryLedger
 from app.sandbox.base import Sandbox
@@ -427,7 +427,7 @@ def shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _SelftestTree:
-    """An `app.core.tree.Tree` of a few plain files."""
+    """An `app.core.patch.Tree` of a few plain files."""
 
     files: Mapping[str, bytes]
     commit: str = "0" * 40

@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 from app.agent.base import Submission
 from app.core.job import Job
 from app.core.lessons import AGENT, HARNESS, MAX_PER_JOB, MAX_TEXT, LessonDraft, LessonKind
-from app.core.patch import Patch
+from app.core.patch import Patch, Tree
 from app.core.redaction import find_secrets, mask_tokens
 from app.core.text import one_line, visible
-from app.core.tree import Tree
 from app.core.verification import BaselineResult, Reproduction, VerifiedPatch
 from app.pipeline.lessons.recall import find_citation
 from app.sandbox.setup.package_tools import TEST_SCRIPT_RE

@@ -17,13 +17,18 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from pydantic import ValidationError
+
 from app.core.errors import AgentFixError, ExitCode
+from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.lessons import Citation, Lesson, LessonRanking
-from app.core.task import Task
-from app.core.text import count, one_line
-from app.core.tree import Tree
+from app.core.patch import Tree
+from app.core.task import Task, TaskSection
+from app.core.text import count, head_and_tail, one_line, visible
 from app.jobs.lessons import SqlLessonStore
+from app.jobs.store import JobRow
 from app.repo.index.terms import identifiers, stem, terms
+from app.verify.feedback import feedback
 
 MAX_BYTES = 1_000_000
 _MIN_LINE = 6
@@ -357,3 +362,58 @@ def unpacked(kept: bytes) -> Vector:
     found = array("f")
     found.frombytes(kept)
     return found
+
+
+TITLE: Final = "Earlier failed attempts at this task; do not repeat them"
+MAX_ATTEMPTS: Final = 3
+MAX_OF_ONE: Final = 3_500
+"""Characters of one attempt."""
+MAX_FILES: Final = 20
+_ENDED: Final[dict[JobState, str]] = {
+    "verification_failed": "its change did not pass verification",
+    "limit_reached": "it reached a limit before it was done",
+    "paused": "it reached a limit before it was done",
+    "no_change": "it found nothing to change",
+}
+
+
+def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
+    """The section for a new job. `rows` are the issue's jobs, newest first; none before a published one counts."""
+    texts: list[str] = []
+    for row in rows:
+        if row.state in PUBLISHED or len(texts) == MAX_ATTEMPTS:
+            break
+        result = _result(row)
+        if result is not None and result.exit_status in _ENDED:
+            texts.append(head_and_tail("\n".join(_attempt_lines(row, result)), MAX_OF_ONE))
+    return TaskSection(title=TITLE, text="\n\n".join(texts)) if texts else None
+
+
+def _result(row: JobRow) -> JobResult | None:
+    """None for a job that stored none, or one of an older version."""
+    try:
+        return JobResult.model_validate(row.result) if row.result and row.final else None
+    except ValidationError:
+        return None
+
+
+def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:
+    turns = f" after {result.turns} turns" if result.turns else ""
+    yield f"Attempt of {row.job.created_at:%Y-%m-%d %H:%M}{turns}: {_ENDED[result.exit_status]}."
+    if result.reason:
+        yield f"Reason: {_seen(result.reason)[:500]}"
+    if result.plan is not None:
+        steps = "; ".join(map(_seen, result.plan.steps))
+        yield f"It planned: {_seen(result.plan.summary)[:400]} Steps: {steps[:600]}"
+    if result.summary:
+        yield f"It said: {_seen(result.summary)[:600]}"
+    if result.changes:
+        more = f" and {len(result.changes) - MAX_FILES} more" if len(result.changes) > MAX_FILES else ""
+        yield f"It changed: {', '.join(one_line(each.path) for each in result.changes[:MAX_FILES])}{more}"
+    if result.verification is not None and result.exit_status == "verification_failed":
+        yield f"What the harness found:\n{visible(feedback(result.verification)).text}"
+
+
+def _seen(text: str) -> str:
+    """What a rendered page would show of a model's text: nothing hidden reaches the next model."""
+    return one_line(visible(text).text)

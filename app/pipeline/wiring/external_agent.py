@@ -15,7 +15,7 @@ from app.agent.external.selftest import SelftestResult, SelftestScript, run_self
 from app.config.settings import Settings, python_interpreter
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job
-from app.core.money import MicroUSD
+from app.core.model_usage import MicroUSD
 from app.core.scratch import scratch
 from app.llm.ledger import Ledger
 from app.llm.litellm import LiteLLMRawCall

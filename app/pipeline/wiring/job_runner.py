@@ -16,10 +16,9 @@ from app.agent.prompts import render_base_suite
 from app.config.settings import Settings
 from app.core.errors import AgentFixError
 from app.core.failpoints import failpoint
-from app.core.job import Job, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
+from app.core.job import Job, JobResult, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
 from app.core.patch import Patch
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.core.text import head_and_tail, one_line
 from app.core.tracing import job_trace
 from app.core.verification import (
@@ -44,9 +43,8 @@ from app.pipeline.lessons.learning import JobExperience, commands_in
 from app.pipeline.lessons.recall import issue_text
 from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import refuse_questions
-from app.pipeline.setup_proposal import propose_setup
 from app.pipeline.wiring.external_agent import external_agent
-from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject
+from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject, propose_setup
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
 from app.repo.git_store import GitError, unified_diff
@@ -90,7 +88,7 @@ def make_budgeted_models(
 
 
 if TYPE_CHECKING:
-    from app.core.model_names import WorkKind
+    from app.core.model_usage import WorkKind
 
 MONEY_SHARE = 4
 """The author may use at most a quarter of the job's money, and the second author, too."""

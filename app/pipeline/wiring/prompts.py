@@ -11,29 +11,27 @@ from typing import TYPE_CHECKING, Final
 from app.agent.actions import specs
 from app.agent.base import Assignment
 from app.agent.prompts import render, render_brief, render_change, render_planning, render_start
-from app.config.prompt_overrides import NO_OVERRIDES, Overrides, path_of, read_overrides
-from app.config.repository import RepoConfig
+from app.config.repository import NO_OVERRIDES, Overrides, RepoConfig, path_of, read_overrides
 from app.config.settings import Settings
 from app.core.job import Job, Journal, Progress, QuestionAnswers
 from app.core.lessons import Lesson, LessonRanking
+from app.core.patch import Tree
 from app.core.plan import Plan, parse_plan_file
 from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
 from app.core.text import bounded, count, plain
-from app.core.tree import Tree
 from app.core.verification import Specification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
 from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.llm.ledger import Ledger
+from app.llm.ledger import Ledger, SqlLedger
 from app.llm.litellm import Embedding
-from app.llm.sql_ledger import SqlLedger
-from app.pipeline.lessons.failed_attempts import TITLE
 from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.recall import (
+    TITLE,
     ChromaRanking,
     EmbeddingRanking,
     FullTextRanking,
@@ -123,7 +121,7 @@ def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) ->
 
 
 if TYPE_CHECKING:
-    from app.core.model_names import WorkKind
+    from app.core.model_usage import WorkKind
 
 
 _IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})

@@ -17,9 +17,8 @@ from itertools import pairwise, takewhile
 from math import log, sqrt
 from typing import Literal, NamedTuple
 
-from app.repo.index.file_index import CodeIndex
-from app.repo.index.path_kinds import is_code, is_source, is_test, is_unlikely_place, module_names
-from app.repo.index.path_kinds import stem as path_stem
+from app.repo.index.file_index import CodeIndex, is_code, is_source, is_test, is_unlikely_place, module_names
+from app.repo.index.file_index import stem as path_stem
 from app.repo.index.terms import Hits, bm25, identifiers, rarity, stem, term_id, terms
 from app.repo.syntax import language_of
 

@@ -8,9 +8,8 @@ from functools import cached_property
 from math import log
 from pathlib import Path
 
-from app.core.tree import Tree
-from app.repo.index.file_index import CodeIndex, IndexedFile
-from app.repo.index.path_kinds import is_code, is_test, is_test_name, stem
+from app.core.patch import Tree
+from app.repo.index.file_index import CodeIndex, IndexedFile, is_code, is_test, is_test_name, stem
 from app.repo.index.ranking import LARGE_COMMIT, CommitChange, RankedFile, locate, read_log
 from app.repo.index.terms import term_id, terms
 from app.repo.syntax import Symbol, language_of, symbols

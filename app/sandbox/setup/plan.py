@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 from app.core.errors import ConfigError, SetupError
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.sandbox.base import SetupPlan
 from app.sandbox.egress.allow_list import parse_rule
 from app.sandbox.setup.ecosystems.base import InstallStep, ManifestFiles, SetupChoice

@@ -18,12 +18,14 @@ from app.jobs.accounts import ApiCaller, ApiKeys
 from app.jobs.context import JobContext
 from app.jobs.tables import DatabaseError
 from app.server.web.api_models import problem
-from app.server.web.password import (
+from app.server.web.sign_in import (
     BEARER,
     MAX_BYTES,
     OPERATOR,
     SIGN_IN,
     DashboardPassword,
+    SignInPages,
+    Visitor,
     address,
     by_trusted_proxy,
     from_our_pages,
@@ -31,7 +33,6 @@ from app.server.web.password import (
     is_small,
     with_headers,
 )
-from app.server.web.sign_in import SignInPages, Visitor
 
 METRICS: Final = "/metrics"
 NO_SIGN_IN: Final = (

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from app.core.job import MAX_ATTEMPTS, JobState, ProgressKind
-from app.core.money import DOLLAR, MicroUSD
+from app.core.model_usage import DOLLAR, MicroUSD
 from app.core.task import TaskKind
 from app.core.verification import Verdict, Verification
 

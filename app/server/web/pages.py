@@ -36,18 +36,17 @@ from app.core.plan import (
 )
 from app.core.text import plain
 from app.core.verification import Verdict
-from app.jobs.audit import AuditLog
 from app.jobs.job_actions import JobActions, UnknownJob, WrongState, may_be_approved
 from app.jobs.operations import SLOW, TOO_LONG
 from app.jobs.outcomes import outcome_totals
 from app.jobs.queries import DayCost, JobFilter, JobPage, SortOrder
+from app.jobs.triggers import AuditLog
 from app.llm.ledger import usd
 from app.server.context import ServerContext
 from app.server.web import formatting, metrics
 from app.server.web.access import visitor_of
 from app.server.web.api_models import micro
-from app.server.web.password import client_of, form_fields, single_fields
-from app.server.web.sign_in import Visitor
+from app.server.web.sign_in import Visitor, client_of, form_fields, single_fields
 
 STATES: Final[tuple[str, ...]] = (
     *sorted(formatting.ACTIVE),

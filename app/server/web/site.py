@@ -15,19 +15,16 @@ from starlette.routing import BaseRoute, Match, Route
 
 from app import __version__
 from app.jobs.accounts import ApiKeys, WebSessions
-from app.jobs.audit import AuditLog
-from app.jobs.job_actions import JobActions
-from app.jobs.requests import IdempotencyKeys
+from app.jobs.job_actions import IdempotencyKeys, JobActions
 from app.jobs.tables import DatabaseError
+from app.jobs.triggers import AuditLog
 from app.server.context import ServerContext
 from app.server.web.access import METRICS, AccessGuard, PageRules, is_local
-from app.server.web.api import ApiParts
+from app.server.web.api import ApiParts, LogStreams
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem, invalid, problem, problem_of_exception
-from app.server.web.log_stream import LogStreams
 from app.server.web.pages import ACTIONS, ASSETS, DashboardPages, JobForms, OperatorPages, asset
-from app.server.web.password import DashboardPassword, FailureLimit, is_api
-from app.server.web.sign_in import OPEN, SignInClient, SignInPages
+from app.server.web.sign_in import OPEN, DashboardPassword, FailureLimit, SignInClient, SignInPages, is_api
 
 
 def site(

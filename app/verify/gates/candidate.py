@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from app.core.patch import FileChange, Patch
-from app.core.tree import Tree
+from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import GateResult
 
 MAX_DETAILS = 20

@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 import pathspec
 
 from app.config import value_rules
+from app.core.patch import Tree
 from app.core.task import AllowedPath
-from app.core.tree import Tree
 from app.core.verification import GateResult
 from app.verify.gates.candidate import LINK, CandidatePatch, ChangedPath, displayed_path, gate
 

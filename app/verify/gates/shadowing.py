@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.base import Sandbox

@@ -12,8 +12,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
-from app.core.patch import FileChange, Patch
-from app.core.tree import Tree
+from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import SourceText
 from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.github.base import NeedsHumanAction, NoAccess
 from app.github.effects import GitHubForge
-from app.github.errors import NeedsHumanAction, NoAccess
 from app.repo.git_command import secret_variables
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.publishing import BRANCH, commit

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.github.base import NewCheckRun, ReactionTarget, has_text, marker, with_marker
+from app.github.base import NeedsHumanAction, NewCheckRun, ReactionTarget, has_text, marker, with_marker
 from app.github.effects import GitHubForge
-from app.github.errors import NeedsHumanAction
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.publishing import BRANCH, commit, opened, wanted

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.github.auth import AppRegistration
-from app.github.errors import NeedsHumanAction
+from app.github.base import NeedsHumanAction
 from app.github.reader import RepositoryReader
 from tests.support.emulate.person import InlineComment
 from tests.support.emulate.repository import BRANCH, EmulatedRepository, later

@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.github.base import NewCheckRun, ReactionTarget
-from app.github.errors import NeedsHumanAction, NoAccess
+from app.github.base import NeedsHumanAction, NewCheckRun, NoAccess, ReactionTarget
 from tests.support.emulate.person import InlineComment
 from tests.support.emulate.repository import BRANCH, EmulatedRepository, later, wanted
 from tests.support.repositories import git

@@ -9,11 +9,10 @@ import pytest
 
 from app.config.settings import settings_from
 from app.github.auth import AppRegistration, missed
-from app.github.base import NewCheckRun, ReactionTarget
+from app.github.base import NewCheckRun, NoAccess, ReactionTarget
 from app.github.calls import GIT_FETCH
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, RepositoryId
 from app.github.effects import GitHubForge
-from app.github.errors import NoAccess
 from app.github.repository_api import RepositoryApi
 from app.repo.git_store import GitStore
 from tests.support.emulate.github import OWNER, EmulatedGitHub

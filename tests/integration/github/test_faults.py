@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from app.core.redaction import mask_tokens
+from app.github.base import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.connection import AppConnection, AppCredentials, GitHubHost
 from app.github.effects import GitHubForge
-from app.github.errors import ForgeError, NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.http_client import refusal_of
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi

@@ -8,7 +8,7 @@ import pytest
 
 from app.config.repository import RepoConfig
 from app.publish.effects import MAX_BODY, AnswerReviewThread
-from app.publish.job_finalizer import STOPPED
+from app.publish.publisher import STOPPED
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from app.github.base import NeedsHumanAction
 from app.github.effects import GitHubForge
-from app.github.errors import NeedsHumanAction
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import BRANCH_UNSEEN, NODE_UNSEEN, PULLS, Fault, invalid
 from tests.support.github.publishing import BRANCH, commit, opened, wanted

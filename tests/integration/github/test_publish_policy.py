@@ -10,7 +10,7 @@ from app.config.repository import RepoConfig
 from app.core.patch import Patch
 from app.core.task import AllowedPath
 from app.publish.effects import UpdateStatusComment
-from app.publish.policy_rules import PublishRefused
+from app.publish.policy import PublishRefused
 from app.publish.secret_scan import HELD_BACK
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.publisher_harness import HALF, PublisherHarness, publisher_harness

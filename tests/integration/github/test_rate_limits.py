@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from app.core.errors import AgentFixError
+from app.github.base import RateLimited
 from app.github.connection import MutationPacer
 from app.github.effects import GitHubForge
-from app.github.errors import RateLimited
 from app.github.http_client import refusal_of
 from app.github.reader import RepositoryReader
 from tests.support.github.fake import FakeGitHubSetup

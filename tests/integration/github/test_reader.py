@@ -8,9 +8,8 @@ import pytest
 from app.core.job import new_job_id
 from app.github.app_manifest import PERMISSIONS
 from app.github.auth import AppRegistration, missed
-from app.github.base import GIVEN
+from app.github.base import GIVEN, NoAccess
 from app.github.connection import TokenConnection
-from app.github.errors import NoAccess
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi
 from tests.support.github.authentication import APP_ID

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.job import Job
-from app.core.result import JobResult
+from app.core.job import Job, JobResult
 from app.core.verification import RestOfSuite, TestCount
 from app.jobs.queue import MAX_CRASHES
 from app.publish.effects import UpdateVerdict

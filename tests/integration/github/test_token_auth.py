@@ -5,10 +5,9 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from app.github.base import GIVEN
+from app.github.base import GIVEN, NoAccess
 from app.github.calls import GIT_PUSH
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
-from app.github.errors import NoAccess
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 

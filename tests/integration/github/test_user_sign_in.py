@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
+from app.github.base import NoAccess
 from app.github.connection import GitHubHost
-from app.github.errors import NoAccess
 from app.github.user_sign_in import GitHubSignIn, SignInRefused, challenge
 from tests.support.github.fake import API, SITE, FakeGitHubSetup, make_fake_github
 from tests.support.github.faults import Fault

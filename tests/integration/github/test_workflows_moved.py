@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.config.repository import RepoConfig
-from app.core.result import JobResult
+from app.core.job import JobResult
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull

@@ -9,10 +9,10 @@ import schemathesis
 from hypothesis import HealthCheck, assume, settings
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
-from app.jobs.requests import KEPT_FOR
+from app.jobs.job_actions import KEPT_FOR
 from app.server.context import ServerContext
 from app.server.receiver import application
-from app.server.web.password import FORGET_AFTER
+from app.server.web.sign_in import FORGET_AFTER
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
 from tests.support.web_client import NOW, OURS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.model_names import Reasoning
+from app.core.model_usage import Reasoning
 from app.llm.base import Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec
 from app.llm.budgeted_model import BudgetedModel
 from app.llm.errors import ModelError

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.server.web.password import MAX_FAILURES
+from app.server.web.sign_in import MAX_FAILURES
 from tests.support.server_process import Server, running_server
 from tests.support.web_client import OURS
 

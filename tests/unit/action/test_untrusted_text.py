@@ -7,7 +7,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from app.action.files import fail, write_outputs
+from app.action.context import fail, write_outputs
 from app.config.workflow import workflow_from
 from app.core.errors import AgentFixError
 from app.publish.status_text import step_summary

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.live_view import JobView, LiveView
 from app.core.job import BASE_SUITE, Budget, Job
-from app.core.money import Totals
+from app.core.model_usage import Totals
 from app.core.plan import Plan, render_plan
 from tests.support.pull_requests import task
 

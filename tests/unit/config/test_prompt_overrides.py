@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.prompts import guidance, render, render_brief, render_planning
-from app.config.prompt_overrides import (
+from app.config.repository import (
     DIRECTORY,
     MAX_BYTES,
     MAX_NOTES,

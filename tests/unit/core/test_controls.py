@@ -7,8 +7,7 @@ from itertools import count
 
 import pytest
 
-from app.core.patch import FileChange, Patch
-from app.core.tree import Tree
+from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import Control, ControlName, Outcome, SourceText, TestSelection
 from app.sandbox.base import Sandbox
 from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner

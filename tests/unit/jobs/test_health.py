@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import Engine
 
-from app.jobs.daily_budget import DailyBudget
-from app.jobs.job_queries import JobQueries
 from app.jobs.operations import OperationsOverview, WaitingJob, longest_stalled
-from app.jobs.queue import JobClaim, JobQueue, QueueLimits
+from app.jobs.queue import DailyBudget, JobClaim, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
-from app.jobs.store import JobStore
+from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import deliveries, effects
 from tests.support.clock import SettableClock
 from tests.support.databases import DIALECTS, database

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.jobs.job_queries import ALL_JOBS_EVERY
 from app.jobs.outcomes import Outcomes
 from app.jobs.queue import LEASE, MAX_CRASHES, JobClaim, QueueLimits
+from app.jobs.store import ALL_JOBS_EVERY
 from app.publish.effects import AnswerReviewThread, LabelAndRequestReview, UpdateStatusComment
 from tests.support.databases import DIALECTS, database
 from tests.support.job_queue import Server

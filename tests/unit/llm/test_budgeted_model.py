@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.money import Totals
+from app.core.model_usage import Totals
 from app.llm.base import Message, ModelAnswer, ModelInfo, ModelRequest, OnText, Usage
 from app.llm.budgeted_model import (
     FAILURES,

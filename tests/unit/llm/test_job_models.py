@@ -10,7 +10,7 @@ from app.config.repository import ModelChoice, RepoConfig, parse_config
 from app.config.settings import SettingsError, settings_from
 from app.core.errors import AgentFixError
 from app.core.job import Budget, Job
-from app.core.model_names import ModelNames, WorkKind
+from app.core.model_usage import ModelNames, WorkKind
 from app.core.task import Issue
 from app.llm.base import Message, ModelInfo, ModelRequest
 from app.llm.budgeted_model import JobModels

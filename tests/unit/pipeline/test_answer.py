@@ -10,10 +10,9 @@ import pytest
 from app.agent.base import Runner, RunnerContext
 from app.agent.loop import NativeRunner
 from app.core.errors import ExitCode
-from app.core.job import Budget, Job, Journal, UserMessage, WaitingForUser
-from app.core.money import Totals
+from app.core.job import Budget, Job, JobResult, Journal, UserMessage, WaitingForUser
+from app.core.model_usage import Totals
 from app.core.patch import Patch
-from app.core.result import JobResult
 from app.core.task import Issue, Task
 from app.pipeline.answer import AnswerServices, answer
 from app.sandbox.base import Sandbox

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from app.core.errors import AgentFixError, ExitCode
-from app.core.job import Budget, Job, JobState, WaitingForUser
+from app.core.job import Budget, Job, JobResult, JobState, WaitingForUser
 from app.core.patch import Patch
-from app.core.result import JobResult
 from app.core.verification import FailureReason, Reproduction, SuiteComparison, Verdict, Verification, VerifiedPatch
 from app.llm.base import Message, ModelAnswer, ModelRequest
 from app.llm.errors import BudgetError, ModelError

@@ -11,7 +11,7 @@ from app.agent.prompts import render_brief
 from app.core.errors import AgentFixError
 from app.core.images import ImageCollection
 from app.core.job import Job
-from app.core.model_names import ModelNames, WorkKind
+from app.core.model_usage import ModelNames, WorkKind
 from app.llm.base import ImageContent, Message, ModelAnswer, ModelInfo, ModelRequest
 from app.llm.budgeted_model import BudgetedModel, JobModels
 from app.llm.errors import ModelError

@@ -7,10 +7,9 @@ import pytest
 
 from app.agent.base import Assignment, Reviewer, RunnerEnding, Submission
 from app.core.errors import AgentFixError, ExitCode, SetupError
-from app.core.job import Journal, QuestionAnswers, WaitingForUser
+from app.core.job import JobResult, Journal, QuestionAnswers, WaitingForUser
 from app.core.patch import Patch
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.core.verification import (
     FailureReason,
     Reproduction,

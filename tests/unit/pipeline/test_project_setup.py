@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.llm.errors import BudgetError, ModelError
-from app.pipeline.setup_proposal import ProposedSetup
-from app.pipeline.wiring.project_setup import ProjectSetup, Propose, SetupProject
+from app.pipeline.wiring.project_setup import ProjectSetup, Propose, ProposedSetup, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, Executor, OnOutput, Sandbox, SandboxCommand, SandboxSpec
 from app.sandbox.setup.ecosystems.python import keep_generated

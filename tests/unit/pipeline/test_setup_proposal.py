@@ -6,7 +6,7 @@ import pytest
 
 from app.core.verification import Execution, SuiteResult, TestCount
 from app.llm.base import ModelAnswer, ModelRequest
-from app.pipeline.setup_proposal import ProposedSetup, propose_setup, read_proposal
+from app.pipeline.wiring.project_setup import ProposedSetup, propose_setup, read_proposal
 from app.sandbox.setup.ecosystems.base import SetupChoice
 from app.verify.candidates import Candidate, Trial
 from app.verify.frameworks import SuiteCommand

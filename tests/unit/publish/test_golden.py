@@ -30,7 +30,7 @@ from app.jobs.context import ThreadRef
 from app.publish import replies
 from app.publish.body_edits import marked_part, with_parts
 from app.publish.effects import MAX_BODY
-from app.publish.job_finalizer import sibling_answer, thread_answer
+from app.publish.publisher import sibling_answer, thread_answer
 from app.publish.pull_request_text import (
     commit_message,
     follow_up_body,

@@ -15,8 +15,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.errors import AgentFixError, OutputError
 from app.core.task import IssueRef, Person
-from app.github.base import ReactionTarget
-from app.github.errors import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
+from app.github.base import NeedsHumanAction, NoAccess, RateLimited, ReactionTarget, TemporaryFailure
 from app.jobs.tables import effects, jobs, metadata, receipts
 from app.publish.effects import (
     EDITS_APART,
@@ -43,7 +42,7 @@ from app.publish.effects import (
     pause_after,
 )
 from app.publish.outbox import Outbox, StaleEpoch
-from app.publish.policy_rules import PublishRefused
+from app.publish.policy import PublishRefused
 from app.publish.publisher import Publisher
 from tests.support.databases import DIALECTS, database
 from tests.support.file_conversation import FileForge, as_wished

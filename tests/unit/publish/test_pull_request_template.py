@@ -7,11 +7,10 @@ import pytest
 
 from app.config.repository import RepoConfig
 from app.jobs.context import ThreadRef
-from app.jobs.job_queries import JobWithContext
-from app.jobs.store import JobRow
+from app.jobs.store import JobRow, JobWithContext
 from app.publish.body_edits import fill_template, find_template, with_section, with_template, workflows_not_skipped
 from app.publish.effects import MAX_BODY, CommitRecipe, OpenDraftPullRequest
-from app.publish.job_finalizer import thread_answer, touches
+from app.publish.publisher import thread_answer, touches
 from app.publish.pull_request_text import pull_request_body
 from tests.support.memory_tree import MemoryTree
 from tests.support.pull_requests import pull_request

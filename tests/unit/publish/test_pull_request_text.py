@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.config.repository import RepoConfig
-from app.core.money import ModelUse, Totals
+from app.core.job import JobResult
+from app.core.model_usage import ModelUse, Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.core.task import Issue, Person, Task, TaskKind
 from app.core.text import count
 from app.core.verification import Execution, ExistingTestChange, GateResult, SuiteComparison, SuiteResult, Verdict

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.job import JobState
+from app.core.job import JobResult, JobState
 from app.core.plan import parse_plan_file
-from app.core.result import JobResult
 from app.github.base import with_marker
 from app.publish.status_text import HEADLINES, PLANNED, QUESTIONS, StatusCommentState, read_status, render_status
 from tests.support.server_jobs import job

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.agent.stop_rules import AgentOutcome, check_budget
-from app.core.job import FINAL, Budget, Job, JobState
-from app.core.model_names import ModelNames
-from app.core.money import Totals
+from app.core.job import FINAL, Budget, Job, JobResult, JobState
+from app.core.model_usage import ModelNames, Totals
 from app.core.plan import Plan, parse_plan_file, render_plan
-from app.core.result import JobResult
 from app.jobs.context import JobContext
 from app.jobs.store import ProgressRow
 from app.publish.effects import MAX_BODY, MAX_COMMENT

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config.prompt_overrides import MAX_BYTES
+from app.config.repository import MAX_BYTES
 from app.core import images
 from app.github import attachments
 from app.llm import tokens

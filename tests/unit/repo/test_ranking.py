@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.repo.index.file_index import CodeIndex
-from app.repo.index.path_kinds import is_test, is_unlikely_place, module_names, stem
+from app.repo.index.file_index import CodeIndex, is_test, is_unlikely_place, module_names, stem
 from app.repo.index.ranking import CommitChange, RankedFile, locate, rarity_of, read_log, subject_scores, subjects
 from app.repo.index.survey import related_tests
 from app.repo.index.terms import term_id

@@ -8,12 +8,18 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.job import JobResult
 from app.core.plan import Plan
-from app.core.result import JobResult
 from app.jobs.accounts import ApiKeys
 from app.jobs.inbox import Inbox
-from app.jobs.job_actions import PlanVersions
-from app.jobs.requests import IN_PROGRESS, PROGRAM_EVENT, IdempotencyKeys, ProgramRequest, StillInProgress
+from app.jobs.job_actions import (
+    IN_PROGRESS,
+    PROGRAM_EVENT,
+    IdempotencyKeys,
+    PlanVersions,
+    ProgramRequest,
+    StillInProgress,
+)
 from app.jobs.store import JobBlobs
 from app.server.web.api_models import dollars, micro
 from tests.support.web_client import WebClient, web_client

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.jobs.accounts import ApiKeys
-from app.jobs.audit import AuditLog, prune_audit_log
-from app.jobs.triggers import insert_trigger
+from app.jobs.triggers import AuditLog, insert_trigger, prune_audit_log
 from app.server.web.pages import AUDIT_SHOWN
 from tests.support.server_jobs import trigger
 from tests.support.web_client import WebClient, web_client

@@ -9,9 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.jobs.audit import AuditLog
-from app.jobs.job_actions import PlanVersions
-from app.jobs.requests import JobRequests, ProgramRequest
+from app.jobs.job_actions import JobRequests, PlanVersions, ProgramRequest
+from app.jobs.triggers import AuditLog
 from tests.support.seeded_database import PLAN
 from tests.support.web_client import WebClient, web_client
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from app.jobs.audit import AuditLog
 from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.tables import deliveries, effects, job_contexts, jobs
+from app.jobs.triggers import AuditLog
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.config.settings import settings_from
 from app.core.errors import AgentFixError, ExitCode, SetupError
-from app.core.result import JobResult
+from app.core.job import JobResult
 from app.core.verification import RestOfSuite
 from app.jobs.queue import MAX_CRASHES, JobClaim, QueueLimits
 from app.jobs.tables import job_contexts, writing

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from app.jobs.outcomes import Outcomes, outcome_totals
 from app.jobs.queries import JobOverview
 from app.jobs.tables import outcomes
-from app.server.web.log_stream import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
+from app.server.web.api import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
 from app.server.web.sign_in import Visitor
 from tests.support.web_client import WebClient, web_client

@@ -11,14 +11,13 @@ from typing import Any, get_args
 import pytest
 import sqlalchemy as sa
 
-from app.core.job import Job
-from app.core.result import JobResult
+from app.core.job import Job, JobResult
 from app.core.task import Issue
 from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.tables import job_contexts, jobs
 from app.jobs.triggers import Trigger
-from app.llm.sql_ledger import calls, job_costs
+from app.llm.ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from app.server.web.formatting import effect_name

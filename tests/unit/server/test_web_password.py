@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from app.jobs.accounts import PREFIX, ApiKeys
 from app.server.web.access import UNTRUSTED_PROXY
-from app.server.web.password import (
+from app.server.web.sign_in import (
     FORGET_AFTER,
     MAX_FAILURES,
     MAX_REMEMBERED,

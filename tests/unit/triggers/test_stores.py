@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from app.jobs.inbox import MAX_ATTEMPTS, Delivery, Inbox
-from app.jobs.job_queries import JobQueries
 from app.jobs.queue import JobQueue, QueueLimits
-from app.jobs.store import JobStore
+from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import metadata
 from app.jobs.triggers import PollCursors, Trigger, TriggerLog
 from app.publish.effects import Receipt, UpdateStatusComment

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.patch import Patch
-from app.core.tree import Tree
+from app.core.patch import Patch, Tree
 from app.verify.overlay import Overlay
 from app.verify.sources.analysis import additions_only, base_with_comments, reprint_head, sources_changed
 from tests.support.memory_tree import MemoryTree

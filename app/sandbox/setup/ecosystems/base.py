@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.core.tree import Tree
+from app.core.patch import Tree
 from app.core.yaml_and_toml import toml_table
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2

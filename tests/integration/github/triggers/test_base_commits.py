@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.core.job import JobResult
 from app.core.patch import Patch
-from app.core.result import JobResult
 from app.publish.effects import PushCommits
 from app.repo.git_store import GitStore
 from app.triggers.triggers import TriggerLoops

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.jobs.inbox import Delivery
+from app.jobs.job_actions import ProgramRequest
 from app.jobs.queue import QueueLimits
-from app.jobs.requests import ProgramRequest
 from app.triggers.events import Event
 from app.triggers.triggers import DeliveryWorker
 from tests.support.event_harness import EventHarness, event_harness

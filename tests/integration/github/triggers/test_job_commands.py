@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.core.job import Budget
+from app.core.job import Budget, JobResult
 from app.core.plan import Plan, render_plan_file
-from app.core.result import JobResult
 from app.jobs.queue import QueueLimits
 from app.jobs.store import WaitingFor
 from tests.support.event_harness import EventHarness, event_harness

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.config.prompt_overrides import DIRECTORY
+from app.config.repository import DIRECTORY
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.poller import pause_between
 from tests.support.event_harness import EventHarness, event_harness

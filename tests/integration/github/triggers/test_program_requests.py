@@ -11,11 +11,9 @@ from app.config.repository import parse_defaults
 from app.core.job import new_job_id
 from app.core.plan import Plan
 from app.core.task import AllowedPath
-from app.jobs.daily_budget import DayCaps
 from app.jobs.inbox import MAX_ATTEMPTS
-from app.jobs.job_actions import JobActions
-from app.jobs.queue import QueueLimits
-from app.jobs.requests import ProgramRequest
+from app.jobs.job_actions import JobActions, ProgramRequest
+from app.jobs.queue import DayCaps, QueueLimits
 from app.jobs.store import JobRow
 from app.jobs.tables import jobs
 from app.triggers.rules import PER_HOUR

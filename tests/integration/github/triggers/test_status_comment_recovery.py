@@ -12,7 +12,7 @@ from app.core.job import JobState
 from app.github.base import GIVEN, with_marker
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
 from app.github.models import IssueComment
-from app.jobs.job_queries import RecoveredJobs
+from app.jobs.store import RecoveredJobs
 from app.server.context import ServerContext
 from app.server.publisher import defaults_of
 from app.triggers.events import read
@@ -20,7 +20,7 @@ from app.triggers.github_clients import GitHubClients
 from app.triggers.job_commands import status_address
 from app.triggers.status_comment_recovery import ENDED_WITHOUT_REPORT, RecoveredStatus, StatusCommentRecovery, rounds_in
 from tests.unit.publish.test_read_status import comment
-from tests.unit.triggers.test_sweep import REPO, Site
+from tests.unit.server.test_issue_sweep import REPO, Site
 
 JOB = "j1abcdef"
 ADDRESS = "https://github.example/ada/sample/issues/1#issuecomment-5"

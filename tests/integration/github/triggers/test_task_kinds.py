@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from app.cli import KINDS
-from app.config.prompt_overrides import DIRECTORY
+from app.config.repository import DIRECTORY
 from app.core.job import Job
 from app.core.task import ASKABLE, AllowedPath
-from app.pipeline.lessons.failed_attempts import TITLE
+from app.pipeline.lessons.recall import TITLE
 from app.pipeline.wiring.prompts import MAX_OF_A_FIX, TaskKindSetup
 from app.publish.status_updater import labels
 from tests.integration.github.triggers.test_base_commits import mirror

@@ -11,12 +11,12 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, exp
 from app.core.errors import AgentFixError
 from app.github.app_manifest import NewAppResponse
 from app.jobs.accounts import WebSessions
-from app.jobs.audit import AuditLog
 from app.jobs.job_actions import PlanVersions
 from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import QueueLimits
+from app.jobs.triggers import AuditLog
 from app.server.app_setup import SetupPage
-from app.server.web.password import MAX_FAILURES
+from app.server.web.sign_in import MAX_FAILURES
 from tests.integration.server.browser.chromium import axe_core
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite, dashboard
 from tests.support.loopback import listening, serving

@@ -5,8 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
-from app.server.web.password import DashboardPassword
-from app.server.web.sign_in import Visitor
+from app.server.web.sign_in import DashboardPassword, Visitor
 from tests.integration.server.browser.dashboard import GUESSES, Dashboard, OtherSite
 from tests.support.web_client import TOKEN
 
