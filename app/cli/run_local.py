@@ -33,7 +33,7 @@ from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.store import WORKED_ON, StoredProgress
 from app.llm.ledger import usd
-from app.publish.pull_request_text import pull_request_body, pull_request_content, pull_request_title, shown_model
+from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
 from app.server.terminal import CANCELLED, InterruptHandler, TerminalProgress, end_process, is_screen, may_colour
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ async def write_files(runner: LocalJobRunner, order: LocalJob, result: JobResult
 
 def pull_request(order: LocalJob, result: JobResult, verification: Verification) -> NewPullRequest:
     """The draft as a reviewer sees it."""
-    body = pull_request_body(pull_request_content(order.job, result, verification))
+    body = pull_request_body(PullRequestContent(order.job, result, verification))
     title = pull_request_title(order.job.task, order.config)
     return NewPullRequest(branch=result.branch, base=order.job.task.base_ref, title=title, body=body)
 

@@ -37,7 +37,7 @@ from app.publish.markdown import code_span, quoted
 from app.publish.notifications import Notifier
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox, StaleEpoch
 from app.publish.policy import PublishRefused, merge_note
-from app.publish.pull_request_text import follow_up_body, pull_request_content, update_verdict
+from app.publish.pull_request_text import PullRequestContent, follow_up_body, update_verdict
 from app.repo.git_store import GitStore
 
 logger = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ class JobFinalizer:
             result = result.with_rest_state("given_up", failed or GIVEN_UP_REST)
         effects: tuple[Effect, ...] = ()  # the same texts again, with the rest of the suite and the verdict
         if result.verification is not None and each.job_context.publish_target != "same_branch":
-            effects = (update_verdict(pull_request_content(each.job, result, result.verification)),)
+            effects = (update_verdict(PullRequestContent(each.job, result, result.verification)),)
         elif section := _follow_up_section(each, result):
             effects = (section,)
         if not self._add(each, effects):
@@ -362,7 +362,7 @@ def _follow_up_section(each: JobWithContext, result: JobResult) -> AddFollowUpSe
     ours = each.job.branch.partition("/")[0] == job_context.config.branch_prefix
     if job_context.publish_target != "same_branch" or not ours or result.verification is None:
         return None
-    facts = pull_request_content(each.job, result, result.verification)
+    facts = PullRequestContent(each.job, result, result.verification)
     return AddFollowUpSection(section=follow_up_body(facts, job_context.login))
 
 

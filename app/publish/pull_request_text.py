@@ -5,14 +5,13 @@ folded. Links, mentions and closing keywords come from these templates only.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from app.config.repository import RepoConfig
 from app.core.job import AttemptSummary, Job, JobResult
-from app.core.model_usage import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
-from app.core.record import Record
 from app.core.task import Task, TaskKind
 from app.core.text import clip, count
 from app.core.verification import GateResult, Verdict, Verification
@@ -43,53 +42,26 @@ from app.publish.verification_text import (
 )
 
 
-class PullRequestContent(Record):
-    """What was requested, done, run and spent. `summary` and `plan` are the model's text; the rest is the harness's."""
+@dataclass(frozen=True, slots=True)
+class PullRequestContent:
+    """What was requested, done, run and spent: `verification` is the result's, which a pull request always has."""
 
-    task: Task
-    job: str
-    branch: str
-    commit: str
-    """The head commit's full id."""
+    job: Job
+    result: JobResult
     verification: Verification
-    plan: Plan | None = None
-    summary: str = ""
-    changes: tuple[FileStat, ...] = ()
-    usage: Totals = Totals()
-    model: str = ""
-    recorded: bool = False
-    """True if the model's answers came from a recording: tokens and cost are then those of the recording."""
-    runner: str = "native"
-    turns: int = 0
-    seconds: float = 0.0
-    attempts: tuple[AttemptSummary, ...] = ()
-    attempts_asked: int = 1
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
+    @property
+    def task(self) -> Task:
+        return self.job.task
 
-def pull_request_content(job: Job, result: JobResult, verification: Verification) -> PullRequestContent:
-    """The facts of a job's pull request; a recorded model is named without the path of its file."""
-    return PullRequestContent(
-        task=job.task,
-        job=job.id,
-        branch=result.branch,
-        commit=result.commit,
-        verification=verification,
-        plan=result.plan,
-        summary=result.summary,
-        changes=result.changes,
-        usage=result.usage,
-        model=shown_model(job.model),
-        recorded=job.model.startswith("recorded/"),
-        runner=job.runner,
-        turns=result.turns,
-        seconds=result.seconds,
-        attempts=result.attempts,
-        attempts_asked=job.attempts,
-        notes=(*result.notes, *fallback_notes(result.usage)),
-        warnings=result.warnings,
-    )
+    @property
+    def recorded(self) -> bool:
+        """True if the model's answers came from a recording: tokens and cost are then those of the recording."""
+        return self.job.model.startswith("recorded/")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.result.notes, *fallback_notes(self.result.usage))
 
 
 def shown_model(model: str) -> str:
@@ -177,7 +149,7 @@ def update_verdict(facts: PullRequestContent) -> UpdateVerdict:
     """Banner and verification again, in several levels of detail: everything else of the body stays, however long."""
     at = (_verification(facts, caps) for caps in (*_LEVELS, _LEAST))
     first, *shorter = dict.fromkeys(text for text in at if len(text) <= MAX_BODY)
-    return UpdateVerdict(branch=facts.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
+    return UpdateVerdict(branch=facts.result.branch, banner=banner(facts), verification=first, shorter=tuple(shorter))
 
 
 def follow_up_body(facts: PullRequestContent, who: str) -> str:
@@ -189,16 +161,16 @@ def follow_up_body(facts: PullRequestContent, who: str) -> str:
 def _follow_up(facts: PullRequestContent, who: str, caps: Caps) -> str:
     request_text = clip(facts.task.request, min(caps.text, 600)).strip()
     by = f" by {code_span(who)}" if who else ""
-    verified = verification_section(facts.verification, facts.task.base, facts.commit, caps)
+    verified = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
     return paragraphs(
-        f"## Follow-up in {facts.commit}",
+        f"## Follow-up in {facts.result.commit}",
         f"Requested{by}:\n\n{quoted(request_text)}" if request_text else "",
         banner(facts),
         *_alerts(facts, caps),
         _summary(facts, caps),
         _changes(facts, caps),
         details("Verification of this follow-up", verified),
-        attempts_section(facts.attempts, facts.attempts_asked),
+        attempts_section(facts.result.attempts, facts.job.attempts),
         bullets(facts.notes, caps),
     )
 
@@ -216,7 +188,7 @@ def _ident(text: str) -> str:
 
 
 def _body(facts: PullRequestContent, caps: Caps) -> str:
-    verdict, verification = banner(facts), _verification(facts, caps)
+    plan, verdict, verification = facts.result.plan, banner(facts), _verification(facts, caps)
     if facts.verification.rest is not None:  # these two are written again once it has been run
         verdict, verification = marked_part("verdict", verdict), marked_part("verification", verification)
     text = paragraphs(
@@ -224,10 +196,10 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
         verdict,
         *_alerts(facts, caps),
         _section("What changed and why", _summary(facts, caps)),
-        _section("Plan", _plan(facts.plan, caps) if facts.plan != Plan(summary=facts.task.issue.title) else ""),
+        _section("Plan", _plan(plan, caps) if plan != Plan(summary=facts.task.issue.title) else ""),
         _section("Changes", _changes(facts, caps)),
         verification,
-        _section("Attempts", attempts_section(facts.attempts, facts.attempts_asked)),
+        _section("Attempts", attempts_section(facts.result.attempts, facts.job.attempts)),
         _section("Notes", _notes(facts, caps)),
         NEXT if facts.task.issue.number is not None else "",
         _footer(facts),
@@ -236,7 +208,8 @@ def _body(facts: PullRequestContent, caps: Caps) -> str:
 
 
 def _verification(facts: PullRequestContent, caps: Caps) -> str:
-    return _section("Verification", verification_section(facts.verification, facts.task.base, facts.commit, caps))
+    text = verification_section(facts.verification, facts.task.base, facts.result.commit, caps)
+    return _section("Verification", text)
 
 
 def _section(title: str, content: str) -> str:
@@ -274,9 +247,9 @@ def banner(facts: PullRequestContent) -> str:
         ended += f", {len(rest.missing):,} did not run on the head" if rest.missing else ""
         ended += ", worse on the head" if rest.worse else ""
         numbers.append("remaining tests still running" if rest.state == "pending" else ended)
-    added = sum(stat.added or 0 for stat in facts.changes)
-    deleted = sum(stat.deleted or 0 for stat in facts.changes)
-    numbers.append(f"{count(len(facts.changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
+    added = sum(stat.added or 0 for stat in facts.result.changes)
+    deleted = sum(stat.deleted or 0 for stat in facts.result.changes)
+    numbers.append(f"{count(len(facts.result.changes), 'file')}, +{added:,} −{deleted:,} lines")  # noqa: RUF001
     first = f"**{verification.verdict.capitalize()}.** {meaning(verification)}"
     return _alert(_ALERT[verification.verdict], first, "", " · ".join(numbers))
 
@@ -291,7 +264,7 @@ def _alerts(facts: PullRequestContent, caps: Caps) -> Iterator[str]:
             "NOTE",
             "**Recorded answers.** The model's answers are from a recording; everything else really ran.",
         )
-    if warnings := bullets(facts.warnings, caps):
+    if warnings := bullets(facts.result.warnings, caps):
         yield _alert("WARNING", *warnings.split("\n"))
 
 
@@ -300,8 +273,8 @@ def _alert(kind: str, *lines: str) -> str:
 
 
 def _summary(facts: PullRequestContent, caps: Caps) -> str:
-    words = quoted(clip(facts.summary, caps.text * 2))
-    return f"In the agent's own words:\n\n{words}" if facts.summary.strip() else ""
+    words = quoted(clip(facts.result.summary, caps.text * 2))
+    return f"In the agent's own words:\n\n{words}" if facts.result.summary.strip() else ""
 
 
 def _plan(plan: Plan | None, caps: Caps) -> str:
@@ -321,7 +294,7 @@ def _plan(plan: Plan | None, caps: Caps) -> str:
 
 
 def _changes(facts: PullRequestContent, caps: Caps) -> str:
-    if not facts.changes:
+    if not facts.result.changes:
         return ""
     warned = [gate for gate in facts.verification.gates if gate.outcome == "warned"]
     rows = [
@@ -330,9 +303,9 @@ def _changes(facts: PullRequestContent, caps: Caps) -> str:
             "binary" if stat.added is None or stat.deleted is None else f"+{stat.added:,} −{stat.deleted:,}",  # noqa: RUF001  # a minus sign lines up with the plus
             cell("; ".join(_remarks(stat, warned))),
         ]
-        for stat in facts.changes[: caps.items]
+        for stat in facts.result.changes[: caps.items]
     ]
-    more = len(facts.changes) - len(rows)
+    more = len(facts.result.changes) - len(rows)
     more_note = f"\n\nand {count(more, 'more file')}." if more else ""
     headings = ["File", "Lines", ""]
     if not any(remarks for _, _, remarks in rows):
@@ -364,7 +337,7 @@ def _notes(facts: PullRequestContent, caps: Caps) -> str:
 
 
 def _footer(facts: PullRequestContent) -> str:
-    usage, sandbox = facts.usage, facts.verification.sandbox
+    usage, sandbox = facts.result.usage, facts.verification.sandbox
     items = [
         _models(facts),
         f"{count(usage.calls, 'call')}, {price(usage)}",
@@ -372,21 +345,21 @@ def _footer(facts: PullRequestContent) -> str:
         + (f" ({usage.cached_share:.0%} cached)" if usage.cached_tokens else ""),
         f"{usage.completion_tokens:,} completion tokens",
         f"usage of {count(usage.estimated, 'call')} estimated" if usage.estimated else "",
-        count(facts.turns, "turn"),
-        duration(facts.seconds),
-        f"runner {_name(facts.runner)}",
+        count(facts.result.turns, "turn"),
+        duration(facts.result.seconds),
+        f"runner {_name(facts.job.runner)}",
         f"sandbox {_name(sandbox)}" if sandbox else "",
         f"base {_name(facts.task.base_ref)} at {code_span(facts.task.base[:10])}",
-        f"job {_name(facts.job)}",
+        f"job {_name(facts.job.id)}",
     ]
     return f"---\n\n<sub>agent-fix · {' · '.join(item for item in items if item)}</sub>"
 
 
 def _models(facts: PullRequestContent) -> str:
     """The models that really answered, and for what if there were several."""
-    uses = facts.usage.models
+    uses = facts.result.usage.models
     if facts.recorded or len({use.model for use in uses}) < 2:
-        named = facts.model if facts.recorded or not uses else uses[0].model
+        named = shown_model(facts.job.model) if facts.recorded or not uses else uses[0].model
         return f"model {_name(named)}{' (recorded)' if facts.recorded else ''}" if named else ""
     did: dict[str, list[str]] = {}
     for use in uses:

@@ -22,7 +22,7 @@ from app.jobs.store import ProgressRow, WaitingFor
 from app.llm.ledger import price, usd
 from app.publish.effects import MAX_BODY, MAX_COMMENT
 from app.publish.markdown import as_shown, code_span, details, fenced, inline, paragraphs, prose, quoted
-from app.publish.pull_request_text import banner, pull_request_content, shown_model
+from app.publish.pull_request_text import PullRequestContent, banner, shown_model
 from app.publish.verification_text import Caps, bullets, meaning, red_to_green, verification_section
 
 _MARKS = ("<!-- agent-fix:plan -->", "<!-- /agent-fix:plan -->")
@@ -228,7 +228,7 @@ def _details_of_state(view: StatusView, level: DetailLevel) -> Iterator[str]:
         case "error":
             yield f"{inline(reason)} (error {code_span(error_id(view))})" if reason else ""
         case "verification_failed" if result and result.verification:
-            yield banner(pull_request_content(view.job, result, result.verification))
+            yield banner(PullRequestContent(view.job, result, result.verification))
             yield inline(reason)
         case _ if view.state in FINAL or view.state in WAITING:
             yield inline(reason)
@@ -260,7 +260,7 @@ def _published(view: StatusView, result: JobResult, level: DetailLevel) -> Itera
     here = view.job_context.publish_target == "same_branch" and result.commit
     yield f"Pushed: {result.commit}" if here else result.url
     if result.verification:
-        yield banner(pull_request_content(view.job, result, result.verification))
+        yield banner(PullRequestContent(view.job, result, result.verification))
     else:
         yield prose(clip(result.summary, level.caps.text * 2))
 

@@ -56,7 +56,7 @@ from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs
 from app.publish.effects import CommitRecipe, Effect, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import StaleEpoch
-from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
+from app.publish.pull_request_text import PullRequestContent, commit_message, pull_request_body, pull_request_title
 from app.repo.git_store import GitStore
 from app.server.context import ServerContext
 from app.server.terminal import end_process
@@ -195,7 +195,7 @@ class ServerJobRunner(JobRunner):
             commit=result.commit,
             base=job_context.base_ref,
             title=pull_request_title(job.task, job_context.config),
-            body=pull_request_body(pull_request_content(job, result, verification)),
+            body=pull_request_body(PullRequestContent(job, result, verification)),
             recipe=recipe,
         )
 

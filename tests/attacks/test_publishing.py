@@ -66,7 +66,7 @@ async def test_the_corpus_reaches_github_as_text_only(
     for kind in ("plan", "command", "note", "verification", "warning"):
         harness.store.add_progress(made.id, kind, case)
     await harness.everything()
-    result = {"plan": facts.plan, "verification": facts.verification, "summary": case, "notes": (case,)}
+    result = {"plan": facts.result.plan, "verification": facts.verification, "summary": case, "notes": (case,)}
     await harness.work(made, result=result)
     fake_github.world.tick(11)
     await harness.everything()

@@ -29,7 +29,7 @@ from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import EffectStatus, Outbox
 from app.publish.policy import PublishPolicy
 from app.publish.publisher import JobFinalizer, Publisher
-from app.publish.pull_request_text import commit_message, pull_request_body, pull_request_content, pull_request_title
+from app.publish.pull_request_text import PullRequestContent, commit_message, pull_request_body, pull_request_title
 from app.publish.secret_scan import SecretScan
 from app.publish.status_updater import StatusUpdater
 from app.repo.git_store import GitStore
@@ -178,7 +178,7 @@ class PublisherHarness:
             recipe=recipe,
             base=where.base_ref,
             title=pull_request_title(made.task, where.config),
-            body=pull_request_body(pull_request_content(made, result, result.verification)),
+            body=pull_request_body(PullRequestContent(made, result, result.verification)),
         )
 
     async def publish(self) -> int:

@@ -1,7 +1,9 @@
 """Facts of pull requests for tests: one that went well, to be varied."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+from app.core.job import Budget, Job, JobResult
 from app.core.model_usage import Totals
 from app.core.patch import FileStat
 from app.core.plan import Plan
@@ -91,12 +93,19 @@ def task(**changes: Any) -> Task:
 
 
 def pull_request(**changes: Any) -> PullRequestContent:
-    facts = {
+    """`changes` are of the job, its result or the result's verification, by the field's name."""
+    job = {
+        "id": "01JB2Q8Z",
         "task": task(),
-        "job": "01JB2Q8Z",
         "branch": "agent-fix/issue-12-invoice-totals-are-a-cent-too-low",
+        "budget": Budget(),
+        "model": "anthropic/some-model",
+        "created_at": datetime(2026, 1, 5, tzinfo=UTC),
+    }
+    result = {
+        "exit_status": "pr_opened",
+        "branch": job["branch"],
         "commit": HEAD,
-        "verification": verification(),
         "plan": Plan(
             summary="Totals are rounded half to even; customers expect half up.",
             hypotheses=("`total()` in invoices/money.py uses the context's default rounding.",),
@@ -115,9 +124,11 @@ def pull_request(**changes: Any) -> PullRequestContent:
             ),
         ),
         "usage": Totals(calls=9, prompt_tokens=61_234, cached_tokens=52_000, completion_tokens=3_210, cost=84_200),
-        "model": "anthropic/some-model",
         "turns": 8,
         "seconds": 93.4,
         "notes": ("3 uncommitted changes in the work tree are neither used nor changed.",),
     }
-    return PullRequestContent.model_validate(facts | changes)
+    found = changes.pop("verification", verification())
+    of_job = {name: value for name, value in changes.items() if name in {"id", "task", "model", "runner"}}
+    of_result = {name: value for name, value in changes.items() if name not in of_job}
+    return PullRequestContent(Job.model_validate(job | of_job), JobResult.model_validate(result | of_result), found)

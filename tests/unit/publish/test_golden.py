@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
@@ -250,10 +251,10 @@ def test_verification_that_is_too_long_for_a_body_gets_shorter_and_never_stays_a
 def test_a_mark_in_a_title_or_a_plan_does_not_begin_a_part(edited: Callable[[str], str]) -> None:
     fakes = "`<!-- agent-fix:verification -->` and `<!-- agent-fix:verdict -->`"
     facts = pull_request(verification=with_rest(RESTS["running"]), task=task(title=f"Crash {fakes}"), summary=fakes)
-    update = update_verdict(facts.model_copy(update={"verification": with_rest(RESTS["broken"])}))
+    update = update_verdict(replace(facts, verification=with_rest(RESTS["broken"])))
     body = edited(pull_request_body(facts))
     told = with_parts(body, verdict=update.banner, verification=(update.verification,))
-    assert told == pull_request_body(facts.model_copy(update={"verification": with_rest(RESTS["broken"])}))
+    assert told == pull_request_body(replace(facts, verification=with_rest(RESTS["broken"])))
 
 
 def test_without_our_marks_a_body_stays_as_it_is() -> None:

@@ -1,6 +1,7 @@
 """What the bot says: the words follow from the facts, nobody else's words become active, and nothing is too long."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -22,7 +23,6 @@ from app.publish.pull_request_text import (
     PullRequestContent,
     commit_message,
     pull_request_body,
-    pull_request_content,
     pull_request_title,
 )
 from app.publish.verification_text import meaning
@@ -155,13 +155,17 @@ def test_timed_out_command_is_shown() -> None:
 
 def test_missing_sandbox_recorded_answers_and_warnings_come_first() -> None:
     text = pull_request_body(
-        pull_request(recorded=True, warnings=("One file was left out.",), verification=verification(isolated=False))
+        pull_request(
+            model="recorded//tmp/answers.json",
+            warnings=("One file was left out.",),
+            verification=verification(isolated=False),
+        )
     )
     top = text.partition("## ")[0]
     assert "> **No sandbox.**" in top
     assert "> **Recorded answers.**" in top
     assert "> - One file was left out." in top
-    assert "`anthropic/some-model` (recorded)" in text
+    assert "model `recorded/answers.json` (recorded)" in text
     assert "**No sandbox.**" not in body()
     assert "Recorded" not in body()
 
@@ -180,7 +184,7 @@ def test_fallback_answers_are_listed_in_the_notes() -> None:
     use = ModelUse(model="c/other", answers=2, instead_of="b/code", because="unreachable")
     usage = Totals(calls=7, models=(ModelUse(model="b/code", answers=5), use))
     result = JobResult(exit_status="pr_opened", usage=usage, notes=("A note.",))
-    facts = pull_request_content(job("a"), result, verification())
+    facts = PullRequestContent(job("a"), result, verification())
     assert facts.notes == ("A note.", "2 of 7 answers came from c/other, because b/code was unreachable.")
 
 
@@ -246,7 +250,7 @@ def hostile(text: str) -> PullRequestContent:
         warnings=(text,),
         model=text,
         runner=text,
-        job=text,
+        id=text,
     )
 
 
@@ -281,21 +285,21 @@ def test_any_text_in_the_body_is_escaped(text: str) -> None:
 def test_body_keeps_its_size_limit_and_counts_omissions(filling: str) -> None:
     many = tuple(f"{number}{filling * 200}" for number in range(100))
     facts = hostile(filling * 10_000)
-    stat = facts.changes[0]
-    facts = facts.model_copy(
+    stat = facts.result.changes[0]
+    result = facts.result.model_copy(
         update={
             "changes": tuple(stat.model_copy(update={"path": path}) for path in many),
             "plan": Plan(summary=many[0], steps=many, hypotheses=many, candidate_files=many, questions=many),
             "notes": many,
             "warnings": many,
-            "verification": verification(
-                reasons=many,
-                suite=suite(newly_failing=many, fixed=many, missing=many),
-                gates=tuple(GateResult(name=name[:50], outcome="warned", details=many) for name in many[:20]),
-            ),
         }
     )
-    made = pull_request_body(facts)
+    found = verification(
+        reasons=many,
+        suite=suite(newly_failing=many, fixed=many, missing=many),
+        gates=tuple(GateResult(name=name[:50], outcome="warned", details=many) for name in many[:20]),
+    )
+    made = pull_request_body(replace(facts, result=result, verification=found))
     assert len(made) <= MAX_BODY
     assert "more" in made
     assert_nothing_active(made)

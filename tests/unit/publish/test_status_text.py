@@ -54,7 +54,7 @@ def result(state: JobState, **changes: Any) -> JobResult:
         "plan": PLAN,
         "verification": verification(),
         "commit": "f6e7d8c9b0" * 4,
-        "changes": pull_request().changes,
+        "changes": pull_request().result.changes,
         "turns": 8,
         "url": "https://github.example/ada/sample/pull/12",
     }
