@@ -87,7 +87,7 @@ def comment(
 def issue(told: Words, titles: Mapping[int, str]) -> str:
     """Labelled, picked up, at work."""
     about = told["fixed"]["issue"]
-    state = next(each for each in told["fixed"]["states"] if "Recent actions" in each["comments"][0]["body"])
+    state = next(each for each in told["fixed"]["states"] if "Working on it" in each["comments"][0]["body"])
     status = state["comments"][0]
     return (
         f'<h1 class="title">{html.escape(about["title"])} <span>#{about["number"]}</span></h1>'

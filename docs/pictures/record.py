@@ -54,8 +54,10 @@ class Recorded:
         return self._replies["plan" if asked.wants_a_plan else f"turn.{asked.turn}"]
 
     def author(self, received: ReceivedRequest) -> Reply:
-        """The recorded author's tests for the demo's issue; the other conversations have none."""
+        """The recorded authors' tests for the demo's issue; the other conversations have none."""
         asked = ModelQuestion(received.body)
+        if asked.brief.startswith("Test this change"):
+            return self._replies[f"second_tests.{asked.turn}"]
         about_the_issue = "Harbour Yoga" in asked.brief and "29 February" not in asked.brief
         return self._replies[f"specification.{asked.turn}"] if about_the_issue else declines(received)
 
@@ -190,7 +192,7 @@ def fixed(scenario: RecordedScenario, thoughts: Thoughts) -> dict[str, Any]:
     title, _, body = (DEMO / "issue.md").read_text().partition("\n\n")
     number = scenario.ada.open_issue(title.removeprefix("# "), body)
     scenario.grace.label(number, "agent-fix")
-    states = scenario.watch(number, scenario.says(number, "Recent actions"), "the work")
+    states = scenario.watch(number, scenario.says(number, "Working on it", "Recent actions"), "the work")
     thoughts.recorded.told.set()
     scenario.watch(number, scenario.says(number, "🚀"), "the end of it")
     states += scenario.watch(
