@@ -52,17 +52,15 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 	@touch $@
 
 fast: .venv/.compiled
-	$(PYTEST) -m "not slow" $(STORIES) tests/unit
+	$(PYTEST) $(STORIES) tests/unit
 
 # Everything but tests that take hours; those need --full: chaos, runners, sandboxes, action.
 # One session for the other tiers, because the last tests of each leave processors idle.
 test-all: test docs
-	$(PYTEST) -m slow tests/unit
 	$(PYTEST) tests/integration tests/contract tests/e2e tests/attacks tests/chaos $(STORIES:%=--deselect=%)
 
 integration: install
 	$(PYTEST) tests/integration tests/contract $(STORIES:%=--deselect=%)
-	$(PYTEST) -m slow tests/unit
 
 e2e: install
 	$(PYTEST) tests/e2e $(STORIES:%=--deselect=%)

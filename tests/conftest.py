@@ -37,7 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "full: long; only with --full")
-    config.addinivalue_line("markers", "slow: not in `make test` but in `make integration`")
 
 
 def pytest_unconfigure() -> None:

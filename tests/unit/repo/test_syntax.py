@@ -99,18 +99,6 @@ def test_yaml_aliases_are_checked_per_document_and_never_expanded() -> None:
     assert first_error("a.yaml", b"a: &x 1\n---\nb: *x\n") == SyntaxProblem(3, "undefined alias `x`")
 
 
-@pytest.mark.parametrize("path", ["a.py", "a.js", "a.go", "a.rs", "a.java", "a.rb", "a.c", "a.cpp", "a.json", "a.yml"])
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "content",
-    [b"(" * 400_000, b"[" * 100_000, b"{[(" * 20_000, b"a.b(" * 100_000, b"\0\xff"],
-    ids=["parentheses", "brackets", "all brackets", "calls", "no text"],
-)
-def test_hostile_files_end(path: str, content: bytes) -> None:
-    first_error(path, content)
-    assert all(symbol.line > 0 for symbol in symbols(path, content))
-
-
 def test_a_megabyte_is_not_judged() -> None:
     assert first_error("a.py", b"(" * 1_000_001) is None
     assert symbols("a.py", b"def f(): pass\n" * 100_000) == ()

@@ -41,25 +41,6 @@ def test_odd_paths_and_contents_arrive(parser: SyntaxProcess) -> None:
     assert parser.ask("symbols", "a.py", b"") == []
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("a.java", b"a<" * 200_000),  # gigabytes of memory
-        ("a.cpp", b"a<b&&" * 100_000),
-        ("a.ts", b"a<b," * 100_000),
-        ("a.js", b"a.b(" * 120_000),  # a deep stack
-        ("a.js", b"else if" * 70_000),  # minutes
-    ],
-    ids=["memory", "comparisons", "type arguments", "a deep stack", "minutes"],
-)
-@pytest.mark.slow
-def test_hostile_files_say_nothing_and_the_next_file_is_answered(
-    parser: SyntaxProcess, path: str, content: bytes
-) -> None:
-    parser.ask("symbols", path, content)
-    assert len(parser.ask("symbols", "a.py", LARGE)) == 1_000
-
-
 def test_a_process_that_was_killed_is_replaced(parser: SyntaxProcess) -> None:
     os.kill(pid_of(parser), 9)
     assert parser.ask("symbols", "a.py", LARGE) is None

@@ -5,8 +5,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from app.llm.base import ModelAnswer
 from tests.support.openai_endpoint import OpenAIEndpoint, answer
 
@@ -26,7 +24,6 @@ CLEAN = """
 """
 
 
-@pytest.mark.slow
 def test_tool_call_works_in_a_clean_environment(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OPENAI_API_KEY=from-a-stray-file\n")
     with OpenAIEndpoint([answer("", tools=[("c1", "bash", "{}")])]) as endpoint:
