@@ -8,17 +8,14 @@ import pytest
 from tests.support.event_harness import EventHarness, event_harness
 from tests.unit.config.test_repository_config import BROKEN
 
-TEXTS = [entry for entry in BROKEN if isinstance(entry[0], bytes)][:40]
+TEXTS = [entry for entry in BROKEN if isinstance(entry[0], bytes)][::10]
+"""Some of those that the reader's own tests have."""
 
 
 @pytest.fixture
 async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
     async with event_harness(tmp_path) as made:
         yield made
-
-
-def test_forty_broken_configurations_are_listed() -> None:
-    assert len(TEXTS) == 40
 
 
 @pytest.mark.parametrize(("text", "line", "key", "words"), TEXTS, ids=lambda value: str(value)[:40])
