@@ -138,7 +138,7 @@ def test_variables_of_a_workflow_are_known_and_what_it_has_built_is_the_project(
     text = text.replace("    strategy:", "    env: {A: '1.${{ matrix.python }}'}\n    strategy:")
     found = declared({**contents, ".github/workflows/ci.yml": text})
     assert found.requirements == ("-e .", "a==1.3.9")
-    assert found.test == "python3 -m pytest --pyargs module module_more"
+    assert found.test == "MODULE=module A=1.3.9 python3 -m pytest --pyargs module module_more"
 
 
 def test_steps_of_an_action_of_the_tree_are_those_of_the_job() -> None:
@@ -195,6 +195,36 @@ def test_requirements_of_tox_may_have_spaces(tox: str, name: str) -> None:
     commands = 'commands = [["pytest"]]\n' if name == "tox.toml" else "commands = pytest\n"
     wanted = ("'six >= 1.7'", shlex.quote("b; python_version < '4'"), "-e .")
     assert declared({name: tox + commands, "pyproject.toml": PROJECT}).requirements == wanted
+
+
+def test_variables_and_arguments_of_tox_are_those_of_the_tests() -> None:
+    tox = (
+        '[testenv]\nsetenv =\n    FIRST = a{tty:--color}\n    py39: CHOSEN=-m "not {env:FIRST}"\n'
+        "    py38: CHOSEN=-k no\n"
+        "    PYTHONPATH = {toxinidir}/src\n    PYTEST_ADDOPTS=-q\n    COVERAGE_FILE=x\n    EMPTY=\n"
+        "commands =\n    python -m pytest {env:CHOSEN:} {env:OTHER:--strict-config} {posargs:tests}\n"
+    )
+    files = {"tox.ini": tox, "pyproject.toml": PROJECT}
+    test = "FIRST=a PYTHONPATH=./src python3 -m pytest -m 'not a' --strict-config"
+    assert declared(workflow("pip install tox", "tox -e py39 -- --own ${{ matrix.x }}") | files).test == f"{test} --own"
+    assert declared(workflow("pip install tox", "tox -e py39") | files).test == f"{test} tests"
+    native = (
+        "[env_run_base]\nset_env.SETTINGS = 'tests.a'\n"
+        "commands = [['pytest', {replace = 'posargs', default = ['tests'], extend = true}]]\n"
+    )
+    found = declared(workflow("", "tox -e py39 -- --own") | {"tox.toml": native, "pyproject.toml": PROJECT})
+    assert found.test == "SETTINGS=tests.a python3 -m pytest --own"
+
+
+@pytest.mark.parametrize(
+    ("environment", "start"),
+    [("{SETTINGS: tests.b}", "SETTINGS=tests.b A=1 B=2 "), ("{SETTINGS: b, URL: 'db://localhost'}", "A=1 B=2 ")],
+)
+def test_variables_that_ci_sets_are_those_of_the_tests(environment: str, start: str) -> None:
+    written = workflow("C=3 pip install .", "export A=1; B=2 bash run_tests.sh")
+    name = ".github/workflows/ci.yml"
+    written[name] = written[name].replace("  tests:\n", f"  tests:\n    env: {environment}\n")
+    assert declared(written).test == f"{start}python3 -m pytest tests"
 
 
 def test_tox_with_groups_and_factors() -> None:

@@ -3,7 +3,7 @@
 import ast
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import yaml
 
@@ -23,21 +23,27 @@ _RECIPES: Mapping[str, tuple[str, ...]] = {
 """Programs with recipes by name, and the files that these are in."""
 
 
-def tox_commands(files: ManifestFiles, environment: str = "") -> str:
-    """A script that does what `tox -e ENVIRONMENT` does: `pip install` lines and its commands; empty if unknown."""
+def tox_commands(files: ManifestFiles, environment: str = "", arguments: Sequence[str] = ()) -> str:
+    """A script that does what `tox -e ENVIRONMENT -- ARGUMENTS` does: its variables, `pip install` lines and its
+    commands; empty if unknown."""
     sections = _tox_sections(files)
     if "testenv" not in sections and not any(name.startswith("testenv") for name in sections):
-        return _tox_toml(files, environment)
+        return _tox_toml(files, environment, arguments)
     listed = sections.get("tox", {}).get("env_list", sections.get("tox", {}).get("envlist", ""))
     name = environment or _main_environment(_environments(listed))
     factors = frozenset(re.split(r"-", name)) | {name}
     section = {**sections.get("testenv", {}), **_own_section(sections, name)}
+    variables: dict[str, str] = {}
 
     def lines(*keys: str) -> list[str]:
         value = next((section[key] for key in keys if key in section), "")
-        return _conditional(_substituted(value, sections), factors)
+        return [_with_variables(line, variables) for line in _conditional(_substituted(value, sections), factors)]
 
-    script = [f"pip install {_as_words(line)}" for line in lines("deps") if line.strip()]
+    for line in _conditional(_substituted(section.get("set_env", section.get("setenv", "")), sections), factors):
+        variable, _, value = line.partition("=")
+        variables[variable.strip()] = _with_variables(value.strip(), variables)
+    script = _exported(variables)
+    script += [f"pip install {_as_words(line)}" for line in lines("deps") if line.strip()]
     groups = [group for line in lines("dependency_groups") for group in re.split(r"[\s,]+", line) if group]
     script += [f"pip install --group {shlex.quote(group)}" for group in groups]
     skipped = section.get("skip_install", "").lower() == "true" or section.get("package", "") == "skip"
@@ -45,7 +51,19 @@ def tox_commands(files: ManifestFiles, environment: str = "") -> str:
     if not skipped and sections.get("tox", {}).get("skipsdist", "").lower() != "true":
         script.append(f"pip install -e .{'[' + ','.join(extras) + ']' if extras else ''}")
     commands = [line.lstrip("-").strip() for line in lines("commands_pre") + lines("commands")]
-    return "\n".join([*script, *(_positional(command) for command in commands)])
+    return "\n".join([*script, *(_positional(command, arguments) for command in commands)])
+
+
+def _exported(variables: Mapping[str, str]) -> list[str]:
+    return [f"export {shlex.quote(f'{name}={value}')}" for name, value in variables.items() if value]
+
+
+def _with_variables(text: str, variables: Mapping[str, str]) -> str:
+    """`{env:NAME:default}` with the value that tox sets, else its default; the innermost first."""
+    for _ in range(3):
+        text = re.sub(r"\{tty:[^{}:]*:?([^{}]*)\}", r"\1", text)
+        text = re.sub(r"\{env:([^{}:]+):?([^{}]*)\}", lambda at: variables.get(at[1], at[2]), text)
+    return text
 
 
 def _as_words(line: str) -> str:
@@ -65,24 +83,26 @@ def _tox_sections(files: ManifestFiles) -> dict[str, dict[str, str]]:
     return sections
 
 
-def _tox_toml(files: ManifestFiles, environment: str) -> str:
+def _tox_toml(files: ManifestFiles, environment: str, arguments: Sequence[str]) -> str:
     """The native form of tox 4: `env_run_base` with one table for each environment over it."""
     config = files.toml("tox.toml") or table(files.toml("pyproject.toml"), "tool", "tox")
     if not config:
         return ""
     name = environment or _main_environment(texts(config.get("env_list")))
     section = {**table(config, "env_run_base"), **table(config, "env", name)}
-    script = [f"pip install {_as_words(item)}" for item in texts(section.get("deps"))]
+    variables = table(section, "set_env")
+    script = _exported({key: value for key, value in variables.items() if isinstance(value, str)})
+    script += [f"pip install {_as_words(item)}" for item in texts(section.get("deps"))]
     script += [f"pip install --group {shlex.quote(item)}" for item in texts(section.get("dependency_groups"))]
     extras = texts(section.get("extras"))
     if section.get("package") != "skip" and section.get("skip_install") is not True:
         script.append(f"pip install -e .{'[' + ','.join(extras) + ']' if extras else ''}")
     commands = section.get("commands")
     for command in commands if isinstance(commands, list) else ():
-        words = []
+        words: list[str] = []
         for word in command if isinstance(command, list) else ():
             if isinstance(word, dict) and word.get("replace") == "posargs":
-                words += texts(word.get("default"))
+                words += arguments or texts(word.get("default"))
             elif isinstance(word, str):
                 words.append(word)
         script.append(shlex.join(words))
@@ -140,8 +160,7 @@ def _substituted(text: str, sections: dict[str, dict[str, str]]) -> str:
     for _ in range(3):
         text = re.sub(r"\{\[([^\]{}]+)\]([^{}]+)\}", lambda at: sections.get(at[1], {}).get(at[2], ""), text)
     text = re.sub(r"\{(?:toxinidir|tox_root)\}[/\\]?", "./", text)
-    text = re.sub(r"\{envpython\}|\{env_python\}", "python", text)
-    return re.sub(r"\{env:[^{}:]+:?([^{}]*)\}", r"\1", text)
+    return re.sub(r"\{envpython\}|\{env_python\}", "python", text)
 
 
 def _conditional(text: str, factors: frozenset[str]) -> list[str]:
@@ -172,8 +191,8 @@ def _matches(condition: str, factors: frozenset[str]) -> bool:
     )
 
 
-def _positional(command: str) -> str:
-    return _POSITIONAL.sub(lambda found: found[1] or "", command)
+def _positional(command: str, arguments: Sequence[str]) -> str:
+    return _POSITIONAL.sub(lambda found: shlex.join(arguments) or found[1] or "", command)
 
 
 def nox_commands(files: ManifestFiles, session: str = "") -> str:

@@ -97,6 +97,12 @@ _PYTEST_DROPPED_PAIRS = frozenset(
     }
     | {"-n", "--numprocesses", "--dist", "--maxfail", "-r", "--timeout", "--reruns", "--html", "--cov-fail-under"}
 )
+_SERVICE = re.compile(r"://|localhost|127\.0\.0\.1")
+_NOT_SET = re.compile(
+    r"CI|PATH|HOME|TMPDIR|PYTHONHOME|PYTHONHASHSEED|PYTEST_ADDOPTS|NODE_OPTIONS|\w*COLORS?|\w*TOKEN"
+    r"|(?:ACTIONS|COV|COVERAGE|GITHUB|HYPOTHESIS|LD|PIP|RUNNER|SETUPTOOLS|TOX|UV|VIRTUALENV|VIRTUAL_ENV)(?:_\w+)?"
+)
+"""Variables of CI and tox that are ours to set, or say nothing to the tests."""
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _PIP = re.compile(r"(?:.*/)?pip[\d.]*")
 _UNITTEST_MAIN = re.compile(r"^\s*unittest\.main\(\)", re.MULTILINE)
@@ -124,6 +130,8 @@ class _Reading:
     requirements: list[str] = field(default_factory=list)
     tests: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the environment of a command is set to, in the place that is followed."""
 
 
 def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
@@ -137,7 +145,7 @@ def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
     ]
     found: dict[tuple[tuple[str, ...], str], DeclaredSetup] = {}
     for source, script, values, pythons, score in places:
-        reading = _Reading(files)
+        reading = _Reading(files, variables=_of_job(values))
         _follow(reading, script, values, 0)
         if not reading.tests:
             continue
@@ -163,8 +171,12 @@ def _follow(reading: _Reading, script: str, values: Mapping[str, str], depth: in
     reading.seen.add(script)
     for command in simple_commands(script, values):
         words = without_assignments(command)
-        if words:
+        assigned = words[1:] if words[:1] == ["export"] else command[: len(command) - len(words)]
+        before = reading.variables
+        reading.variables = {**before, **dict(word.split("=", 1) for word in assigned if "=" in word)}
+        if words and words[0] != "export":
             _command(reading, words, values, depth)
+            reading.variables = before
 
 
 def _command(reading: _Reading, words: list[str], values: Mapping[str, str], depth: int) -> None:
@@ -179,9 +191,27 @@ def _command(reading: _Reading, words: list[str], values: Mapping[str, str], dep
         if not reading.tests:  # what is installed after the tests is for other ones
             reading.requirements += installed
     elif (tested := _tested(reading, program, rest)) is not None:
-        reading.tests += tested
+        start = "".join(
+            f"{name}={value} " for name, value in reading.variables.items() if _is_set_for_tests(name, value)
+        )
+        reading.tests += [f"{start}{command}" if command else "" for command in tested]
     elif script := script_behind(reading.files, words):
         _follow(reading, script, values, depth + 1)
+
+
+def _of_job(values: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a job of CI; none if one is the address of a service, which is not here."""
+    found = {name.removeprefix("env."): value for name, value in values.items() if name.startswith("env.")}
+    return {} if any(map(_SERVICE.search, found.values())) else found
+
+
+def _is_set_for_tests(name: str, value: str) -> bool:
+    return re.fullmatch(r"[\w./:,+-]+", value) is not None and not _NOT_SET.fullmatch(name) and value != "$"
+
+
+def _after(rest: list[str]) -> list[str]:
+    """The words after `--`, without unknown ones."""
+    return [word for word in rest[rest.index("--") + 1 :] if "$" not in word] if "--" in rest else []
 
 
 def _hatch(files: ManifestFiles, rest: list[str]) -> str:
@@ -191,7 +221,7 @@ def _hatch(files: ManifestFiles, rest: list[str]) -> str:
 
 
 _EXPANDED: Mapping[str, Callable[[ManifestFiles, list[str]], str]] = {
-    "tox": lambda files, rest: tox_commands(files, _option(rest, "-e", "-m")),
+    "tox": lambda files, rest: tox_commands(files, _option(rest, "-e", "-m"), _after(rest)),
     "nox": lambda files, rest: nox_commands(files, _option(rest, "-s", "--session", "--sessions", "-e")),
     "pre-commit": lambda files, _rest: pre_commit_commands(files),
     "hatch": _hatch,
