@@ -129,6 +129,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def words(text: str) -> frozenset[str]:
+    """The words of a list that is written as one text."""
+    return frozenset(text.split())
+
+
 def bounded(text: str, limit: int) -> str:
     """The first `limit` characters, with the number of the others on a line of its own."""
     more = len(text) - limit

@@ -18,6 +18,8 @@ from pathspec import GitIgnoreSpec
 
 from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
+from app.core.patch import FileChange, Mode, Patch, RefusedFile
+from app.core.text import words
 from app.repo.git_format import path_bytes, path_text
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox
 
@@ -123,27 +125,10 @@ def _literal(text: str) -> str:
     return "".join(f"\\{letter}" if letter in r"\*?[" else letter for letter in text)
 
 
-LITTER_DIRECTORIES = frozenset(
-    {
-        "__pycache__",
-        ".pytest_cache",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".hypothesis",
-        ".ipynb_checkpoints",
-        ".tox",
-        ".nox",
-        ".eggs",
-        ".venv",
-        "htmlcov",
-        "node_modules",
-        ".npm",
-        ".nyc_output",
-        ".parcel-cache",
-        ".turbo",
-        ".gradle",
-    }
-)
+LITTER_DIRECTORIES = words("""
+    __pycache__ .pytest_cache .mypy_cache .ruff_cache .hypothesis .ipynb_checkpoints .tox .nox .eggs .venv htmlcov
+    node_modules .npm .nyc_output .parcel-cache .turbo .gradle
+""")
 LITTER = GitIgnoreSpec.from_lines(
     [f"{name}/" for name in sorted(LITTER_DIRECTORIES)]
     + ["*.py[co]", "*.egg-info/", ".coverage", ".coverage.*", ".DS_Store", "*.swp", "*~", ".nfs*"]

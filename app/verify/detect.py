@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.core.patch import Tree
+from app.core.text import words
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
@@ -181,24 +182,13 @@ _LAUNCHER_RE = re.compile(
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
 _NODE_SCRIPT = re.compile(rf"^(?:{TEST_SCRIPT_RE})(?: run)? test$|^npm t$")
-_FILE_RUNNER_VALUES = frozenset(
-    {
-        "--preload",
-        "-r",
-        "--timeout",
-        "--concurrency",
-        "--ignore",
-        "--post-compile",
-        "--tsconfig-override",
-        "--jsx-import-source",
-        "--conditions",
-    }
-)
-_PYTEST_VALUES = frozenset(
-    {"-c", "-k", "-m", "-p", "-o", "-W", "-n", "-r", "--rootdir", "--ignore", "--ignore-glob", "--deselect"}
-    | {"--confcutdir", "--basetemp", "--cov", "--cov-report", "--cov-config", "--maxfail", "--durations"}
-    | {"--timeout", "--dist", "--tb", "--override-ini", "--import-mode", "--junitxml", "--color"}
-)
+_FILE_RUNNER_VALUES = words("""
+    --preload -r --timeout --concurrency --ignore --post-compile --tsconfig-override --jsx-import-source --conditions
+""")
+_PYTEST_VALUES = words("""
+    -c -k -m -p -o -W -n -r --rootdir --ignore --ignore-glob --deselect --confcutdir --basetemp --cov --cov-report
+    --cov-config --maxfail --durations --timeout --dist --tb --override-ini --import-mode --junitxml --color
+""")
 
 
 class _ConfiguredCommand(NamedTuple):

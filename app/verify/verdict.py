@@ -41,10 +41,8 @@ def compare(command: str, base: SuiteResult, head: SuiteResult) -> SuiteComparis
     failed_before, failed_now = set(base.failing or ()), set(head.failing or ())
     passed_before, passed_now = set(base.passing or ()), set(head.passing or ())
     newly = failed_now - failed_before
-    if (
-        base.failing is None or base.execution.timed_out
-    ):  # a test without a result on the base may have failed there as well
-        newly &= passed_before
+    if base.failing is None or base.execution.timed_out:
+        newly &= passed_before  # a test without a result on the base may have failed there as well
     if base.shared_cause and base.shared_cause == head.shared_cause:
         # A new test that fails as all others do says nothing of the change: nothing can pass in this set-up.
         newly -= failed_now - passed_before - set(head.other_failures)
@@ -138,14 +136,8 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    (
-        "conditions_agree",
-        "children_end",
-        "results_are_plain",
-        "arguments_stay",
-        "other_calls_agree",
-        "altered_conditions_fail",
-    )
+    {"conditions_agree", "children_end", "results_are_plain", "arguments_stay", "other_calls_agree"}
+    | {"altered_conditions_fail"}
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 
@@ -309,11 +301,8 @@ _CAPS = {
 def _not_proved(facts: Facts) -> Iterator[Refusal]:
     """What is missing for `proved`."""
     if not facts.expects_red:
-        yield Refusal(
-            "no_red_expected",
-            "tested",
-            "This task must not change behaviour, so no test is expected to fail on the base.",
-        )
+        reason = "This task must not change behaviour, so no test is expected to fail on the base."
+        yield Refusal("no_red_expected", "tested", reason)
         return
     for control in _controls(facts.reproduction):
         if control.name in CAPS_AT_TESTED:

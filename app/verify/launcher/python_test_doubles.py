@@ -277,6 +277,15 @@ class Pytest:
         return raising(kinds, match, given[0] if given else None, given[1:], named)
 
 
+def asserting(holds: Any, takes: Any = 2) -> Any:
+    """A method that asserts what `holds` says of so many arguments; a message may follow."""
+
+    def check(_: Any, *given: Any) -> None:
+        true(holds(*given[:takes]))
+
+    return check
+
+
 class TestCase:
     """`unittest.TestCase`."""
 
@@ -313,50 +322,21 @@ class TestCase:
     assertEqual = assertListEqual = assertTupleEqual = assertDictEqual = assertSetEqual = _equal  # noqa: N815
     assertSequenceEqual = assertMultiLineEqual = _equal  # noqa: N815
 
-    def assertNotEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one != other)
-
-    def assertTrue(self, value: Any, *_: Any) -> None:  # noqa: N802
-        true(value)
-
-    def assertFalse(self, value: Any, *_: Any) -> None:  # noqa: N802
-        true(not value)
-
-    def assertIs(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one is other)
-
-    def assertIsNot(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one is not other)
-
-    def assertIsNone(self, value: Any, *_: Any) -> None:  # noqa: N802
-        true(value is None)
-
-    def assertIsNotNone(self, value: Any, *_: Any) -> None:  # noqa: N802
-        true(value is not None)
-
-    def assertIn(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one in other)
-
-    def assertNotIn(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one not in other)
-
-    def assertIsInstance(self, value: Any, kinds: Any, *_: Any) -> None:  # noqa: N802
-        true(isinstance(value, kinds))
-
-    def assertNotIsInstance(self, value: Any, kinds: Any, *_: Any) -> None:  # noqa: N802
-        true(not isinstance(value, kinds))
-
-    def assertGreater(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one > other)
-
-    def assertGreaterEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one >= other)
-
-    def assertLess(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one < other)
-
-    def assertLessEqual(self, one: Any, other: Any, *_: Any) -> None:  # noqa: N802
-        true(one <= other)
+    assertNotEqual = asserting(lambda one, other: one != other)  # noqa: N815 - unittest's names here and below
+    assertTrue = asserting(lambda value: value, 1)  # noqa: N815
+    assertFalse = asserting(lambda value: not value, 1)  # noqa: N815
+    assertIs = asserting(lambda one, other: one is other)  # noqa: N815
+    assertIsNot = asserting(lambda one, other: one is not other)  # noqa: N815
+    assertIsNone = asserting(lambda value: value is None, 1)  # noqa: N815
+    assertIsNotNone = asserting(lambda value: value is not None, 1)  # noqa: N815
+    assertIn = asserting(lambda one, other: one in other)  # noqa: N815
+    assertNotIn = asserting(lambda one, other: one not in other)  # noqa: N815
+    assertIsInstance = asserting(isinstance)  # noqa: N815
+    assertNotIsInstance = asserting(lambda value, kinds: not isinstance(value, kinds))  # noqa: N815
+    assertGreater = asserting(lambda one, other: one > other)  # noqa: N815
+    assertGreaterEqual = asserting(lambda one, other: one >= other)  # noqa: N815
+    assertLess = asserting(lambda one, other: one < other)  # noqa: N815
+    assertLessEqual = asserting(lambda one, other: one <= other)  # noqa: N815
 
     def assertAlmostEqual(self, one: Any, other: Any, places: Any = 7, msg: Any = None, delta: Any = None) -> None:  # noqa: N802
         true(one == other or (abs(one - other) <= delta if delta is not None else not round(abs(one - other), places)))

@@ -33,27 +33,9 @@ NEEDED_LATER = (
     *("dis", "doctest", "faulthandler", "fnmatch", "gc", "getpass", "glob", "heapq", "html", "inspect", "io"),
     *("json", "linecache", "locale", "logging", "math", "numbers", "pdb", "platform", "posixpath", "pprint", "queue"),
     *("re", "shlex", "shutil", "signal", "stat", "string", "struct", "subprocess", "tempfile", "textwrap", "time"),
-    *(
-        "timeit",
-        "token",
-        "tokenize",
-        "tomllib",
-        "types",
-        "typing",
-        "uuid",
-        "warnings",
-        "weakref",
-        "zipfile",
-        "zipimport",
-    ),
-    *(
-        "asyncio",
-        "concurrent.futures",
-        "importlib.metadata",
-        "importlib.resources",
-        "logging.handlers",
-        "xml.etree.ElementTree",
-    ),
+    *("timeit", "token", "tokenize", "tomllib", "types", "typing", "uuid", "warnings", "weakref", "zipfile"),
+    *("zipimport", "asyncio", "concurrent.futures", "importlib.metadata", "importlib.resources"),
+    *("logging.handlers", "xml.etree.ElementTree"),
     *("unittest.async_case", "unittest.case", "unittest.loader", "unittest.main", "unittest.mock", "unittest.result"),
     *("unittest.runner", "unittest.signals", "unittest.suite", "unittest.util", "urllib.parse", "encodings.idna"),
 )
@@ -194,17 +176,8 @@ def load_pytest() -> ModuleType:
     pytest = importlib.import_module("pytest")
     inner = importlib.import_module("_pytest")
     names = [found.name for found in pkgutil.walk_packages(inner.__path__, "_pytest.")]
-    preload(
-        (
-            *names,
-            "iniconfig",
-            "pluggy",
-            "packaging.version",
-            "packaging.requirements",
-            "pygments.formatters",
-            "exceptiongroup",
-        )
-    )
+    others = ("iniconfig", "pluggy", "packaging.version", "packaging.requirements", "pygments.formatters")
+    preload((*names, *others, "exceptiongroup"))
     return pytest
 
 
@@ -395,11 +368,8 @@ class UnittestRecorder(unittest.TestResult):
 
 
 def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:
-    run, load, recorder = (
-        unittest.TestSuite.run,
-        unittest.TestLoader().loadTestsFromName,
-        UnittestRecorder(reports.send),
-    )
+    run, load = unittest.TestSuite.run, unittest.TestLoader().loadTestsFromName
+    recorder = UnittestRecorder(reports.send)
     suites = []
     main = unittest.TestProgram
     enter_project(job)
@@ -435,9 +405,8 @@ def run_unittest_command(
 def run_django(job: dict[str, Any], reports: ReportChannel) -> int:
     """`manage.py test` with Django's own runner, whose results are all children of unittest's."""
     recorder = UnittestRecorder(reports.send)
-    for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure"):
-        _also_record(name, getattr(recorder, name))
-    for name in ("addUnexpectedSuccess", "addSubTest"):
+    names = ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip", "addExpectedFailure")
+    for name in (*names, "addUnexpectedSuccess", "addSubTest"):
         _also_record(name, getattr(recorder, name))
     preload(("django", "django.test", "django.test.runner", "django.core.management"))
     enter_project(job)

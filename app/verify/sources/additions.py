@@ -178,21 +178,9 @@ _CALLED = {
     },
     "java": {"equals", "hashCode", "toString", "compareTo", "close", "clone", "finalize", "iterator"},
     "ruby": {
-        *(
-            "initialize",
-            "to_s",
-            "to_str",
-            "to_h",
-            "to_a",
-            "to_ary",
-            "to_proc",
-            "inspect",
-            "hash",
-            "eql?",
-            "each",
-            "call",
-        ),
-        *("method_missing", "respond_to_missing?", "coerce", "inherited", "included", "==", "<=>", "===", "[]", "[]="),
+        *("initialize", "to_s", "to_str", "to_h", "to_a", "to_ary", "to_proc", "inspect", "hash", "eql?", "each"),
+        *("call", "method_missing", "respond_to_missing?", "coerce", "inherited", "included"),
+        *("==", "<=>", "===", "[]", "[]="),
     },
 }
 

@@ -328,44 +328,17 @@ _PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol", "NamedTuple", 
 # Any other decorator of a function may make it known elsewhere. What a patch adds is the name alone, without it.
 _PLAIN_DECORATORS = frozenset(
     {"staticmethod", "classmethod", "property", "cached_property", "cache", "lru_cache", "wraps", "contextmanager"}
-    | {
-        "asynccontextmanager",
-        "abstractmethod",
-        "overload",
-        "final",
-        "dataclass",
-        "total_ordering",
-        "unique",
-        "deprecated",
-    }
-    | {"runtime_checkable", "define", "frozen", "mutable", "singledispatch", "setter", "getter", "deleter"}
+    | {"asynccontextmanager", "abstractmethod", "overload", "final", "dataclass", "total_ordering", "unique"}
+    | {"deprecated", "runtime_checkable", "define", "frozen", "mutable", "singledispatch"}
+    | {"setter", "getter", "deleter"}
 )
 _REGISTERS = re.compile(
     r"regist|plugin|hook|implement|subscri|provide|handler|listen|receiver|route|command", re.IGNORECASE
 )
-_DISPATCHED = (
-    "visit_",
-    "depart_",
-    "generate_",
-    "handle_",
-    "do_",
-    "on_",
-    "test_",
-    "clean_",
-    "validate_",
-    "parse_",
-    "_parse_",
-)
+_DISPATCHED = re.compile(r"(?:visit|depart|generate|handle|do|on|test|clean|validate|_?parse)_")
 _MODELS = (object, int, float, complex, str, bytes, list, dict, set, type, property, BaseException, memoryview)
-_PROTOCOLS = (
-    Awaitable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    PathLike,
-    AbstractContextManager,
-    AbstractAsyncContextManager,
-)
+_CONTEXTS = (AbstractContextManager, AbstractAsyncContextManager)
+_PROTOCOLS = (Awaitable, AsyncIterator, Callable, Iterable, PathLike, *_CONTEXTS)
 _SPECIAL = {name for each in (*_MODELS, *_PROTOCOLS) for name in dir(each) if name.startswith("__")} | {
     *("__getattr__", "__copy__", "__deepcopy__", "__del__", "__missing__", "__post_init__", "__attrs_post_init__"),
     *("__matmul__", "__slots__", "__path__", "__html__", "__length_hint__", "__match_args__"),
@@ -459,7 +432,7 @@ class Additions:
         if all(base in _PLAIN_BASES for base in bases):
             return False
         self.inherited.add(name)
-        if name in self._known or name.startswith(_DISPATCHED):
+        if name in self._known or _DISPATCHED.match(name):
             return True
         modules = [*self._old.body, *self._new.body]
         return any(name in standard_members(modules, base) for base in owner.bases)
@@ -595,17 +568,9 @@ def _needed(statement: ast.stmt, *, lazy: bool) -> set[str]:
     """The names that a definition loads when it is imported; `lazy` annotations load none."""
     if isinstance(statement, _FUNCTIONS):
         arguments = statement.args
-        parts: list[ast.expr | None] = [
-            *statement.decorator_list,
-            *arguments.defaults,
-            *arguments.kw_defaults,
-            statement.returns,
-        ]
+        parts = [*statement.decorator_list, *arguments.defaults, *arguments.kw_defaults, statement.returns]
         if not lazy:
-            parts += [
-                statement.returns,
-                *(each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg)),
-            ]
+            parts += (each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg))
         return {name for part in parts if part is not None for name in _names_of(part)}
     if isinstance(statement, ast.ClassDef):
         heads = [*statement.decorator_list, *statement.bases, *(each.value for each in statement.keywords)]
