@@ -10,9 +10,8 @@ from random import Random
 from typing import Literal, Protocol
 
 from app.core.patch import FileChange, Patch
-from app.core.verification import Execution, Outcome, Status, TestRun, TestSelection
-from app.sandbox.base import Sandbox
-from app.verify.execution import as_inside, excerpt, gather_all
+from app.core.verification import Outcome, Status, TestRun, TestSelection
+from app.verify.execution import gather_all
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher import launcher_of
 from app.verify.launcher.base import (
@@ -20,8 +19,8 @@ from app.verify.launcher.base import (
     CopiedTests,
     Launcher,
     LauncherReport,
-    StepEnd,
     SupervisorAnswer,
+    execution_of_steps,
     supervise,
 )
 from app.verify.overlay import apply_patch
@@ -113,7 +112,7 @@ class _Trial:
                 texts.append((one, shortened(text)))
         passed = tuple(one for one, found in report.outcomes.items() if found and all(map(_passed, found)))
         run = TestRun(
-            execution=_execution(shown, answer, output),
+            execution=execution_of_steps(shown, answer, output),
             results=tuple(results),
             texts=tuple(texts),
             untrusted=report.problem,
@@ -220,7 +219,6 @@ class _Trial:
         async with self.borrow(self.name, apply_patch(self.patch, mine)) as sandbox:
             steps = self.launcher.steps(ids, watch, self.timeout)
             answer = await supervise(sandbox, steps, read=read, files=self.launcher.files)
-            answer = answer.model_copy(update={"steps": tuple([await _mapped(sandbox, step) for step in answer.steps])})
         output = b"".join(self.launcher.readable(step.output) for step in answer.steps)
         report = LauncherReport(problem=answer.problem) if answer.problem else self.launcher.read(ids, answer, watch)
         return answer, report, output
@@ -231,14 +229,6 @@ class _Trial:
         for one in ids:
             groups.setdefault(self.launcher.group(one), []).append(one)
         return [one for group in self.random.sample(list(groups), len(groups)) for one in groups[group]]
-
-
-async def _mapped(sandbox: Sandbox, step: StepEnd) -> StepEnd:
-    """The report with the work tree at its usual path."""
-    reported = "\0".join(step.messages).encode("utf-8", "surrogatepass")
-    mapped = (await as_inside(sandbox, reported)).decode("utf-8", "surrogatepass")
-    messages = tuple(mapped.split("\0")) if step.messages else ()
-    return step.model_copy(update={"messages": messages, "output": await as_inside(sandbox, step.output)})
 
 
 def _worst(found: Sequence[tuple[str, CaseOutcome]]) -> CaseOutcome | None:
@@ -252,17 +242,6 @@ def _passed(found: tuple[str, CaseOutcome]) -> bool:
 def _failed(found: Sequence[tuple[str, CaseOutcome]]) -> bool:
     """All of it: none of several tests that a copy represents may pass."""
     return bool(found) and all(outcome.status in ("failed", "error") for _, outcome in found)
-
-
-def _execution(shown: str, answer: SupervisorAnswer, output: bytes) -> Execution:
-    codes = [step.exit_code for step in answer.steps if step.exit_code]
-    return Execution(
-        command=shown,
-        exit_code=codes[0] if codes else 0 if answer.steps else 127,
-        seconds=round(sum(step.seconds for step in answer.steps), 2),
-        timed_out=any(step.timed_out for step in answer.steps),
-        excerpt=excerpt(output),
-    )
 
 
 REPETITIONS = ((1.0, 5), (5.0, 3), (30.0, 2))

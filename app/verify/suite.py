@@ -11,7 +11,7 @@ from app.sandbox.base import Sandbox
 from app.verify.execution import CommandResult, as_inside, excerpt, run
 from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, reader_of, report_command, report_environment
 from app.verify.launcher import launcher_of
-from app.verify.launcher.base import Launcher, supervise
+from app.verify.launcher.base import Launcher, execution_of_steps, supervise
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
 from app.verify.reports import CaseResult, Report, collect, go_output, shared_cause
@@ -87,36 +87,28 @@ async def launch(
     if launcher is None:
         return None
     answer = await supervise(sandbox, launcher.program(targets, timeout), files=launcher.files)
+    output = b"".join(launcher.readable(step.output) for step in answer.steps)
+    execution = execution_of_steps(shown, answer, output)
     if answer.problem:
-        execution = Execution(command=shown, exit_code=127, seconds=0.0)
         return SuiteResult(execution=execution, launched=True, untrusted=answer.problem)
-    (step,) = answer.steps
-    execution = Execution(
-        command=shown,
-        exit_code=step.exit_code,
-        seconds=round(step.seconds, 2),
-        timed_out=step.timed_out,
-        excerpt=excerpt(await as_inside(sandbox, launcher.readable(step.output))),
-    )
     report = launcher.read_all(answer)
     outcomes = {name: outcome for found in report.outcomes.values() for name, outcome in found}
     failed = outcomes.pop(control.id, None) if control else None
     seen = failed is not None and failed.status == "failed"
     problem = report.problem
-    if control is not None and expected and not seen and not step.timed_out:
+    if control is not None and expected and not seen and not execution.timed_out:
         problem = problem or "A test that must fail was not reported as failed."
     if problem:
         return SuiteResult(execution=execution, launched=True, untrusted=problem)
-    texts = await as_inside(sandbox, "\0".join(outcome.text for outcome in outcomes.values()).encode())
-    each = zip(outcomes.items(), texts.decode("utf-8", "replace").split("\0"), strict=True) if outcomes else ()
-    cases = collect((name, CaseResult(outcome.status, text)) for (name, outcome), text in each)
+    cases = collect((name, CaseResult(outcome.status, outcome.text)) for name, outcome in outcomes.items())
+    code = execution.exit_code
     if seen:
-        alone = execution.exit_code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
-        update = {"exit_code": 0 if alone else execution.exit_code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
+        alone = code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
+        update = {"exit_code": 0 if alone else code, "excerpt": f"{execution.excerpt}\n{CONTROL}"}
         execution = execution.model_copy(update=update)
-    if not cases and step.exit_code != 0:
+    if not cases and code != 0:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout), launched=True)
-    if cases and not step.output.strip():  # our recorder of unittest prints nothing
+    if cases and not output.strip():  # our recorder of unittest prints nothing
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     result = _with_cases(execution, cases, timeout)
     return result.model_copy(update={"launched": True, "control": control.neighbour if control and seen else ""})
@@ -156,21 +148,13 @@ async def _by_file(
 ) -> SuiteMeasurement:
     launcher = ScriptLauncher(suite)
     answer = await supervise(sandbox, launcher.steps(only, (), timeout), files=launcher.files)
+    output = answer.problem.encode() or answer.steps[0].output
+    execution = execution_of_steps(shown, answer, output)
     if answer.problem or answer.steps[0].not_started:
-        execution = Execution(command=shown, exit_code=127, seconds=0.0, excerpt=answer.problem)
         return SuiteMeasurement(SuiteResult(execution=execution), None, b"")
-    (step,) = answer.steps
-    output = await as_inside(sandbox, step.output)
-    execution = Execution(
-        command=shown,
-        exit_code=step.exit_code,
-        seconds=round(step.seconds, 2),
-        timed_out=step.timed_out,
-        excerpt=excerpt(output),
-    )
     found = [one for each in launcher.read_all(answer).outcomes.values() for one in each]
     cases = collect((name, CaseResult(outcome.status, outcome.text)) for name, outcome in found) or None
-    ran = CommandResult(execution, output, step.dropped)
+    ran = CommandResult(execution, output, answer.steps[0].dropped)
     return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, output)
 
 

@@ -136,8 +136,10 @@ _PROVING: tuple[ControlName, ...] = ("same_conditions", *_TRUSTED)
 """The controls that `proved` requires in addition: without a sandbox nothing is proved."""
 
 CAPS_AT_TESTED: frozenset[ControlName] = frozenset(
-    {"conditions_agree", "children_end", "results_are_plain", "arguments_stay", "other_calls_agree"}
-    | {"altered_conditions_fail"}
+    (
+        *("conditions_agree", "children_end", "results_are_plain", "arguments_stay", "other_calls_agree"),
+        "altered_conditions_fail",
+    )
 )
 """Controls whose failure does not invalidate the test results; they cap the verdict at `tested`."""
 

@@ -21,8 +21,9 @@ from tree_sitter import Node
 
 from app.core.patch import FileChange
 from app.core.record import Record
-from app.core.verification import Status
+from app.core.verification import Execution, Status
 from app.sandbox.base import Sandbox
+from app.verify.execution import as_inside, excerpt
 
 START = (
     "import sys;sys.path[:]=filter(None,sys.path);"
@@ -89,6 +90,8 @@ async def supervise(
 ) -> SupervisorAnswer:
     """Execute the programs in order. `read` are files whose content is wanted as it is before.
 
+    Output and messages have the work tree at its usual path.
+
     `files` are written to a directory that replaces `{place}` in arguments and variables.
     """
     nonce = secrets.token_hex(16)
@@ -100,7 +103,28 @@ async def supervise(
     parts = done.output.split(nonce.encode())
     if len(parts) != 3:
         return SupervisorAnswer(problem="The program that starts the tests did not come to its end.")
-    return _answer(parts[1], isolated=sandbox.isolated)
+    answer = _answer(parts[1], isolated=sandbox.isolated)
+    return answer.model_copy(update={"steps": tuple([await _as_inside(sandbox, step) for step in answer.steps])})
+
+
+async def _as_inside(sandbox: Sandbox, step: StepEnd) -> StepEnd:
+    """The same with the work tree at its usual path."""
+    reported = "\0".join(step.messages).encode("utf-8", "surrogatepass")
+    mapped = (await as_inside(sandbox, reported)).decode("utf-8", "surrogatepass")
+    messages = tuple(mapped.split("\0")) if step.messages else ()
+    return step.model_copy(update={"messages": messages, "output": await as_inside(sandbox, step.output)})
+
+
+def execution_of_steps(command: str, answer: SupervisorAnswer, output: bytes) -> Execution:
+    """All programs as one execution of the command: the first exit code that is not 0, and their time together."""
+    codes = [step.exit_code for step in answer.steps if step.exit_code]
+    return Execution(
+        command=command,
+        exit_code=codes[0] if codes else 0 if answer.steps else 127,
+        seconds=round(sum(step.seconds for step in answer.steps), 2),
+        timed_out=any(step.timed_out for step in answer.steps),
+        excerpt=excerpt(output),
+    )
 
 
 @cache
