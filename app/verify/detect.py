@@ -106,16 +106,28 @@ def node_suite(place: ProjectDirectory) -> SuiteCommand | None:
     if isinstance(script, str) and script.strip() and not _PLACEHOLDER.search(script):
         return _from_script(place, script.strip())
     if not BUN_FILES.isdisjoint(place.files) and any(_BUN_TEST.search(path) for path in place.files):
-        command = f"{prefix(place.directory)}bun test"
-        return SuiteCommand(command=command, framework="bun", narrowed=command, directory=place.directory)
+        return _within(place, "bun", "bun test")
     if not any(_NODE_TEST.search(path) for path in place.files):
         return None
     if "package.json" not in place.files and not any(
         b"node:test" in place.read(path) for path in place.files if _NODE_TEST.search(path)
     ):
         return None  # test files that are not known to be for Node
-    command = f"{prefix(place.directory)}node --test"
-    return SuiteCommand(command=command, framework="node", narrowed=command, directory=place.directory)
+    return _within(place, "node", "node --test")
+
+
+def _within(
+    place: ProjectDirectory, framework: FrameworkName, command: str, narrowed: str | None = None, modules: str = ""
+) -> SuiteCommand:
+    """A suite of the directory. Chosen tests are appended to `narrowed`, or else to the command itself."""
+    start, chosen = prefix(place.directory), command if narrowed is None else narrowed
+    return SuiteCommand(
+        command=f"{start}{command}",
+        framework=framework,
+        narrowed=f"{start}{chosen}" if chosen else "",
+        directory=place.directory,
+        modules=modules,
+    )
 
 
 def _package(place: ProjectDirectory) -> dict[str, Any]:
@@ -189,6 +201,10 @@ _PYTEST_VALUES = words("""
     -c -k -m -p -o -W -n -r --rootdir --ignore --ignore-glob --deselect --confcutdir --basetemp --cov --cov-report
     --cov-config --maxfail --durations --timeout --dist --tb --override-ini --import-mode --junitxml --color
 """)
+
+
+_WITHOUT_CHOSEN_TESTS = "-DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
+"""For Maven: several modules may have none of the chosen tests."""
 
 
 class _ConfiguredCommand(NamedTuple):
@@ -279,10 +295,6 @@ def _recognise_tap(command: _ConfiguredCommand) -> SuiteCommand:
     return replace(command.suite, command=command_line, framework="tap")
 
 
-def _recognise_uvu(command: _ConfiguredCommand) -> SuiteCommand:
-    return replace(command.suite, framework="uvu")
-
-
 def _recognise_node(command: _ConfiguredCommand) -> SuiteCommand:
     if "--test-reporter" in command.rest:  # node would refuse a second reporter
         return command.suite
@@ -313,9 +325,7 @@ def _recognise_go(command: _ConfiguredCommand) -> SuiteCommand:
 
 
 def _recognise_maven(command: _ConfiguredCommand) -> SuiteCommand:
-    """Several modules may have none of the chosen tests."""
-    narrowed = f"{command.suite.command} -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
-    return replace(command.suite, framework="maven", narrowed=narrowed)
+    return replace(command.suite, framework="maven", narrowed=f"{command.suite.command} {_WITHOUT_CHOSEN_TESTS}")
 
 
 def _recognise_cargo(command: _ConfiguredCommand) -> SuiteCommand:
@@ -344,7 +354,7 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_ConfiguredCommand], SuiteCommand
     (re.compile(r"\S*python\S* manage\.py test\b(?!.*\s-v)"), _recognise_django),
     (re.compile(r"(?:jest|vitest|mocha)(?:@\S*)?(?!\S)"), _recognise_javascript),
     (re.compile(r"(?:ava|tape|tap|qunit|lab)(?:@\S*)?(?!\S)"), _recognise_tap),
-    (re.compile(r"uvu(?:@\S*)?(?!\S)"), _recognise_uvu),
+    (re.compile(r"uvu(?:@\S*)?(?!\S)"), lambda command: replace(command.suite, framework="uvu")),
     (re.compile(r"node .*--test\b"), _recognise_node),
     (re.compile(r"node \S"), _recognise_node_program),
     (re.compile(r"(?:bun test|borp)\b(?![:-])"), _recognise_by_files),
@@ -379,12 +389,11 @@ def _python(place: ProjectDirectory) -> SuiteCommand | None:
     tests = [path for path in place.files if path.endswith(".py") and is_test_file(path)]
     contents = [place.read(path) for path in tests[:MAX_LOOKED_INTO]]
     if _speaks_for_pytest(place, contents) and tests:
-        command = f"{prefix(place.directory)}python3 -m pytest"
-        return SuiteCommand(command=command, framework="pytest", narrowed=command, directory=place.directory)
+        return _within(place, "pytest", "python3 -m pytest")
     if not any(_USES_UNITTEST.search(content) for content in contents):
         return None
     if "manage.py" in place.files and any(b"django" in content for content in contents):
-        return _django(place)
+        return _within(place, "unittest", "python3 manage.py test -v 2", modules=place.directory)
     return _unittest(place, tests)
 
 
@@ -409,28 +418,15 @@ def _toml(place: ProjectDirectory, name: str) -> dict[str, Any]:
         return {}
 
 
-def _django(place: ProjectDirectory) -> SuiteCommand:
-    command = f"{prefix(place.directory)}python3 manage.py test -v 2"
-    return SuiteCommand(
-        command=command, framework="unittest", narrowed=command, directory=place.directory, modules=place.directory
-    )
-
-
 def _unittest(place: ProjectDirectory, tests: list[str]) -> SuiteCommand:
     """`discover` enters packages only, so a `tests` directory that is not one must be its start."""
     start = _start(place, tests)
     pattern = "" if any(PurePosixPath(path).name.startswith("test") for path in tests) else ' -p "*_test.py"'
-    base = prefix(place.directory)
     where = f" -s {shlex.quote(start)}" if start else ""
     modules = "/".join(part for part in (place.directory, start) if part)
     path = f"PYTHONPATH={shlex.quote(start)} " if start else ""
-    return SuiteCommand(
-        command=f"{base}python3 -m unittest discover -v{where}{pattern}",
-        framework="unittest",
-        narrowed=f"{base}{path}python3 -m unittest -v",
-        directory=place.directory,
-        modules=modules,
-    )
+    command = f"python3 -m unittest discover -v{where}{pattern}"
+    return _within(place, "unittest", command, f"{path}python3 -m unittest -v", modules)
 
 
 def _start(place: ProjectDirectory, tests: list[str]) -> str:
@@ -525,10 +521,7 @@ def _tests(place: ProjectDirectory, suite: SuiteCommand) -> int:
 def _go(place: ProjectDirectory) -> SuiteCommand | None:
     if "go.mod" not in place.files or not any(path.endswith("_test.go") for path in place.files):
         return None
-    start = prefix(place.directory)
-    return SuiteCommand(
-        command=f"{start}go test ./...", framework="go", narrowed=f"{start}go test", directory=place.directory
-    )
+    return _within(place, "go", "go test ./...", "go test")
 
 
 def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
@@ -537,25 +530,22 @@ def _cargo(place: ProjectDirectory) -> SuiteCommand | None:
     sources = (path for path in place.files if path.endswith(".rs"))
     if not any(is_test_path(path) or b"#[test]" in place.read(path) for path in sources):
         return None
-    start = prefix(place.directory)
     workspace = " --workspace" if "workspace" in _toml(place, "Cargo.toml") else ""
-    command = f"{start}cargo test --no-fail-fast{workspace}"
-    return SuiteCommand(command=command, framework="cargo", narrowed=command, directory=place.directory)
+    return _within(place, "cargo", f"cargo test --no-fail-fast{workspace}")
 
 
 def _maven(place: ProjectDirectory) -> SuiteCommand | None:
     if "pom.xml" not in place.files or not any("src/test/" in path for path in place.files):
         return None
-    command = f"{prefix(place.directory)}mvn --batch-mode --offline --fail-at-end test"
-    narrowed = f"{command} -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false"
-    return SuiteCommand(command=command, framework="maven", narrowed=narrowed, directory=place.directory)
+    command = "mvn --batch-mode --offline --fail-at-end test"
+    return _within(place, "maven", command, f"{command} {_WITHOUT_CHOSEN_TESTS}")
 
 
 def _by_exit_code(place: ProjectDirectory) -> SuiteCommand | None:
     tests = any(is_test_path(path) for path in place.files)
     for marker, command in _BY_EXIT_CODE:
         if marker in place.files and tests:
-            return SuiteCommand(command=prefix(place.directory) + command, directory=place.directory)
+            return _within(place, "other", command, narrowed="")
     return None
 
 
@@ -563,5 +553,5 @@ def _make(place: ProjectDirectory) -> SuiteCommand | None:
     for name in _MAKEFILES:
         lines = place.text(name).splitlines()
         if any(line.split("#")[0].startswith(("test:", "test :")) for line in lines):
-            return SuiteCommand(command=f"{prefix(place.directory)}make test", directory=place.directory)
+            return _within(place, "other", "make test", narrowed="")
     return None
