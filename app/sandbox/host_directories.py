@@ -21,6 +21,12 @@ from app.sandbox.base import LIST_COMMAND
 KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@=+-]{0,127}")
 
 
+def check_key(key: str) -> None:
+    """Raises SandboxError for a sandbox's key that could not be a directory's name."""
+    if not KEY.fullmatch(key):
+        raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {key!r}.")
+
+
 @dataclass(frozen=True, slots=True)
 class HostDirectory:
     """`owner` is the host uid that the sandbox runs as; None if it is the caller's own."""
@@ -30,8 +36,7 @@ class HostDirectory:
     owner: int | None = None
 
     def __post_init__(self) -> None:
-        if not KEY.fullmatch(self.key):
-            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {self.key!r}.")
+        check_key(self.key)
 
     @property
     def directory(self) -> Path:

@@ -222,6 +222,7 @@ VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "PWD", "SHL
 """Variables that the sandbox sets, or that a shell or Python adds."""
 TIME_LIMITS = (0.3, 3.0)
 """Seconds before the command is ended; the second value if it had not started to do anything."""
+PROTECTED = ("/", "/usr", "/etc", "/dev", "/run", "/env", "/proc/sys/kernel", "/sys")
 PROBED_CALLS = ("keyctl", "bpf", "mount", "setns", "perf_event_open", "userfaultfd", "open_by_handle_at")
 
 Launch = Callable[[SandboxSpec], Awaitable[Sandbox]]
@@ -280,24 +281,20 @@ async def checks(launch: Launch, context: ProbeContext) -> tuple[DoctorCheck, ..
     """Try everything in a sandbox with small limits. If none starts, a single check has the reason and the repair."""
     spec = SandboxSpec(key=f"doctor-{secrets.token_hex(6)}", fill=lambda _: None, limits=LIMITS)
     try:
-        sandbox = await launch(spec)
+        async with AsyncExitStack() as opened:
+            sandbox = await launch(spec)
+            opened.push_async_callback(sandbox.destroy)
+            groups = await asyncio.gather(
+                _reach(sandbox, context),
+                memory_limit(sandbox, context),
+                _file_size(sandbox),
+                output_limit(sandbox),
+                time_limit(sandbox),
+            )
+            # Alone, because without control groups it takes its neighbours' share.
+            bomb = await _processes(sandbox, context)
     except SandboxError as error:
         return (DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),)
-    try:
-        groups = await asyncio.gather(
-            _reach(sandbox, context),
-            memory_limit(sandbox, context),
-            _file_size(sandbox),
-            output_limit(sandbox),
-            time_limit(sandbox),
-        )
-        bomb = await _processes(
-            sandbox, context
-        )  # alone, because without control groups it takes its neighbours' share
-    except SandboxError as error:
-        return (DoctorCheck("start", ok=False, detail=error.message, repair=start_repair(host_conditions(), error)),)
-    finally:
-        await sandbox.destroy()
     return (check("start", True, "a command ran"), *(one for group in (*groups, bomb) for one in group))
 
 
@@ -307,17 +304,7 @@ async def _reach(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, 
         order = {
             "reach": targets,
             "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *context.private],
-            "write": [
-                "/",
-                "/usr",
-                "/etc",
-                "/dev",
-                "/run",
-                "/env",
-                "/proc/sys/kernel",
-                "/sys",
-                str(Path(context.python).parent),
-            ],
+            "write": [*PROTECTED, str(Path(context.python).parent)],
             "calls": [(name, number) for name in PROBED_CALLS if (number := _number(name)) is not None],
         }
         script = await asyncio.to_thread(INSIDE.read_text, encoding="utf-8")

@@ -114,11 +114,7 @@ async def gather_all(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def gather_pair(one: Coroutine[Any, Any, T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """The results of two tasks of different types."""
-    first, second = asyncio.ensure_future(one), asyncio.ensure_future(other)
-    try:
-        return await asyncio.gather(first, second)
-    finally:
-        first.cancel()
-        second.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
+    """The same for two tasks of different types."""
+    works: tuple[Coroutine[Any, Any, Any], ...] = (one, other)
+    first, second = await gather_all(*works)
+    return first, second

@@ -29,7 +29,7 @@ from app.core.verification import (
     SuiteResult,
     TestSelection,
 )
-from app.verify.controls import ComparisonTrees, ControlRunner, SourceVariants
+from app.verify.controls import ComparisonTrees, ControlRunner
 from app.verify.detect import find_suite
 from app.verify.failure_reason import ExistingNames, missing_interface, missing_name
 from app.verify.frameworks import SuiteCommand
@@ -37,7 +37,8 @@ from app.verify.gates import CandidatePatch, static_gates
 from app.verify.launcher import launcher_of, left_to_framework
 from app.verify.overlay import Overlay, difference
 from app.verify.reproduction import BorrowSandbox, with_tests_only
-from app.verify.selected_tests import Repeats, Runs, RunsSelected
+from app.verify.selected_tests import Repeats, Runs, run_selected
+from app.verify.sources import analysis
 from app.verify.sources.literals import uses_unseen_values
 from app.verify.sources.suspicious_code import EQUALITY
 from app.verify.test_paths import is_test_file, is_test_path, matching, nearest, nearest_first
@@ -361,8 +362,6 @@ class Prover:
     borrow: BorrowSandbox
     progress: Progress
     timeout: float
-    run: RunsSelected
-    variants: SourceVariants
     text: str
     isolated: Callable[[], bool]
     before: Callable[[], Patch | None]
@@ -379,7 +378,7 @@ class Prover:
     def same_sources(self, patch: Patch, other: Patch) -> bool:
         """True if two patches of the base have the same sources, ignoring comments and the like. Blocking."""
         after = Overlay(self.tree, patch)
-        return bool(self.variants.sources_changed(after, difference(after, Overlay(self.tree, other))))
+        return bool(analysis.sources_changed(after, difference(after, Overlay(self.tree, other))))
 
     async def specifiable(self) -> SuiteCommand | None:
         """The command in whose framework specification tests can be written; None if there is none."""
@@ -537,15 +536,15 @@ class Prover:
         unchanged = trees.unchanged if trees is not None else ""
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
-        watching = self.variants.watches_tests(self.tree, patch)
+        watching = analysis.watches_tests(self.tree, patch)
         equality = tuple(one for one in watching if one.endswith(EQUALITY))
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
             ("watches_tests", tuple(one for one in watching if one not in equality)),
             ("own_equality", equality),
-            ("literal_branches", self.variants.literal_branches(self.tree, patch, texts)),
-            ("keeps_state", self.variants.keeps_state(self.tree, patch, self.text)),
-            ("shared_names", self.variants.shared_names(self.tree, patch, tests, self.text)),
+            ("literal_branches", analysis.literal_branches(self.tree, patch, texts)),
+            ("keeps_state", analysis.keeps_state(self.tree, patch, self.text)),
+            ("shared_names", analysis.shared_names(self.tree, patch, tests, self.text)),
             ("left_to_framework", self._left_to_framework(patch, frozen)),
         )
         return tuple(Cap(rule=rule, findings=findings) for rule, findings in found if findings)
@@ -562,7 +561,7 @@ class Prover:
         suite = await asyncio.to_thread(self.narrowable, patch)
         if suite is None or not suite.narrowed or not can_run(suite):
             return None
-        return Runs(suite, self.borrow, self.timeout, self.run)
+        return Runs(suite, self.borrow, self.timeout, run_selected)
 
     async def _trees(self, patch: Patch) -> ComparisonTrees | None:
         """The two trees; None if tests are wanted for a fix that cannot be reverted."""
@@ -574,10 +573,10 @@ class Prover:
                 return None
             reference_patch = taken.patch
         if reference_patch is None:
-            return ComparisonTrees(self.tree, patch, self.variants, patch)
+            return ComparisonTrees(self.tree, patch, analysis, patch)
         reference = Overlay(self.tree, reference_patch)
         change = await asyncio.to_thread(difference, reference, Overlay(self.tree, patch))
-        return ComparisonTrees(reference, change, self.variants, patch, reference_patch)
+        return ComparisonTrees(reference, change, analysis, patch, reference_patch)
 
 
 def can_run(suite: SuiteCommand) -> bool:

@@ -21,10 +21,15 @@ _MOCHA = re.compile(rb'^\{\s*"stats":', re.MULTILINE)
 
 
 class CaseResult(NamedTuple):
-    """How one test ended. `text` is the framework's message for a failure, otherwise empty."""
+    """How one test ended. `text` is the framework's message for a failure, otherwise empty.
+
+    `plain` is False if other things than the test's own statements decided that: an expected exception, a plugin, a
+    file that could not be loaded.
+    """
 
     status: Status
     text: str = ""
+    plain: bool = True
 
 
 Report = Mapping[str, CaseResult]
@@ -303,7 +308,7 @@ def go_output(data: bytes) -> bytes:
     """What the same tests would have printed without `-json`."""
     shown: list[str] = []
     for line in data.splitlines():
-        event = _go_event(line)
+        event = go_event(line)
         if event is None:
             shown.append(line.decode(errors="replace") + "\n")
         elif event.get("Action") in ("output", "build-output"):
@@ -313,12 +318,13 @@ def go_output(data: bytes) -> bytes:
 
 def _go_events(data: bytes) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(data.splitlines()):
-        event = _go_event(line)
+        event = go_event(line)
         if event is not None and number <= MAX_TESTS * 10:
             yield event
 
 
-def _go_event(line: bytes) -> dict[str, Any] | None:
+def go_event(line: bytes) -> dict[str, Any] | None:
+    """An event of `go test -json`; None for any other line."""
     if not line.startswith(b"{"):
         return None
     try:

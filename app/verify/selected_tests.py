@@ -15,7 +15,6 @@ from app.verify.execution import gather_all
 from app.verify.frameworks import SuiteCommand, narrow
 from app.verify.launcher import launcher_of
 from app.verify.launcher.base import (
-    CaseOutcome,
     CopiedTests,
     Launcher,
     LauncherReport,
@@ -25,7 +24,7 @@ from app.verify.launcher.base import (
 )
 from app.verify.overlay import apply_patch
 from app.verify.replay import Replayed, ReplaysTests, replay_tests
-from app.verify.reports import shortened, test_id
+from app.verify.reports import CaseResult, shortened, test_id
 from app.verify.reproduction import BorrowSandbox
 
 FAILURE_UNSEEN = "A test that must fail was not reported as failed."
@@ -231,15 +230,15 @@ class _Trial:
         return [one for group in self.random.sample(list(groups), len(groups)) for one in groups[group]]
 
 
-def _worst(found: Sequence[tuple[str, CaseOutcome]]) -> CaseOutcome | None:
+def _worst(found: Sequence[tuple[str, CaseResult]]) -> CaseResult | None:
     return max((outcome for _, outcome in found), key=lambda outcome: _RANK[outcome.status], default=None)
 
 
-def _passed(found: tuple[str, CaseOutcome]) -> bool:
+def _passed(found: tuple[str, CaseResult]) -> bool:
     return found[1].status == "passed" and found[1].plain
 
 
-def _failed(found: Sequence[tuple[str, CaseOutcome]]) -> bool:
+def _failed(found: Sequence[tuple[str, CaseResult]]) -> bool:
     """All of it: none of several tests that a copy represents may pass."""
     return bool(found) and all(outcome.status in ("failed", "error") for _, outcome in found)
 

@@ -14,7 +14,7 @@ from app.verify.launcher import launcher_of
 from app.verify.launcher.base import Launcher, execution_of_steps, supervise
 from app.verify.launcher.python_copies import PythonCopies
 from app.verify.launcher.script import ScriptLauncher
-from app.verify.reports import CaseResult, Report, collect, go_output, shared_cause
+from app.verify.reports import Report, collect, go_output, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
 MAX_REPORT = 64 * 1024**2
@@ -100,7 +100,7 @@ async def launch(
         problem = problem or "A test that must fail was not reported as failed."
     if problem:
         return SuiteResult(execution=execution, launched=True, untrusted=problem)
-    cases = collect((name, CaseResult(outcome.status, outcome.text)) for name, outcome in outcomes.items())
+    cases = collect(outcomes.items())
     code = execution.exit_code
     if seen:
         alone = code == 1 and not any(case.status in ("failed", "error") for case in cases.values())
@@ -152,8 +152,7 @@ async def _by_file(
     execution = execution_of_steps(shown, answer, output)
     if answer.problem or answer.steps[0].not_started:
         return SuiteMeasurement(SuiteResult(execution=execution), None, b"")
-    found = [one for each in launcher.read_all(answer).outcomes.values() for one in each]
-    cases = collect((name, CaseResult(outcome.status, outcome.text)) for name, outcome in found) or None
+    cases = collect(one for each in launcher.read_all(answer).outcomes.values() for one in each) or None
     ran = CommandResult(execution, output, answer.steps[0].dropped)
     return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, output)
 

@@ -32,7 +32,6 @@ from app.core.verification import (
 )
 from app.sandbox.base import Sandbox
 from app.verify.base_rules import JudgedPatch
-from app.verify.controls import SourceVariants
 from app.verify.detect import find_suite
 from app.verify.execution import gather_pair
 from app.verify.feedback import baseline_brief, feedback
@@ -43,8 +42,6 @@ from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
 from app.verify.proof import Prover, without_test_ids
 from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
-from app.verify.selected_tests import RunsSelected, run_selected
-from app.verify.sources import analysis
 from app.verify.suite_runner import Guards, RestRunner, SuiteRunner, left_out, no_guards, rest_of
 from app.verify.test_paths import is_test_path
 from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
@@ -120,8 +117,6 @@ class Verifier:
         limits: TimeLimits | None = None,
         guards: Guards = no_guards,
         text: str = "",
-        run: RunsSelected = run_selected,
-        variants: SourceVariants = analysis,
         chosen: Callable[[], Awaitable[ChosenSuite]] | None = None,
     ) -> None:
         """`text` is the issue's: the names in it are those of interfaces that may be new."""
@@ -149,8 +144,6 @@ class Verifier:
             borrow=self.borrow,
             progress=progress,
             timeout=self._limits.reproduction,
-            run=run,
-            variants=variants,
             text=text,
             isolated=lambda: self._isolated,
             before=lambda: self._before,

@@ -33,7 +33,7 @@ from app.sandbox.base import (
 from app.sandbox.bubblewrap.command import SYSTEM_PATH
 from app.sandbox.container.engine import INSTALL, OLDEST, START, ContainerEngine, ContainerMachine, discard
 from app.sandbox.egress.proxy import EgressProxy, Upstream
-from app.sandbox.host_directories import KEY as KEY_FORM
+from app.sandbox.host_directories import check_key
 from app.sandbox.machine.base import (
     ARCHIVE,
     FINISH,
@@ -533,8 +533,7 @@ class ContainerProvider:
 
     async def launch(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
         """Open without the check of its properties; for the doctor."""
-        if not KEY_FORM.fullmatch(spec.key):
-            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {spec.key!r}.")
+        check_key(spec.key)
         builder = await self._image_builder()
         machine = ContainerMachine(self._engine, self._wanted(spec).name)
         left_out = await self._reopen(machine, spec)

@@ -40,7 +40,7 @@ from app.sandbox.e2b.cloud import (
     LostMachineError,
     during_setup,
 )
-from app.sandbox.host_directories import KEY as KEY_FORM
+from app.sandbox.host_directories import check_key
 from app.sandbox.machine.base import (
     ARCHIVE,
     FINISH,
@@ -369,8 +369,7 @@ class E2BProvider:
         return await checks(self._cloud)
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
-        if not KEY_FORM.fullmatch(spec.key):
-            raise SandboxError(f"A sandbox key may only contain letters, digits and ._:@=+-, not {spec.key!r}.")
+        check_key(spec.key)
         if not self._cloud.account.key:
             raise SandboxError("E2B_API_KEY is not set.", hint=KEY_REPAIR)
         self._kept.note_use()

@@ -26,7 +26,7 @@ from app.sandbox.child_process import FLOOD_NOTE, OUTPUT_CEILING
 from app.sandbox.machine.base import ACCOUNT, AGAIN, PLACE, PROGRAM, LineBuffer, Machine, MachineProgram
 from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.machine.supervisor import OutputCapture
-from app.sandbox.setup.layer_build import COMMAND_SECONDS, carry_out
+from app.sandbox.setup.layer_build import COMMAND_SECONDS, as_step, carry_out
 
 logger = logging.getLogger(__name__)
 MAX_INLINE = 64 * 1024
@@ -265,8 +265,7 @@ class MachineSandbox(Executor):
         """Run the set-up's commands; returns what failed while another part succeeded. Raises SetupError."""
 
         async def execute(command: str) -> CompletedCommand:
-            words = ["/bin/bash", "-e", "-o", "pipefail", "-c", command]
-            return await self.exec(words, timeout=COMMAND_SECONDS, on_output=on_output)
+            return await self.exec(as_step(command), timeout=COMMAND_SECONDS, on_output=on_output)
 
         return await carry_out(setup, execute, explain)
 

@@ -4,12 +4,12 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
-from typing import Any
 
 from app.core.patch import Tree
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.base import Sandbox
+from app.sandbox.setup.ecosystems.base import table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.test_paths import is_test_file
 
@@ -200,23 +200,16 @@ def _required_in_toml(text: str) -> Iterator[str]:
         document = toml_table(text)
     except ValueError:
         return
-    project, poetry = _table(document, "project"), _table(document, "tool", "poetry")
+    project, poetry = table(document, "project"), table(document, "tool", "poetry")
     yield from _names(project.get("dependencies"))
-    for groups in (_table(project, "optional-dependencies"), _table(document, "dependency-groups")):
+    for groups in (table(project, "optional-dependencies"), table(document, "dependency-groups")):
         for group in groups.values():
             yield from _names(group)
-    groups = _table(poetry, "group")
-    for table in (poetry, *(_table(groups, name) for name in groups)):
-        yield from (*_table(table, "dependencies"), *_table(table, "dev-dependencies"))
+    groups = table(poetry, "group")
+    for group in (poetry, *(table(groups, name) for name in groups)):
+        yield from (*table(group, "dependencies"), *table(group, "dev-dependencies"))
     packages = document.get("package")
     for package in packages if isinstance(packages, list) else ():
-        local = isinstance(package, dict) and {"editable", "virtual"} & _table(package, "source").keys()
+        local = isinstance(package, dict) and {"editable", "virtual"} & table(package, "source").keys()
         if isinstance(package, dict) and isinstance(package.get("name"), str) and not local:
             yield package["name"]
-
-
-def _table(document: dict[str, Any], *keys: str) -> dict[str, Any]:
-    for key in keys:
-        inner = document.get(key)
-        document = inner if isinstance(inner, dict) else {}
-    return document

@@ -21,9 +21,10 @@ from tree_sitter import Node
 
 from app.core.patch import FileChange
 from app.core.record import Record
-from app.core.verification import Execution, Status
+from app.core.verification import Execution
 from app.sandbox.base import Sandbox
 from app.verify.execution import as_inside, excerpt
+from app.verify.reports import CaseResult
 
 START = (
     "import sys;sys.path[:]=filter(None,sys.path);"
@@ -152,21 +153,10 @@ def _ended(step: dict[str, Any]) -> StepEnd:
     return StepEnd(**{**step, "output": base64.b64decode(step.get("output", "")), "collected": collected})
 
 
-class CaseOutcome(NamedTuple):
-    """How one test ended. `plain` is False if other things than the test's own statements decided that.
-
-    Examples: an expected exception, a plugin, a file that could not be loaded.
-    """
-
-    status: Status
-    text: str = ""
-    plain: bool = True
-
-
 class LauncherReport(Record):
     """The reports. A parametrized or grouped id has one outcome for each of its tests."""
 
-    outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]] = {}
+    outcomes: Mapping[str, tuple[tuple[str, CaseResult], ...]] = {}
     problem: str = ""
     """If not empty: why this must not be trusted."""
     hanging: str = ""

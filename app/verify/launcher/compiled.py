@@ -8,7 +8,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from random import Random
@@ -17,7 +17,6 @@ from typing import Any
 from app.core.verification import Status
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
 from app.verify.launcher.base import (
-    CaseOutcome,
     CopiedTests,
     CopyNames,
     Launcher,
@@ -28,7 +27,7 @@ from app.verify.launcher.base import (
     SupervisorStep,
 )
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
-from app.verify.reports import MAX_TEXT, Report, go_output, read_cargo, read_go
+from app.verify.reports import MAX_TEXT, CaseResult, Report, go_event, go_output, read_cargo, read_go
 
 COVERAGE = "cover.out"
 ALL_OUTPUT = 48 * 1024**2
@@ -97,7 +96,7 @@ class GoEvents:
         self._statuses: dict[str, list[Status]] = {}
         self._texts: dict[str, str] = {}
         self._begun: list[str] = []
-        for event in _events(ended.output):
+        for event in filter(None, map(go_event, ended.output.splitlines())):
             self._read(event)
         failed = any("failed" in found for found in self._statuses.values())
         self.problem = "The output was too long to be read." if ended.dropped else self._twice()
@@ -124,15 +123,15 @@ class GoEvents:
         twice = next((name for name, found in self._statuses.items() if len(found) > 1), "")
         return f"{twice} was reported twice." if twice else ""
 
-    def outcomes(self, name: str) -> tuple[tuple[str, CaseOutcome], ...]:
+    def outcomes(self, name: str) -> tuple[tuple[str, CaseResult], ...]:
         if name in self._statuses:
             status = self._statuses[name][0]
-            return ((name, CaseOutcome(status, self._texts.get(name, "") if status == "failed" else "")),)
+            return ((name, CaseResult(status, self._texts.get(name, "") if status == "failed" else "")),)
         package = name.partition("::")[0]
         if "failed" in self._statuses.get(package, ()) and not self.unbegun(name):  # it did not build, or ended here
             begun = name in self._begun
             text = self._texts.get(name, "") + self._texts.get(package, "")
-            return ((name, CaseOutcome("failed" if begun else "error", text, plain=begun)),)
+            return ((name, CaseResult("failed" if begun else "error", text, plain=begun)),)
         return ()
 
     def unbegun(self, name: str) -> bool:
@@ -144,17 +143,6 @@ class GoEvents:
 
     def hanging(self, ids: Sequence[str]) -> str:
         return next((name for name in ids if name in self._begun and name not in self._statuses), "")
-
-
-def _events(output: bytes) -> Iterator[Mapping[str, Any]]:
-    for line in output.splitlines():
-        if line.startswith(b"{"):
-            try:
-                event = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(event, dict) and "Action" in event:
-                yield event
 
 
 def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tuple[int, ...]]:
@@ -183,7 +171,7 @@ def _by_target(ids: Sequence[str]) -> dict[tuple[str, ...], list[str]]:
 
 
 def _of_report(report: Report | None, problem: str) -> LauncherReport:
-    cases = {name: ((name, CaseOutcome(case.status, case.text)),) for name, case in (report or {}).items()}
+    cases = {name: ((name, case),) for name, case in (report or {}).items()}
     return LauncherReport(outcomes=cases, problem=problem)
 
 
@@ -214,7 +202,7 @@ class CargoLauncher(Launcher):
         return found.model_copy(update={"problem": problem})
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
-        outcomes: dict[str, tuple[tuple[str, CaseOutcome], ...]] = {}
+        outcomes: dict[str, tuple[tuple[str, CaseResult], ...]] = {}
         problems, hanging, unbegun = [], "", list[str]()
         for chosen, ended in zip(_by_target(ids).values(), answer.steps, strict=False):
             cases = read_cargo(ended.output) or {}
@@ -235,19 +223,19 @@ class CargoLauncher(Launcher):
 
     def _outcome(
         self, name: str, cases: Mapping[str, Any], ended: StepEnd, *, crashed: bool
-    ) -> tuple[tuple[str, CaseOutcome], ...]:
+    ) -> tuple[tuple[str, CaseResult], ...]:
         section, parts = rust_parts(name)
         ends = f"::{'::'.join(parts)}"
         found = [case for one, case in cases.items() if (one == name if section else one.endswith(ends))]
         if found:
-            return tuple((name, CaseOutcome(case.status, case.text)) for case in found)
+            return tuple((name, case) for case in found)
         if not cases and not crashed and ended.exit_code and not ended.timed_out:  # nothing was compiled
             text = ended.output[-4 * MAX_TEXT :].decode("utf-8", "replace")
-            return ((name, CaseOutcome("error", text, plain=False)),)
+            return ((name, CaseResult("error", text, plain=False)),)
         return ()
 
     def _problem(
-        self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]], *, chosen: bool = True
+        self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseResult], ...]], *, chosen: bool = True
     ) -> str:
         if ended.dropped:
             return "The output was too long to be read."

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from random import Random
@@ -15,7 +15,6 @@ from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import (
     START,
-    CaseOutcome,
     CopiedTests,
     Launcher,
     LauncherReport,
@@ -27,7 +26,7 @@ from app.verify.launcher.base import (
 )
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
-from app.verify.reports import test_id
+from app.verify.reports import CaseResult, test_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
@@ -120,17 +119,11 @@ class PythonLauncher(Launcher):
         messages = [_message(text) for text in ended.messages]
         if ("own",) in messages:
             raise ValueError("the test framework is the project itself")
-        reader = _ReportReader(self.framework, ids)
-        for message in messages:
-            reader.read(message)
-        return reader.report(ended, watch)
+        return _ReportReader(self.framework, ids, messages).report(ended, watch)
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
-        reader = _ReportReader(self.framework, ())
-        for text in ended.messages:
-            reader.read(_message(text))
-        return reader.whole_report(ended)
+        return _ReportReader(self.framework, (), map(_message, ended.messages)).whole_report(ended)
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
         files = dict.fromkeys(path for name in ids for path in self._files_of(name))
@@ -221,25 +214,27 @@ _ELSEWHERE = {
 class _ReportReader:
     """The messages of one execution, grouped by the requested ids."""
 
-    def __init__(self, framework: str, ids: Sequence[str]) -> None:
+    def __init__(self, framework: str, ids: Sequence[str], messages: Iterable[tuple[Any, ...]]) -> None:
         self._pytest = framework == "pytest"
         self._ids = ids
-        self._tests: dict[str, CaseOutcome] = {}
+        self._tests: dict[str, CaseResult] = {}
         self._files: dict[str, str] = {}
         self._lines: dict[str, tuple[int, ...]] = {}
         self._programs = 0
         self._end: int | None = None
         self._begun = ""
         self._problem = ""
+        for message in messages:
+            self._read(message)
 
-    def read(self, message: tuple[Any, ...]) -> None:
+    def _read(self, message: tuple[Any, ...]) -> None:
         if self._end is not None:
             self._problem = self._problem or "Results came after the end of the tests."
         match message:
             case ("begin", str(name)):
                 self._begun = name
             case ("test", str(name), "passed" | "failed" | "error" | "skipped" as status, bool(plain), str(text)):
-                self._test(name, CaseOutcome(status, text, plain))
+                self._test(name, CaseResult(status, text, plain))
             case ("file", str(path), str(text)):
                 self._files[path] = text
             case ("lines", str(path), list(numbers)):
@@ -255,7 +250,7 @@ class _ReportReader:
             case _:
                 self._problem = self._problem or "A result has a form that our program does not send."
 
-    def _test(self, name: str, outcome: CaseOutcome) -> None:
+    def _test(self, name: str, outcome: CaseResult) -> None:
         self._begun = ""
         known = self._tests.get(name)
         # A whole suite of unittest may have a test class twice; the worse result counts.
@@ -279,14 +274,14 @@ class _ReportReader:
     def whole_report(self, ended: StepEnd) -> LauncherReport:
         tests = {_around(name) or name: outcome for name, outcome in self._tests.items()}
         outcomes = {name: ((name, outcome),) for name, outcome in tests.items()}
-        outcomes |= {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
+        outcomes |= {path: ((path, CaseResult("error", text, plain=False)),) for path, text in self._files.items()}
         found = self.report(ended, ())
         failed = any(one.status in ("failed", "error") for each in outcomes.values() for _, one in each)
         agrees = ended.timed_out or not (failed and ended.exit_code == 0)
         problem = found.problem or ("" if agrees else "The exit code is 0 although a test failed.")
         return found.model_copy(update={"outcomes": outcomes, "problem": problem})
 
-    def _outcomes(self, name: str) -> tuple[tuple[str, CaseOutcome], ...]:
+    def _outcomes(self, name: str) -> tuple[tuple[str, CaseResult], ...]:
         separators = ("[", "::") if self._pytest else (".", " ")
         below = tuple(name + separator for separator in separators)
         found = [(one, outcome) for one, outcome in self._tests.items() if one == name or one.startswith(below)]
@@ -294,14 +289,14 @@ class _ReportReader:
             return tuple(found)
         if self._pytest:
             text = self._files.get(name.partition("::")[0])
-            return ((name, CaseOutcome("error", text, plain=False)),) if text is not None else ()
+            return ((name, CaseResult("error", text, plain=False)),) if text is not None else ()
         # Exceptions of `setUpClass` and `setUpModule` are reported for the class or module.
         around = [
             one for one in self._tests if one.startswith("setUp") and name.startswith(f"{one[:-1].partition('(')[2]}.")
         ]
         return tuple((name, self._tests[one]) for one in around[:1])
 
-    def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseOutcome], ...]]) -> str:
+    def _disagreement(self, ended: StepEnd, outcomes: Mapping[str, tuple[tuple[str, CaseResult], ...]]) -> str:
         if ended.timed_out:
             return ""
         if self._end is None:

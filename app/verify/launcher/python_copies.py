@@ -97,43 +97,6 @@ class PythonSource:
         return found.span(1) if found else (start, start)
 
 
-def alterations(
-    source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random
-) -> Iterator[Alteration]:
-    for statement in _reached(function.body):
-        if isinstance(statement, ast.Assert):
-            yield from _of_assert(source, statement.test, random)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            yield from _of_call(source, statement.value, random)
-        elif isinstance(statement, ast.With):
-            for item in statement.items:
-                if isinstance(item.context_expr, ast.Call):
-                    yield from _of_expecting(source, item.context_expr)
-
-
-def failing_end(
-    source: PythonSource, function: ast.FunctionDef | ast.AsyncFunctionDef, random: Random, *, method: bool
-) -> ByteEdit:
-    """A failing statement after the last one, or before the first if the test may end early."""
-    one, other = random.sample(range(2, 99), 2)
-    text = f"self.assertEqual({one}, {other})" if method else f"assert {one} == {other}"
-    reached = list(_reached(function.body))
-    last = function.body[-1]
-    if reached[-1:] == [last] and not isinstance(last, ast.Return):
-        start, end = source.range(last)[0], source.range(last)[1]
-        if last.lineno == function.lineno:
-            return ByteEdit(end, end, f"; {text}".encode())
-        indentation = source.content[source.starts[last.lineno - 1] : start]
-        if indentation.strip():  # behind another statement on its line
-            return ByteEdit(end, end, f"; {text}".encode())
-        return ByteEdit(end, end, b"\n" + indentation + text.encode())
-    start = source.range(function.body[0])[0]
-    if function.body[0].lineno == function.lineno:
-        return ByteEdit(start, start, f"{text}; ".encode())
-    indentation = source.content[source.starts[function.body[0].lineno - 1] : start]
-    return ByteEdit(start, start, text.encode() + b"\n" + indentation)
-
-
 def _reached(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements that are always executed, as far as that is certain."""
     for statement in body:
@@ -326,10 +289,34 @@ class PythonCopies(CopiesOfTests[_Function]):
         return self._id(place._replace(path=path, name=name))
 
     def alterations(self, test: LocatedTest[_Function]) -> Iterator[Alteration]:
-        return alterations(test.inner.source, test.inner.function, self.random)
+        source, random = test.inner.source, self.random
+        for statement in _reached(test.inner.function.body):
+            if isinstance(statement, ast.Assert):
+                yield from _of_assert(source, statement.test, random)
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                yield from _of_call(source, statement.value, random)
+            elif isinstance(statement, ast.With):
+                for item in statement.items:
+                    if isinstance(item.context_expr, ast.Call):
+                        yield from _of_expecting(source, item.context_expr)
 
     def failing_end(self, test: LocatedTest[_Function]) -> ByteEdit:
-        return failing_end(test.inner.source, test.inner.function, self.random, method=not self._pytest)
+        """A failing statement after the last one, or before the first if the test may end early."""
+        source, function = test.inner.source, test.inner.function
+        one, other = self.random.sample(range(2, 99), 2)
+        text = f"assert {one} == {other}" if self._pytest else f"self.assertEqual({one}, {other})"
+        first, last = function.body[0], function.body[-1]
+        if list(_reached(function.body))[-1:] == [last] and not isinstance(last, ast.Return):
+            start, end = source.range(last)
+            indentation = source.content[source.starts[last.lineno - 1] : start]
+            if last.lineno == function.lineno or indentation.strip():  # behind something else on its line
+                return ByteEdit(end, end, f"; {text}".encode())
+            return ByteEdit(end, end, b"\n" + indentation + text.encode())
+        start = source.range(first)[0]
+        if first.lineno == function.lineno:
+            return ByteEdit(start, start, f"{text}; ".encode())
+        indentation = source.content[source.starts[first.lineno - 1] : start]
+        return ByteEdit(start, start, text.encode() + b"\n" + indentation)
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         places = [place for name in ids if (place := self.place(name))]

@@ -302,24 +302,17 @@ class _Rewriter(ast.NodeTransformer):
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
         return node
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        return self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
-        return self._function(node)
-
-    def _function(self, node: Any) -> Any:
+    def visit_FunctionDef(self, node: Any) -> Any:
         self.given = _only_given(node)
         node.decorator_list = [self.visit(each) for each in node.decorator_list]
-        node.body = self._body(node.body)
-        return node
-
-    def _body(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         made: list[ast.stmt] = []
-        for statement in _without_docstring(body):
+        for statement in _without_docstring(node.body):
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
-        return made or [ast.Pass()]
+        node.body = made or [ast.Pass()]
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - ast's name
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         node.value = self.visit(node.value) if node.value is not None else None

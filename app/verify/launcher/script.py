@@ -22,7 +22,6 @@ from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.launcher.base import (
     Alteration,
     ByteEdit,
-    CaseOutcome,
     CopiedTests,
     CopiesOfTests,
     Launcher,
@@ -37,6 +36,7 @@ from app.verify.launcher.base import (
     different_text,
     written,
 )
+from app.verify.reports import CaseResult
 from app.verify.sources.parsed_sources import text_of
 
 _REPORTERS = Path(__file__).with_name("reporters")
@@ -111,9 +111,7 @@ class ScriptLauncher(Launcher):
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
-        reports = ScriptReports(" " if self.suite.framework == "mocha" else " > ")
-        for text in ended.messages:
-            reports.read(text)
+        reports = ScriptReports(ended, " " if self.suite.framework == "mocha" else " > ")
         outcomes = {name: reports.outcomes(name, ended.output) for name in ids}
         lines = dict(ended.lines)
         return LauncherReport(
@@ -126,9 +124,7 @@ class ScriptLauncher(Launcher):
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
-        reports = ScriptReports(" " if self.suite.framework == "mocha" else " > ")
-        for text in ended.messages:
-            reports.read(text)
+        reports = ScriptReports(ended, " " if self.suite.framework == "mocha" else " > ")
         problem = ended.not_started or ended.broken or reports.problem or reports.contradiction(ended)
         return LauncherReport(outcomes=reports.all_of_it(), problem=problem)
 
@@ -209,21 +205,23 @@ def _required(found: re.Match[str]) -> str:
 class ScriptReports:
     """The messages of one execution."""
 
-    def __init__(self, separator: str) -> None:
+    def __init__(self, ended: StepEnd, separator: str) -> None:
         self._separator = separator
-        self._tests: dict[str, list[CaseOutcome]] = {}
+        self._tests: dict[str, list[CaseResult]] = {}
         self._files: dict[str, str] = {}
         self._ended = False
         self.problem = ""
+        for text in ended.messages:
+            self._read(text)
 
-    def read(self, text: str) -> None:
+    def _read(self, text: str) -> None:
         message = _message(text)
         if self._ended:
             self.problem = self.problem or "Results came after the end of the tests."
         match message:
             case ["test", str(file), list(titles), "passed" | "failed" | "skipped" as status, str(failure)]:
                 name = f"{file}::{self._separator.join(map(str, titles))}"
-                self._tests.setdefault(name, []).append(CaseOutcome(_status(status), failure))
+                self._tests.setdefault(name, []).append(CaseResult(_status(status), failure))
             case ["file", str(file), str(failure)]:
                 self._files[file] = failure
             case ["end"]:
@@ -231,12 +229,12 @@ class ScriptReports:
             case _:
                 self.problem = self.problem or "A result has a form that our program does not send."
 
-    def all_of_it(self) -> dict[str, tuple[tuple[str, CaseOutcome], ...]]:
+    def all_of_it(self) -> dict[str, tuple[tuple[str, CaseResult], ...]]:
         found = {name: tuple((name, outcome) for outcome in each) for name, each in self._tests.items()}
-        errors = {path: ((path, CaseOutcome("error", text, plain=False)),) for path, text in self._files.items()}
+        errors = {path: ((path, CaseResult("error", text, plain=False)),) for path, text in self._files.items()}
         return {**errors, **found}
 
-    def outcomes(self, name: str, output: bytes) -> tuple[tuple[str, CaseOutcome], ...]:
+    def outcomes(self, name: str, output: bytes) -> tuple[tuple[str, CaseResult], ...]:
         if name in self._tests:
             return tuple((name, outcome) for outcome in self._tests[name])
         file = name.partition("::")[0]
@@ -247,7 +245,7 @@ class ScriptReports:
             return tuple(below)
         # The report only says that the file failed; the output has the reason.
         text = f"{self._files[file]}\n{plain(output[-4 * _TAIL :].decode(errors='replace'))[-_TAIL:]}"
-        return ((name, CaseOutcome("error", text, plain=False)),)
+        return ((name, CaseResult("error", text, plain=False)),)
 
     @property
     def _failed(self) -> bool:
@@ -305,37 +303,13 @@ def body_of(call: Node) -> Node | None:
     return functions[-1].child_by_field_name("body") if functions else None
 
 
-def alterations(source: bytes, body: Node, random: Random, *, node: bool) -> Iterator[Alteration]:
-    """`node`: `assert` is Node's own, of which more is known."""
-    for statement in reached(body):
-        expression = statement.named_children[0] if statement.type == "expression_statement" else statement
-        waited = expression.type == "await_expression"
-        inner = expression.named_children[0] if waited else expression
-        if text_of(source, inner).startswith(b"expect("):
-            yield from _of_expect(source, inner, random, waited=waited)
-        elif inner.type == "call_expression":
-            yield from _of_assert(source, inner, random, waited=waited, node=node)
-
-
 def reached(body: Node) -> Iterator[Node]:
     """Statements, or the one expression, that are always executed, as far as that is certain."""
     return always_reached(body, _ENDING, _FUNCTIONS) if body.type == "statement_block" else iter([body])
 
 
-def failing_end(source: bytes, body: Node, random: Random) -> ByteEdit:
-    """A failing statement after the last one, or before the first if the test may end early."""
-    one, other = random.sample(range(2, 99), 2)
-    text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
-    if body.type != "statement_block":
-        expression = source[body.start_byte : body.end_byte]
-        return ByteEdit(body.start_byte, body.end_byte, b"((() => { " + text + b" })(), " + expression + b")")
-    statements = body.named_children
-    if len(list(reached(body))) == len(statements):
-        return ByteEdit(body.end_byte - 1, body.end_byte - 1, b"\n" + text + b"\n")
-    return ByteEdit(body.start_byte + 1, body.start_byte + 1, b"\n" + text + b"\n")
-
-
 def _of_assert(source: bytes, call: Node, random: Random, *, waited: bool, node: bool) -> Iterator[Alteration]:
+    """`node`: `assert` is Node's own, of which more is known."""
     function = call.child_by_field_name("function")
     found = _ASSERT.fullmatch(text_of(source, function)) if function else None
     arguments = _arguments(call)
@@ -487,10 +461,27 @@ class ScriptCopies(CopiesOfTests[_Call]):
         return f"'{self.names.fresh(' ')}'"
 
     def alterations(self, test: LocatedTest[_Call]) -> Iterator[Alteration]:
-        return alterations(self.contents[test.path], test.inner.body, self.random, node=self._framework == "node")
+        source, random = self.contents[test.path], self.random
+        for statement in reached(test.inner.body):
+            expression = statement.named_children[0] if statement.type == "expression_statement" else statement
+            waited = expression.type == "await_expression"
+            inner = expression.named_children[0] if waited else expression
+            if text_of(source, inner).startswith(b"expect("):
+                yield from _of_expect(source, inner, random, waited=waited)
+            elif inner.type == "call_expression":
+                yield from _of_assert(source, inner, random, waited=waited, node=self._framework == "node")
 
     def failing_end(self, test: LocatedTest[_Call]) -> ByteEdit:
-        return failing_end(self.contents[test.path], test.inner.body, self.random)
+        """A failing statement after the last one, or before the first if the test may end early."""
+        body = test.inner.body
+        one, other = self.random.sample(range(2, 99), 2)
+        text = f"if ({one} !== {other}) throw new Error('expected {one} to be {other}');".encode()
+        if body.type != "statement_block":
+            expression = text_of(self.contents[test.path], body)
+            return ByteEdit(body.start_byte, body.end_byte, b"((() => { " + text + b" })(), " + expression + b")")
+        whole = len(list(reached(body))) == len(body.named_children)
+        at = body.end_byte - 1 if whole else body.start_byte + 1
+        return ByteEdit(at, at, b"\n" + text + b"\n")
 
     def plain_failure(self, ids: Sequence[str]) -> CopiedTests:
         path = ids[0].partition("::")[0]
