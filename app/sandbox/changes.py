@@ -18,7 +18,6 @@ from pathspec import GitIgnoreSpec
 
 from app.core.errors import SandboxError
 from app.core.patch import FileChange, Mode, Patch, RefusedFile, Tree, TreeEntry
-from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.text import words
 from app.repo.git_format import path_bytes, path_text
 from app.sandbox.base import BASE_LISTING, LIST_COMMAND, CompletedCommand, OnOutput, Sandbox

@@ -89,9 +89,9 @@ def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | Non
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
     if together := _together(suite, report):
-        asked = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if starts_runner(suite) else ""
+        preparing = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if starts_runner(suite) else ""
         words = f" {framework.arguments}" if suite.framework in WORKSPACES.values() else ""
-        return f"{asked}{command}{words}; ended=$?; {together}; exit $ended"
+        return f"{preparing}{command}{words}; ended=$?; {together}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
