@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import PurePosixPath
 from time import monotonic
 
@@ -61,6 +62,7 @@ MAX_NODE_TESTS = 200
 _FEATURES = re.compile(r"--all-features|--no-default-features|--features[ =][\w,/-]+")
 _NODE_TEST = re.compile(r"[.-]test\.[cm]?js$")
 _USES_NODE_TEST = re.compile(r"""from\s+['"]node:test['"]|require\(['"]node:test['"]\)""")
+_COMPARED = {">=": ge, "^": ge, "~=": ge, ">": gt, "<": lt, "<=": le, "!=": ne, "==": eq}
 _BOUND = re.compile(r"(>=|>|<=|<|!=|==|~=|\^)\s*3\.(\d+)")
 
 
@@ -339,17 +341,7 @@ def _admitted(files: ManifestFiles, version: str) -> bool:
         )
         wanted = written[1] if written else ""
     minor = int(version.partition(".")[2])
-    checks = {
-        ">=": lambda bound: minor >= bound,
-        "^": lambda bound: minor >= bound,
-        "~=": lambda bound: minor >= bound,
-        ">": lambda bound: minor > bound,
-        "<": lambda bound: minor < bound,
-        "<=": lambda bound: minor <= bound,
-        "!=": lambda bound: minor != bound,
-        "==": lambda bound: minor == bound,
-    }
-    return all(checks[operator](int(bound)) for operator, bound in _BOUND.findall(wanted))
+    return all(_COMPARED[sign](minor, int(bound)) for sign, bound in _BOUND.findall(wanted))
 
 
 COMPARABLE = 0.9

@@ -126,11 +126,16 @@ class _JUnitReader:
         raise _ReportRefusedError("document types and entities are refused")
 
 
+def _junit_cases(data: bytes) -> list[_JUnitCase] | None:
+    try:
+        return _JUnitReader().read(data)
+    except (expat.ExpatError, ValueError, LookupError):
+        return None
+
+
 def read_junit(data: bytes) -> Report | None:
     """pytest (either family), `node --test`, and whatever else writes JUnit XML."""
-    try:
-        cases = _JUnitReader().read(data)
-    except (expat.ExpatError, ValueError, LookupError):
+    if (cases := _junit_cases(data)) is None:
         return None
     modules = {_module(case.file): case.file for case in cases if case.file.endswith(".py")}
     return collect((_junit_id(case, modules), CaseResult(case.status, shortened(case.text))) for case in cases)
@@ -153,9 +158,7 @@ def _junit_id(case: _JUnitCase, modules: Mapping[str, str]) -> str:
 
 def read_bun(data: bytes) -> Report | None:
     """The JUnit XML of `bun test`: a suite for each file, and below it one for each `describe`."""
-    try:
-        cases = _JUnitReader().read(data)
-    except (expat.ExpatError, ValueError, LookupError):
+    if (cases := _junit_cases(data)) is None:
         return None
     titles = ((case, " > ".join([*case.suites[1:], case.name])) for case in cases)
     return collect((f"{case.file}::{title}", CaseResult(case.status, shortened(case.text))) for case, title in titles)

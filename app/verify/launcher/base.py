@@ -321,6 +321,12 @@ def different_number(value: float, random: Random) -> float:
     return other if other != value else value / 2 if value / 2 != value else 1.5
 
 
+def different_digits(text: bytes, random: Random) -> bytes:
+    """Another whole number, which is not negative; a small one becomes larger."""
+    number = int(text)
+    return str(abs(different_number(number, random)) if number > 9 else number + random.randint(1, 4)).encode()
+
+
 _SIGNS = frozenset(" -_.,:;/+")
 
 

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
@@ -17,13 +17,16 @@ from app.verify.launcher.base import (
     CopiesOfTests,
     LocatedTest,
     always_reached,
-    different_number,
+    different_digits,
     different_text,
     written,
 )
 
 _ENDING = frozenset({"return_statement", "return_expression", "goto_statement", "break_statement", "break_expression"})
 _NUMBER = re.compile(rb"\d+")
+_STRINGS = frozenset({"interpreted_string_literal", "string_literal"})
+_CONTENTS = frozenset({"interpreted_string_literal_content", "string_content"})
+_INTEGERS = frozenset({"int_literal", "integer_literal"})
 
 
 class Place(NamedTuple):
@@ -74,14 +77,17 @@ class CompiledCopies(CopiesOfTests[Function]):
     def notices(self, path: str, tests: Sequence[LocatedTest[Function]]) -> bool:
         return self.may_notice.search(self.contents[path]) is not None
 
-    def other(self, text: bytes) -> bytes:
-        """Another value for a number or a text, written in the same way."""
-        if _NUMBER.fullmatch(text):
-            number = int(text)
-            return str(
-                abs(different_number(number, self.random)) if number > 9 else number + self.random.randint(1, 4)
-            ).encode()
-        return different_text(text.decode("utf-8", "replace"), self.random).encode()
+    def other_value(self, content: bytes, sides: Iterable[Node]) -> Iterator[Alteration]:
+        """Another value for the first that is a number or a text, written in the same way."""
+        for side in sides:
+            inner = side.named_children[0] if side.type in _STRINGS and side.named_children else side
+            text = content[inner.start_byte : inner.end_byte]
+            digits = _NUMBER.fullmatch(text) is not None
+            if inner.type in _CONTENTS or (digits and inner.type in _INTEGERS):
+                words = text.decode("utf-8", "replace")
+                other = different_digits(text, self.random) if digits else different_text(words, self.random).encode()
+                yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, other)])
+                return
 
     def numbers(self) -> tuple[int, int]:
         one, other = self.random.sample(range(2, 99), 2)
@@ -169,7 +175,7 @@ class GoCopies(CompiledCopies):
         operator = condition.child_by_field_name("operator")
         if condition.type == "binary_expression" and operator is not None and operator.type == "!=":
             sides = [condition.child_by_field_name("right"), condition.child_by_field_name("left")]
-            yield from self._value(content, [side for side in sides if side is not None])
+            yield from self.other_value(content, [side for side in sides if side is not None])
 
     def _of_call(self, content: bytes, call: Node) -> Iterator[Alteration]:
         function, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
@@ -178,21 +184,10 @@ class GoCopies(CompiledCopies):
         found = re.fullmatch(rb"(?:assert|require)\.(\w+)", content[function.start_byte : function.end_byte])
         name = found[1].decode() if found else ""
         if name in ("Equal", "EqualValues", "Exactly"):
-            yield from self._value(content, arguments.named_children[:3])
+            yield from self.other_value(content, arguments.named_children[:3])
         if name in _GO_INVERSE:
             end = function.end_byte
             yield Alteration("inverse", [ByteEdit(end - len(name), end, _GO_INVERSE[name].encode())])
-
-    def _value(self, content: bytes, sides: Sequence[Node]) -> Iterator[Alteration]:
-        for side in sides:
-            inner = (
-                side.named_children[0] if side.type == "interpreted_string_literal" and side.named_children else side
-            )
-            if inner.type in ("int_literal", "interpreted_string_literal_content"):
-                text = content[inner.start_byte : inner.end_byte]
-                if inner.type != "int_literal" or _NUMBER.fullmatch(text):
-                    yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
-                    return
 
     def failing_end(self, test: LocatedTest[Function]) -> ByteEdit:
         content, function = self.contents[test.path], test.inner
@@ -309,19 +304,8 @@ class RustCopies(CompiledCopies):
                 other = b"assert_ne" if name == b"assert_eq" else b"assert_eq"
                 yield Alteration("inverse", [ByteEdit(named.start_byte, named.end_byte, other)])
                 if name == b"assert_eq":
-                    yield from self._value(content, (arguments[1], arguments[0]))
-
-    def _value(self, content: bytes, sides: Sequence[list[Node]]) -> Iterator[Alteration]:
-        for side in sides:
-            inner = (
-                side[0].named_children[0] if side[0].type == "string_literal" and side[0].named_children else side[0]
-            )
-            text = content[inner.start_byte : inner.end_byte]
-            if len(side) == 1 and (
-                inner.type == "string_content" or (inner.type == "integer_literal" and _NUMBER.fullmatch(text))
-            ):
-                yield Alteration("value", [ByteEdit(inner.start_byte, inner.end_byte, self.other(text))])
-                return
+                    sides = (argument[0] for argument in (arguments[1], arguments[0]) if len(argument) == 1)
+                    yield from self.other_value(content, sides)
 
     def failing_end(self, test: LocatedTest[Function]) -> ByteEdit:
         one, other = self.numbers()

@@ -32,6 +32,7 @@ from app.verify.launcher.base import (
     SupervisorAnswer,
     SupervisorStep,
     always_reached,
+    different_digits,
     different_number,
     different_text,
     written,
@@ -390,9 +391,7 @@ def _changed(text: bytes, random: Random) -> bytes:
     if text in (b"true", b"false"):
         return b"false" if text == b"true" else b"true"
     if re.fullmatch(rb"\d+", text):
-        return str(
-            abs(different_number(int(text), random)) if int(text) > 9 else int(text) + random.randint(1, 4)
-        ).encode()
+        return different_digits(text, random)
     if re.fullmatch(rb"\d+\.\d+", text):
         return str(abs(different_number(float(text), random)) + 0.25).encode()
     if text in (b"''", b'""'):
