@@ -76,6 +76,8 @@ PERIOD = 100_000
 """Microseconds. `--cpus` is the same, but refuses more processors than there are."""
 SHM = "512m"
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
+NO_PROXIES = [word for name in _PROXIES for form in (name, name.lower()) for word in ("--env", f"{form}=")]
+"""Both engines pass this machine's proxies on, including passwords, unless they are told not to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class ContainerSpec:
             *("--memory", str(limits.memory), "--memory-swap", str(limits.memory), "--shm-size", SHM),
             *("--ulimit", f"nofile={FILES}:{FILES}", "--ulimit", "core=0:0"),
             *("--ulimit", f"nproc={limits.processes + RESERVE}:{limits.processes + RESERVE}"),
-            *("--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/", *_no_proxies()),
+            *("--log-driver", "none", "--no-healthcheck", "--user", "0", "--workdir", "/", *NO_PROXIES),
             *("--entrypoint", "sleep", self.image, "infinity"),
         ]
 
@@ -133,11 +135,6 @@ class ContainerSpec:
             "new privileges": not any("no-new-privileges" in option for option in host.get("SecurityOpt") or ()),
         }
         return "; ".join(what for what, is_so in wrong.items() if is_so)
-
-
-def _no_proxies() -> list[str]:
-    """Both engines pass this machine's proxies on, including passwords, unless they are told not to."""
-    return [word for name in _PROXIES for form in (name, name.lower()) for word in ("--env", f"{form}=")]
 
 
 DEFAULT = "python:3.12-bookworm"
@@ -445,7 +442,8 @@ async def checks(engine: ContainerEngine, image: str, launch: Launch) -> tuple[D
     python = next(word.partition(":")[2] for word in tools if word.startswith("interpreter:"))
     home = engine.environment.get("HOME", "")
     private = (*((f"{home}/.ssh", f"{home}/.config") if home else ()), *SOCKETS)
-    context = ProbeContext(python, private, frozenset(dict(WORK_ENVIRONMENT)) | await _image_variables(engine, image))
+    variables = {*dict(WORK_ENVIRONMENT), *dict((await find_image(engine, image)).environment)}
+    context = ProbeContext(python, private, frozenset(variables))
     proofs = await attacks(launch, context)
     return (*found, *(_with_repair(proof) for proof in proofs))
 
@@ -489,10 +487,6 @@ async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
             else "",
         )
     ]
-
-
-async def _image_variables(engine: ContainerEngine, image: str) -> frozenset[str]:
-    return frozenset(name for name, _ in (await find_image(engine, image)).environment)
 
 
 def _with_repair(proof: DoctorCheck) -> DoctorCheck:

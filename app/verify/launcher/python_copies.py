@@ -364,11 +364,8 @@ def function_at(tree: ast.Module, place: FunctionLocation) -> ast.FunctionDef | 
         body = classes[-1].body
     functions = (node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     found = [node for node in functions if node.name == place.name]
-    return found[-1] if found and not any(_generates(node) for node in found) else None
-
-
-def _generates(function: ast.AST) -> bool:
-    return any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own_nodes(function))
+    generates = any(isinstance(node, ast.Yield | ast.YieldFrom) for each in found for node in _own_nodes(each))
+    return found[-1] if found and not generates else None
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:

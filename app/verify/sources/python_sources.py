@@ -503,7 +503,7 @@ def _place(body: Sequence[ast.stmt], statement: ast.stmt) -> int | None:
         found = [
             at
             for at, each in enumerate(body)
-            if type(each) is type(statement) and _defined_name(each) == statement.name
+            if type(each) is type(statement) and getattr(each, "name", "") == statement.name
         ]
     elif isinstance(statement, ast.If):
         found = [
@@ -517,10 +517,6 @@ def _place(body: Sequence[ast.stmt], statement: ast.stmt) -> int | None:
         text = ast.dump(statement)
         found = [at for at, each in enumerate(body) if ast.dump(each) == text]
     return found[0] if len(found) == 1 else None
-
-
-def _defined_name(statement: ast.stmt) -> str:
-    return str(getattr(statement, "name", ""))
 
 
 def _bindings(statement: ast.stmt) -> Iterator[str]:
