@@ -122,14 +122,14 @@ class _Trial:
 
     async def contradiction(self, passed: Sequence[str], contents: Mapping[str, bytes]) -> str:
         """Why copies of these tests show that their results are not true; empty if all end as they must."""
-        copies = self.launcher.copies(passed, contents, self.random, in_place=False)
+        copies = self.launcher.copier(contents, self.random).made(passed, in_place=False)
         if not copies.ids:
             return ""
         problem, odd = await self._wrong(copies, lost="odd")
         if problem or not odd.ids:
             return problem or await self._alone(copies)
         # A test may leave something behind that changes how the next one ends: once more, without the others.
-        in_place = self.launcher.copies(passed, contents, self.random, in_place=True)
+        in_place = self.launcher.copier(contents, self.random).made(passed, in_place=True)
         unrenamable = CopiedTests(files=odd.files, same=odd.same)
         for again in (unrenamable, in_place if odd.altered else CopiedTests()):
             problem, odd = await self._wrong(again, lost="failed") if again.ids else ("", CopiedTests())

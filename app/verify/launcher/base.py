@@ -254,10 +254,8 @@ class Launcher(ABC):
         return name
 
     @abstractmethod
-    def copies(
-        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
-    ) -> CopiedTests:
-        """Copies of these tests: renamed if they cannot notice that, or all `in_place` for a separate run."""
+    def copier(self, contents: Mapping[str, bytes], random: Random) -> "CopiesOfTests[Any]":
+        """Makes copies of tests in files with these contents."""
 
 
 _WORDS = re.findall(

@@ -17,7 +17,6 @@ from typing import Any
 from app.core.verification import Status
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
 from app.verify.launcher.base import (
-    CopiedTests,
     CopyNames,
     Launcher,
     LauncherReport,
@@ -83,10 +82,8 @@ class GoLauncher(Launcher):
         below = dict.fromkeys(PurePosixPath(name.partition("::")[0]).name for name in ids)
         return (f"{start}go.mod", f"{start}*_test.go", *(f"{start}**/{name}/*_test.go" for name in below))
 
-    def copies(
-        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
-    ) -> CopiedTests:
-        return GoCopies(contents, self.suite.directory, random).made(ids, in_place=in_place)
+    def copier(self, contents: Mapping[str, bytes], random: Random) -> GoCopies:
+        return GoCopies(contents, self.suite.directory, random)
 
 
 class GoEvents:
@@ -256,14 +253,12 @@ class CargoLauncher(Launcher):
         return ""
 
     def sources(self, ids: Sequence[str]) -> tuple[str, ...]:
-        copies = RustCopies({}, self.suite.directory, Random(0))  # noqa: S311 - nothing is chosen
+        copies = self.copier({}, Random(0))  # noqa: S311 - nothing is chosen
         paths = dict.fromkeys(place.path for name in ids for place in copies.within_package(name))
         return tuple(str(PurePosixPath(self.suite.directory, "**", path)) for path in (*paths, "Cargo.toml"))
 
-    def copies(
-        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
-    ) -> CopiedTests:
-        return RustCopies(contents, self.suite.directory, random).made(ids, in_place=in_place)
+    def copier(self, contents: Mapping[str, bytes], random: Random) -> RustCopies:
+        return RustCopies(contents, self.suite.directory, random)
 
 
 MAX_COMMAND = 90_000

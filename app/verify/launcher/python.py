@@ -15,7 +15,6 @@ from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import (
     START,
-    CopiedTests,
     Launcher,
     LauncherReport,
     ReplayProgram,
@@ -137,10 +136,8 @@ class PythonLauncher(Launcher):
         whole = name.partition("[")[0]
         return whole.rpartition("::")[0] if whole.count("::") > 1 else whole
 
-    def copies(
-        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
-    ) -> CopiedTests:
-        return PythonCopies(self.framework == "pytest", self.modules, contents, random).made(ids, in_place=in_place)
+    def copier(self, contents: Mapping[str, bytes], random: Random) -> PythonCopies:
+        return PythonCopies(self.framework == "pytest", self.modules, contents, random)
 
     def replay(self, ids: Sequence[str], contents: Mapping[str, bytes], seconds: float) -> ReplayProgram | None:
         """Programs that call those of these tests which do not need their framework; None if all do.
@@ -178,7 +175,7 @@ class PythonLauncher(Launcher):
 
     def places(self, ids: Sequence[str], contents: Mapping[str, bytes]) -> dict[str, FunctionLocation]:
         """Where those of these tests are written whose files `contents` has."""
-        finder = PythonCopies(self.framework == "pytest", self.modules, contents, Random(0))  # noqa: S311 - no secret
+        finder = self.copier(contents, Random(0))  # noqa: S311 - no secret
         return {name: place for name in ids if (place := finder.place(name))}
 
     def _files_of(self, name: str) -> tuple[str, ...]:

@@ -163,10 +163,8 @@ class ScriptLauncher(Launcher):
         chosen_ids = tuple(name for names in by_path.values() for name in names)
         return ReplayProgram(ids=chosen_ids, paths=tuple(by_path), steps=tuple(steps))
 
-    def copies(
-        self, ids: Sequence[str], contents: Mapping[str, bytes], random: Random, *, in_place: bool
-    ) -> CopiedTests:
-        return ScriptCopies(self.suite.framework, contents, random).made(ids, in_place=in_place)
+    def copier(self, contents: Mapping[str, bytes], random: Random) -> "ScriptCopies":
+        return ScriptCopies(self.suite.framework, contents, random)
 
 
 def _replay_source(content: bytes) -> str:
