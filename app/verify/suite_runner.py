@@ -44,10 +44,10 @@ class Recheck:
     """Whether the results to be checked are those of the harness's own launcher."""
 
     async def of(self, suite: SuiteComparison) -> SuiteComparison:
-        """What stays newly failing. A test counts if it fails
+        """What stays newly failing.
 
-        - alone on the head, and not alone on the base; or - on the head only together with others, in two runs of the
-        suite.
+        A test counts if it fails alone on the head and not alone on the base, or on the head only together with others,
+        in two runs of the suite.
         """
         names = suite.newly_failing
         if not 0 < len(names) <= MAX_ALONE:
@@ -205,19 +205,14 @@ class SuiteRunner:
             reason = f"The suite does not finish within {self.limit:g} s, and its runner cannot run chosen test files."
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         total = len({path for path in tree.entries() if is_test_file(path)}.union(chosen))
-        chosen_of = (
-            f"only the {len(chosen)} of {total} test files nearest to the change were run."
-            if len(chosen) < total
-            else "its test files were run one after the other, the nearest to the change first."
-        )
+        chosen_of = f"only the {len(chosen)} of {total} test files nearest to the change were run."
+        if len(chosen) >= total:
+            chosen_of = "its test files were run one after the other, the nearest to the change first."
         partial = f"The whole suite does not finish within {self.limit:g} s: {chosen_of}"
         judged = await asyncio.to_thread(JudgedPatch.of, tree, patch)
-        base = _with_partial(await self.base(only=there), partial)
-        head = (
-            base
-            if judged.changes_only_tests
-            else _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
-        )
+        base = head = _with_partial(await self.base(only=there), partial)
+        if not judged.changes_only_tests:
+            head = _with_partial(await self.head(judged.ruled, self.limit, base, only=there), partial)
         found = await self._rechecked(base, head, self._recheck(judged.ruled, self.limit, base, there))
         found = await self._believed(found, judged, self.limit)
         found = await self._with_own_tests(found, judged, self.limit, all_of_it=chosen)
@@ -354,11 +349,11 @@ class SuiteRunner:
         found = compare(self.command.command, base, head)
         if self.command.note:
             found = found.model_copy(update={"notes": (self.command.note,)})
-        if found.newly_failing:
-            self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
-            with waiting_for(self.progress, "newly failing tests, run again"):
-                return await second.of(found)
-        return await second.of(found)
+        if not found.newly_failing:
+            return found
+        self.progress.report("verification", f"{len(found.newly_failing)} newly failing: run again")
+        with waiting_for(self.progress, "newly failing tests, run again"):
+            return await second.of(found)
 
 
 def _with(patch: Patch | None, control: FailingTest | None) -> Patch | None:

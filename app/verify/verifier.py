@@ -272,9 +272,7 @@ class Verifier:
         if self.suite is not None and self.suite.proposed:
             caps = (*caps, Cap(rule="proposed_suite", findings=(self.suite.command,)))
         if reproduction is not None:
-            counts = self._expects_red and not (
-                specification is not None and specification_supports_change(specification)
-            )
+            counts = self._expects_red and not specification_supports_change(specification)
             reproduction = await self.prover.own(patch, reproduction) if counts else without_test_ids(reproduction)
         return Facts(
             specification=specification, second_tests=second, reproduction=reproduction, suite=suite, caps=caps
@@ -359,14 +357,9 @@ class Verifier:
             return await check_tests_for_fix(
                 subject, patch, self._tree, borrow, guarded, timeout=timeout, failing_before=failing
             )
+        base, before = self._reference, self._before
         return await reproduce(
-            subject,
-            patch,
-            self._reference,
-            borrow,
-            timeout=timeout,
-            failing_before=failing,
-            reference_patch=self._before,
+            subject, patch, base, borrow, timeout=timeout, failing_before=failing, reference_patch=before
         )
 
     async def _suite(self, patch: Patch, base: SuiteResult | None) -> SuiteComparison:

@@ -450,11 +450,8 @@ class Additions:
         """Without new statements that need a missing name when they are imported."""
         if any(isinstance(each, ast.ImportFrom) and each.names[0].name == "*" for each in body):
             return body
-        there = (
-            {name for statement in body for name in _bindings(statement)}
-            | set(dir(builtins))
-            | {"__file__", "__name__"}
-        )
+        there = {name for statement in body for name in _bindings(statement)}
+        there |= {*dir(builtins), "__file__", "__name__"}
         own = {id(statement) for statement in self._old.body}
         lazy = any(isinstance(each, ast.ImportFrom) and each.module == "__future__" for each in body)
         return [each for each in body if id(each) in own or there.issuperset(_needed(each, lazy=lazy))]
@@ -506,11 +503,8 @@ def _place(body: Sequence[ast.stmt], statement: ast.stmt) -> int | None:
             if type(each) is type(statement) and getattr(each, "name", "") == statement.name
         ]
     elif isinstance(statement, ast.If):
-        found = [
-            at
-            for at, each in enumerate(body)
-            if isinstance(each, ast.If) and ast.dump(each.test) == ast.dump(statement.test)
-        ]
+        test = ast.dump(statement.test)
+        found = [at for at, each in enumerate(body) if isinstance(each, ast.If) and ast.dump(each.test) == test]
     elif isinstance(statement, ast.Assign) and _is_exports(statement):
         found = [at for at, each in enumerate(body) if isinstance(each, ast.Assign) and _is_exports(each)]
     else:
@@ -592,9 +586,8 @@ def _add_parameters(old: ast.arguments, new: ast.arguments) -> None:
             each.annotation = annotations.get(each.arg)
     names = {each.arg for each in ast.walk(old) if isinstance(each, ast.arg)}
     optional = list(zip(new.args[max(len(new.args) - len(new.defaults), 0) :], new.defaults, strict=False))
-    for argument, default in (
-        optional if len(new.defaults) <= len(new.args) and len(old.defaults) <= len(old.args) else ()
-    ):
+    plain = len(new.defaults) <= len(new.args) and len(old.defaults) <= len(old.args)
+    for argument, default in optional if plain else ():
         if argument.arg not in names:
             old.args.append(argument)
             old.defaults.append(default)
