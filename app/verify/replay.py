@@ -34,11 +34,8 @@ def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
                     outcomes.setdefault(phase, {})[name] = (kind, shown)
                 case ("odd", str(name), str(kind), list(methods)) if not ended:
                     try:
-                        odd.append(
-                            OddResult(
-                                name, kind, tuple((str(one), str(file), int(line)) for one, file, line in methods)
-                            )
-                        )
+                        own = tuple((str(one), str(file), int(line)) for one, file, line in methods)
+                        odd.append(OddResult(name, kind, own))
                     except (TypeError, ValueError):
                         problem = problem or UNKNOWN_FORM
                 case ("left", str(name)) if not ended:

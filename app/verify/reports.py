@@ -392,10 +392,8 @@ def _unittest_blocks(lines: list[str]) -> Iterator[tuple[str, CaseResult]]:
     for line in [*lines, "====="]:
         if line.startswith("====="):
             if name:
-                yield (
-                    name,
-                    CaseResult("error" if status == "ERROR" else "failed", "\n".join(text).strip("-\n ")[:MAX_TEXT]),
-                )
+                message = "\n".join(text).strip("-\n ")[:MAX_TEXT]
+                yield name, CaseResult("error" if status == "ERROR" else "failed", message)
             name, text = "", []
         elif block := _UNITTEST_BLOCK.match(line):
             name, status = _unittest_id(block["method"], block["owner"]), block["kind"]

@@ -197,9 +197,8 @@ async def ask_image(engine: ContainerEngine, image: str) -> frozenset[str]:
         *words, _ = ContainerSpec(name, scope="", key="", image=image, limits=SandboxLimits()).arguments()
         await engine.create(["--rm", *words, str(QUESTION_SECONDS)])
         await engine.start(name)
-        output = await engine.run(
-            "exec", name, "sh", "-c", _FIND_TOOLS, "sh", *NEEDED, *SYSTEM_TOOLS, action="asking the image"
-        )
+        words = ["sh", "-c", _FIND_TOOLS, "sh", *NEEDED, *SYSTEM_TOOLS]
+        output = await engine.run("exec", name, *words, action="asking the image")
     finally:
         await discard(engine, name)
     return frozenset(output.split())
@@ -331,14 +330,8 @@ class ImageBuilder:
     ) -> str:
         """The name it is stored under: the second one, for this job alone, if a part failed."""
         setup = spec.setup or SetupPlan()
-        wanted = ContainerSpec(
-            f"agent-fix-setup-{secrets.token_hex(8)}",
-            self.scope,
-            spec.key,
-            base,
-            spec.limits,
-            quota=self.engine.name == "docker",
-        )
+        name, quota = f"agent-fix-setup-{secrets.token_hex(8)}", self.engine.name == "docker"
+        wanted = ContainerSpec(name, self.scope, spec.key, base, spec.limits, quota=quota)
         async with packing_tree(spec.fill) as tree, self.new_container(wanted) as machine:
             await fill(machine, wanted, f"{FILL}{OPEN}", tree, target)
             certificates = await copy_certificates(machine, dict(setup.environment))
@@ -452,19 +445,11 @@ async def _engine(engine: ContainerEngine, _: str) -> list[DoctorCheck]:
     version = await engine.version()
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     oldest = OLDEST[engine.name]
-    engine_info = await engine.run(
-        "info", "--format", "json" if engine.name == "podman" else "{{json .}}", action="asking it"
-    )
-    return [
-        DoctorCheck(
-            "engine",
-            ok=numbers >= oldest,
-            detail=f"{engine.title} {version}{_rootless_note(json.loads(engine_info))}",
-            repair=""
-            if numbers >= oldest
-            else f"It must be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}",
-        )
-    ]
+    form = "json" if engine.name == "podman" else "{{json .}}"
+    engine_info = json.loads(await engine.run("info", "--format", form, action="asking it"))
+    detail = f"{engine.title} {version}{_rootless_note(engine_info)}"
+    repair = "" if numbers >= oldest else f"It must be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}"
+    return [DoctorCheck("engine", ok=numbers >= oldest, detail=detail, repair=repair)]
 
 
 def _rootless_note(engine_info: Mapping[str, object]) -> str:
@@ -477,16 +462,10 @@ def _rootless_note(engine_info: Mapping[str, object]) -> str:
 async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
     await find_image(engine, image)
     lacks = missing_tools(await ask_image(engine, image))
-    return [
-        DoctorCheck(
-            "image",
-            ok=not lacks,
-            detail=f"{image} lacks {', '.join(lacks)}" if lacks else image,
-            repair=f"Install it in your own image, or use another one. {missing_image_hint(engine, image)}"
-            if lacks
-            else "",
-        )
-    ]
+    if not lacks:
+        return [DoctorCheck("image", ok=True, detail=image)]
+    repair = f"Install it in your own image, or use another one. {missing_image_hint(engine, image)}"
+    return [DoctorCheck("image", ok=False, detail=f"{image} lacks {', '.join(lacks)}", repair=repair)]
 
 
 def _with_repair(proof: DoctorCheck) -> DoctorCheck:

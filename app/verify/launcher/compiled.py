@@ -299,15 +299,8 @@ def go_replay(
             text = _TEXT.sub(rf"{mark}Text(\g<0>)", text)
             files[f"{path.removesuffix('_test.go')}_{mark.lower()}.go"] = text.replace("*testing.T", f"*{mark}T")
         tests = ", ".join(name.partition("::")[2] for name in names)
-        shown = ", ".join(map(json.dumps, names))
-        replaced = {
-            "PACKAGE": package_name,
-            "NAMES": shown,
-            "TESTS": tests,
-            "TOKEN": mark,
-            "ZZ": mark,
-            "zz": mark.lower(),
-        }
+        replaced = {"PACKAGE": package_name, "NAMES": ", ".join(map(json.dumps, names)), "TESTS": tests}
+        replaced |= {"TOKEN": mark, "ZZ": mark, "zz": mark.lower()}
         replaced |= {"SECONDS": str(int(seconds * SHARE * 1000)), "ROUNDS": str(MAX_ROUNDS)}
         files[str(PurePosixPath(folder, f"{mark.lower()}.go"))] = _filled("go_replay.go", replaced)
         imports.append(f'p{number} "{package}"')
@@ -339,22 +332,15 @@ def rust_replay(
         if not mine or not path.startswith("tests/") or _RUST_NEEDS_MORE.search(text):
             continue
         module = f"m{len(modules)}"
-        modules.append(
-            f"mod {module} {{\n"
-            + _TEXT.sub(r"crate::other_text(\g<0>)", _PLAIN_RUST_TEST.sub(r"pub fn \1() {", text))
-            + "\n}\n"
-        )
+        functions = _TEXT.sub(r"crate::other_text(\g<0>)", _PLAIN_RUST_TEST.sub(r"pub fn \1() {", text))
+        modules.append(f"mod {module} {{\n{functions}\n}}\n")
         calls += [f"({json.dumps(name)}, {module}::{rust_parts(name)[1][-1]} as fn())" for name in mine]
         chosen += mine
         paths.append(f"{start}{path}")
     if not chosen:
         return None
-    replaced = {
-        "TESTS": ", ".join(calls),
-        "TOKEN": mark,
-        "SECONDS": str(int(seconds * SHARE * 1000)),
-        "ROUNDS": str(MAX_ROUNDS),
-    }
+    replaced = {"TESTS": ", ".join(calls), "TOKEN": mark}
+    replaced |= {"SECONDS": str(int(seconds * SHARE * 1000)), "ROUNDS": str(MAX_ROUNDS)}
     text = "#![allow(dead_code, unused_imports)]\n" + "".join(modules) + _filled("rust_replay.rs", replaced)
     without = " ".join(
         f'--config profile.dev.package."$({_NAME})".{name}=false' for name in ("debug-assertions", "overflow-checks")

@@ -147,10 +147,8 @@ class GoCopies(CompiledCopies):
     def _testing(self, content: bytes, node: Node) -> str:
         """The name of the parameter that failures are reported to."""
         parameters = node.child_by_field_name("parameters")
-        found = re.fullmatch(
-            rb"\(\s*(\w+) \*testing\.T\s*\)",
-            content[parameters.start_byte : parameters.end_byte] if parameters else b"",
-        )
+        text = content[parameters.start_byte : parameters.end_byte] if parameters else b""
+        found = re.fullmatch(rb"\(\s*(\w+) \*testing\.T\s*\)", text)
         return found[1].decode() if found else ""
 
     def alterations(self, test: LocatedTest[Function]) -> Iterator[Alteration]:

@@ -378,11 +378,8 @@ def run_unittest(job: dict[str, Any], reports: ReportChannel) -> int:
     for name in job["ids"]:
         tests = load(name)
         suites.append(tests)
-        recorder.unloaded |= (
-            {id(test): name for test in tests if type(test).__name__ == "_FailedTest"}
-            if isinstance(tests, unittest.TestSuite)
-            else {}
-        )
+        if isinstance(tests, unittest.TestSuite):
+            recorder.unloaded |= {id(test): name for test in tests if type(test).__name__ == "_FailedTest"}
     run(unittest.TestSuite(suites), recorder)
     return 1 if recorder.failed else 0
 
