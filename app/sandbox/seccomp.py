@@ -65,9 +65,8 @@ IOCTL = SyscallNumbers(16, 29)
 
 # "No such call": C libraries and runtimes have a fallback for kernels without these, and use it.
 MISSING = {
-    "clone3": SyscallNumbers(
-        435, 435
-    ),  # its flags are behind a pointer that a filter cannot read; libc falls back to clone
+    # Its flags are behind a pointer that a filter cannot read; libc falls back to clone.
+    "clone3": SyscallNumbers(435, 435),
     "io_uring_setup": SyscallNumbers(425, 425),
     "io_uring_enter": SyscallNumbers(426, 426),
     "io_uring_register": SyscallNumbers(427, 427),

@@ -101,11 +101,7 @@ class NetworkPolicy:
         """How the cloud's report differs from the policy; empty if it does not."""
         reported = {name: value for name, value in network.items() if value not in (None, [], {}, "")}
         reported.setdefault("allow_out", [])
-        wanted: dict[str, object] = {
-            "allow_out": list(self.hosts),
-            "deny_out": [EVERYTHING],
-            "allow_public_traffic": False,
-        }
+        wanted: dict[str, object] = {**self.at_creation()}
         if reported.get("dns_servers") == _DEFAULT_DNS:
             del reported["dns_servers"]
         if internet and not self.hosts:
