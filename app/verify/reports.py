@@ -66,10 +66,6 @@ class _JUnitCase:
         self.text = ""
 
 
-class _ReportRefusedError(ValueError):
-    """The report contains something that no honest framework writes."""
-
-
 class _JUnitReader:
     """Streams JUnit XML through expat; document types and entities are refused before they can expand."""
 
@@ -93,7 +89,7 @@ class _JUnitReader:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH or len(self.cases) > MAX_TESTS:
-            raise _ReportRefusedError("the report is too deep or too long")
+            raise ValueError("the report is too deep or too long")
         if tag == "testsuite":
             self._suites.append(attributes.get("name", ""))
         elif tag == "testcase":
@@ -123,7 +119,7 @@ class _JUnitReader:
             case.text += text
 
     def _refuse(self, *_: object) -> None:
-        raise _ReportRefusedError("document types and entities are refused")
+        raise ValueError("document types and entities are refused")
 
 
 def _junit_cases(data: bytes) -> list[_JUnitCase] | None:

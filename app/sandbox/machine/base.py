@@ -112,10 +112,6 @@ async def started(machine: Machine, argv: Sequence[str]) -> AsyncIterator[Machin
         await program.release()
 
 
-class EndlessLineError(ValueError):
-    """A line is longer than any valid one."""
-
-
 class LineBuffer:
     """Splits a program's output into lines; `longest` is the maximum length of a line, without its end."""
 
@@ -124,7 +120,7 @@ class LineBuffer:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this chunk. Raises EndlessLineError for one that is too long, ended or not."""
+        """The lines that end in this chunk. Raises ValueError for one that is too long, ended or not."""
         first, *others = piece.split(b"\n")
         self._rest += first
         lines: list[bytes] = []
@@ -132,7 +128,7 @@ class LineBuffer:
             lines = [bytes(self._rest), *others[:-1]]
             self._rest = bytearray(others[-1])
         if any(len(line) > self._longest for line in (*lines, self._rest)):
-            raise EndlessLineError("a line without an end")
+            raise ValueError("a line without an end")
         return lines
 
 
