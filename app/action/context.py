@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from app.config.workflow import Workflow
@@ -147,14 +146,6 @@ def job_of_this_run(server_context: ServerContext) -> JobWithContext | None:
     return server_context.job_queries.get(newest[0].job.id) if newest else None
 
 
-class WorkflowServerContext(ServerContext):
-    """The server's context for one workflow run. Earlier jobs are not in its database, so they are read from GitHub."""
-
-    @cached_property
-    def job_queries(self) -> RecoveredJobQueries:
-        return RecoveredJobQueries(self.engine, self.clock)
-
-
 @dataclass(frozen=True, slots=True)
 class ActionContext:
     """What a step that holds the token uses to read from and write to GitHub. It has no model."""
@@ -182,15 +173,17 @@ def unpublished_change_note(workflow: Workflow) -> str:
 @asynccontextmanager
 async def open_workflow(workflow: Workflow) -> AsyncIterator[ActionContext]:
     settings = workflow.settings
-    server_context = WorkflowServerContext(settings)
+    server_context = ServerContext(settings)
     server_context.prepare()
+    # Earlier jobs are not in a workflow run's database, so they are read from GitHub.
+    server_context.job_queries = job_queries = RecoveredJobQueries(server_context.engine, server_context.clock)
     async with connect(settings, workflow.owner, workflow.name, workflow.token) as connection:
         github_clients = GitHubClients(connection, settings.allowed_apps)
         recovered_jobs = RecoveredJobs(server_context.engine, server_context.clock)
         run = int(workflow.run.partition("-")[0])
         yield ActionContext(
             build_publisher(server_context, connection, "", page=workflow.page, kept=unpublished_change_note(workflow)),
-            server_context.job_queries,
+            job_queries,
             github_clients.for_repository(GIVEN, RepositoryId(0, workflow.owner, workflow.name)),
             StatusCommentRecovery(github_clients, server_context, defaults_of(settings), recovered_jobs, run),
             recovered_jobs,

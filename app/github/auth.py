@@ -3,36 +3,11 @@
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
+from app.github import calls, models
 from app.github.base import GIVEN, ForgeError, NeedsHumanAction, NoAccess
-from app.github.calls import (
-    CREATE_TOKEN,
-    GET_APP,
-    GET_HOOK,
-    GET_INSTALLATION,
-    GET_REPOSITORY,
-    GET_SELF,
-    IN_WORKFLOWS,
-    LIST_DELIVERIES,
-    LIST_INSTALLATIONS,
-    LIST_REPOSITORIES,
-    REDELIVER,
-    REVOKE_TOKEN,
-    VIEWER,
-    Call,
-    grant,
-)
+from app.github.calls import Call, grant
 from app.github.connection import AppConnection, Connection, Grant, TokenConnection
 from app.github.http_client import HttpClient, NotFoundOnGitHub, parsed
-from app.github.models import (
-    Account,
-    AppResponse,
-    DeliveryResponse,
-    HookConfig,
-    InstallationResponse,
-    Repository,
-    TokenResponse,
-    ViewerAnswer,
-)
 
 T = TypeVar("T")
 MAX_PAGES = 30
@@ -46,13 +21,13 @@ class AppRegistration:
         self._app = app
         self._http = HttpClient(app, app.pace(0))
 
-    async def identity(self) -> AppResponse:
-        return await self._read(AppResponse, GET_APP)
+    async def identity(self) -> models.AppResponse:
+        return await self._read(models.AppResponse, calls.GET_APP)
 
-    async def hook(self) -> HookConfig | None:
+    async def hook(self) -> models.HookConfig | None:
         """The App's webhook settings; None if it has no webhook."""
         try:
-            return await self._read(HookConfig, GET_HOOK)
+            return await self._read(models.HookConfig, calls.GET_HOOK)
         except NotFoundOnGitHub:
             return None
 
@@ -76,50 +51,50 @@ class AppRegistration:
         found = await self.installation_of(owner, name)
         if found is None or found.suspended_at is not None:
             raise NoAccess(f"The App is not installed in {owner}/{name}, or suspended there.", hint=INSTALL_IT)
-        wanted = {name: access for name, access in grant(IN_WORKFLOWS).items() if found.grants(name, access)}
+        wanted = {name: access for name, access in grant(calls.IN_WORKFLOWS).items() if found.grants(name, access)}
         return found.id, await self._new_token(self._http, found.id, {"repositories": [name]}, wanted)
 
     async def _new_token(
         self, http: HttpClient, installation: int, repositories: dict[str, Any], permissions: Grant
     ) -> str:
         body, client = {**repositories, "permissions": dict(permissions)}, self._app.as_app()
-        answer = await http.with_retries(lambda: http.request(client, CREATE_TOKEN, installation, body=body))
-        return parsed(TokenResponse, answer).token
+        answer = await http.with_retries(lambda: http.request(client, calls.CREATE_TOKEN, installation, body=body))
+        return parsed(models.TokenResponse, answer).token
 
     async def revoke(self, installation: int, token: str) -> None:
         """Errors are ignored: the token expires within the hour anyway."""
         http = HttpClient(self._app, self._app.pace(installation))
         try:
-            await http.request(self._app.with_token(token), REVOKE_TOKEN)
+            await http.request(self._app.with_token(token), calls.REVOKE_TOKEN)
         except ForgeError:
             return
 
-    async def installation_of(self, owner: str, name: str) -> InstallationResponse | None:
+    async def installation_of(self, owner: str, name: str) -> models.InstallationResponse | None:
         """The installation of this repository according to GitHub, never only according to a payload."""
         try:
-            return await self._read(InstallationResponse, GET_INSTALLATION, owner, name)
+            return await self._read(models.InstallationResponse, calls.GET_INSTALLATION, owner, name)
         except NotFoundOnGitHub:
             return None
 
-    async def installations(self) -> tuple[InstallationResponse, ...]:
+    async def installations(self) -> tuple[models.InstallationResponse, ...]:
         """All installations, including suspended ones."""
-        items = self._http.pages(InstallationResponse, self._app.as_app(), LIST_INSTALLATIONS)
+        items = self._http.pages(models.InstallationResponse, self._app.as_app(), calls.LIST_INSTALLATIONS)
         return tuple([item async for item in items])
 
-    async def repositories(self, installation: int) -> tuple[Repository, ...]:
+    async def repositories(self, installation: int) -> tuple[models.Repository, ...]:
         """The repositories of an installation, read with a token that can only list them."""
-        client = self._app.as_installation(installation, None, grant([LIST_REPOSITORIES.purpose]))
+        client = self._app.as_installation(installation, None, grant([calls.LIST_REPOSITORIES.purpose]))
         http = HttpClient(self._app, self._app.pace(installation))
-        return tuple([item async for item in http.pages(Repository, client, LIST_REPOSITORIES)])
+        return tuple([item async for item in http.pages(models.Repository, client, calls.LIST_REPOSITORIES)])
 
-    async def deliveries(self, since: datetime) -> tuple[DeliveryResponse, ...]:
+    async def deliveries(self, since: datetime) -> tuple[models.DeliveryResponse, ...]:
         """The deliveries since a moment, newest first. GitHub keeps them for three days."""
-        found: list[DeliveryResponse] = []
+        found: list[models.DeliveryResponse] = []
         address, params = "", dict[str, Any](per_page=100)
         for _ in range(MAX_PAGES):
             client = self._app.as_app()
-            answer = await self._http.get(client, LIST_DELIVERIES, params=params or None, address=address)
-            page = parsed(list[DeliveryResponse], answer)
+            answer = await self._http.get(client, calls.LIST_DELIVERIES, params=params or None, address=address)
+            page = parsed(list[models.DeliveryResponse], answer)
             found += [item for item in page if item.delivered_at >= since]
             address, params = answer.links.get("next", {}).get("url", ""), {}
             if not address or not page or page[-1].delivered_at < since:
@@ -128,13 +103,13 @@ class AppRegistration:
 
     async def redeliver(self, delivery: int) -> None:
         """Ask GitHub to send a delivery again, with the same guid."""
-        await self._http.request(self._app.as_app(), REDELIVER, delivery, mutation=True)
+        await self._http.request(self._app.as_app(), calls.REDELIVER, delivery, mutation=True)
 
     async def _read(self, kind: type[T], call: Call, *values: str) -> T:
         return parsed(kind, await self._http.get(self._app.as_app(), call, *values))
 
 
-def missed(deliveries: tuple[DeliveryResponse, ...]) -> tuple[DeliveryResponse, ...]:
+def missed(deliveries: tuple[models.DeliveryResponse, ...]) -> tuple[models.DeliveryResponse, ...]:
     """Deliveries without a successful attempt, one for each guid: a redelivery has the guid of the first attempt."""
     received = {item.guid for item in deliveries if 200 <= item.status_code < 300}
     open_ones = {item.guid: item for item in deliveries if item.guid not in received}
@@ -173,19 +148,19 @@ class TokenAuth:
         """Read by REST for a person's token, by GraphQL for an App's or a workflow's token."""
         client = self._connection.with_token(self._connection.token)
         try:
-            return parsed(Account, await self._http.get(client, GET_SELF)).login
+            return parsed(models.Account, await self._http.get(client, calls.GET_SELF)).login
         except NoAccess:
             pass
         try:
-            answer = await self._http.request(client, VIEWER, body={"query": VIEWER.text})
+            answer = await self._http.request(client, calls.VIEWER, body={"query": calls.VIEWER.text})
         except (NoAccess, NeedsHumanAction):
             return ACTIONS_BOT
-        return parsed(ViewerAnswer, answer).login or ACTIONS_BOT
+        return parsed(models.ViewerAnswer, answer).login or ACTIONS_BOT
 
     async def serves(self, owner: str, name: str) -> int | None:
         client = self._connection.with_token(self._connection.token)
         try:
-            await self._http.with_retries(lambda: self._http.request(client, GET_REPOSITORY, owner, name))
+            await self._http.with_retries(lambda: self._http.request(client, calls.GET_REPOSITORY, owner, name))
         except NotFoundOnGitHub:
             return None
         return GIVEN

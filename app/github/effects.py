@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
+from app.github import calls, models
 from app.github.base import (
     NeedsHumanAction,
     NewCheckRun,
@@ -15,42 +16,9 @@ from app.github.base import (
     with_marker,
 )
 from app.github.branches import BranchesApi
-from app.github.calls import (
-    ADD_LABELS,
-    CREATE_CHECK_RUN,
-    CREATE_COMMENT,
-    CREATE_PULL,
-    LIST_CHECK_RUNS,
-    LIST_ISSUE_COMMENTS,
-    LIST_ISSUE_LABELS,
-    LIST_PULL_COMMENTS,
-    LIST_REVIEWERS,
-    LIST_REVIEWS,
-    REACT_TO_COMMENT,
-    REACT_TO_ISSUE,
-    REACT_TO_PULL_COMMENT,
-    REMOVE_LABEL,
-    REPLY_TO_PULL_COMMENT,
-    REQUEST_REVIEWERS,
-    RESOLVE_THREAD,
-    THREAD_STATE,
-    UPDATE_CHECK_RUN,
-    UPDATE_COMMENT,
-    UPDATE_PULL,
-    Call,
-)
+from app.github.calls import Call
 from app.github.connection import Connection, RepositoryId
 from app.github.http_client import AlreadyThere, NoDrafts, NotSeenYet
-from app.github.models import (
-    BotAccount,
-    CheckRunResponse,
-    IssueComment,
-    LabelResponse,
-    PullRequest,
-    PullRequestReview,
-    RequestedReviewersResponse,
-    ThreadStateAnswer,
-)
 from app.github.reader import RepositoryReader
 from app.github.repository_api import RepositoryApi, find_bot_account
 from app.repo.git_store import GitStore
@@ -63,7 +31,11 @@ _BY_TITLE_NOTE = f"""{_BY_TITLE_MARK}
 > **This is a draft by title only.** This repository's plan has no draft pull requests. Remove “{BY_TITLE.strip()}”
 > from the title when you have reviewed the change."""
 MAX_SUMMARY = 65_000
-_REACT = {"issue": REACT_TO_ISSUE, "comment": REACT_TO_COMMENT, "review comment": REACT_TO_PULL_COMMENT}
+_REACT = {
+    "issue": calls.REACT_TO_ISSUE,
+    "comment": calls.REACT_TO_COMMENT,
+    "review comment": calls.REACT_TO_PULL_COMMENT,
+}
 
 
 def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
@@ -75,7 +47,7 @@ def draft_by_title(wanted: NewPullRequest) -> NewPullRequest:
 class GitHubForge:
     """One issue or pull request of one repository, and the branches of that repository."""
 
-    def __init__(self, api: RepositoryApi, store: GitStore, bot: BotAccount, number: int) -> None:
+    def __init__(self, api: RepositoryApi, store: GitStore, bot: models.BotAccount, number: int) -> None:
         self.number = number
         self.bot = bot
         self.reads = RepositoryReader(api)
@@ -120,16 +92,16 @@ class GitHubForge:
             wanted = titled if there.title.startswith(BY_TITLE) else replace(titled, title=wanted.title)
         if (there.title, there.body) != (wanted.title, wanted.body):
             body = {"title": wanted.title, "body": wanted.body}
-            await self._api.change(PullRequest, UPDATE_PULL, there.number, body=body)
+            await self._api.change(models.PullRequest, calls.UPDATE_PULL, there.number, body=body)
         return there.url
 
     async def ensure_labels_and_reviewers(self, branch: str, labels: Iterable[str], reviewers: Sequence[str]) -> str:
         """Add missing labels and review requests, and remove nothing. Returns the address."""
         there = await self._open(await self._api.until_visible(lambda: self._listed(branch)))
-        labelled = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, there.number)
+        labelled = await self._api.pages(models.LabelResponse, calls.LIST_ISSUE_LABELS, there.number)
         found = {label.name.casefold() for label in labelled}
         if missing := [label for label in labels if label.casefold() not in found]:
-            await self._api.change(list, ADD_LABELS, there.number, body={"labels": missing})
+            await self._api.change(list, calls.ADD_LABELS, there.number, body={"labels": missing})
         if reviewers:
             await self._request_reviews(there.number, reviewers)
         return there.url
@@ -139,7 +111,7 @@ class GitHubForge:
         there = await self._open(await self.reads.pull_request(self.number))
         body = amend(there.body)
         if body != there.body:
-            await self._api.change(PullRequest, UPDATE_PULL, self.number, body={"body": body})
+            await self._api.change(models.PullRequest, calls.UPDATE_PULL, self.number, body={"body": body})
         return there.url
 
     async def update_draft_status(self, branch: str, commit: str, amend: Callable[[str], str], *, close: bool) -> str:
@@ -151,7 +123,7 @@ class GitHubForge:
             if close and there.head == commit:
                 wanted["state"] = "closed"
             if wanted:
-                await self._api.change(PullRequest, UPDATE_PULL, there.number, body=wanted)
+                await self._api.change(models.PullRequest, calls.UPDATE_PULL, there.number, body=wanted)
         if close:
             await self.branches.remove(branch, commit)
         return url
@@ -175,7 +147,7 @@ class GitHubForge:
             "maintainer_can_modify": True,
         }
         try:
-            return (await self._api.change(PullRequest, CREATE_PULL, body=body)).url
+            return (await self._api.change(models.PullRequest, calls.CREATE_PULL, body=body)).url
         except AlreadyThere:
             return (await self._api.until_visible(lambda: self._listed(wanted.branch, {True}))).url
         except TemporaryFailure:
@@ -184,14 +156,14 @@ class GitHubForge:
                 raise
             return there.url
 
-    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> PullRequest:
+    async def _listed(self, branch: str, is_open: Collection[bool] = (True, False)) -> models.PullRequest:
         """The pull request of a branch that must have one. Raises NotSeenYet if GitHub does not list it."""
         there = await self.reads.pull_request_of(branch)
         if there is None or there.open not in is_open:
             raise NotSeenYet(f"GitHub does not list the pull request of {branch}.")
         return there
 
-    async def _open(self, there: PullRequest | None) -> PullRequest:
+    async def _open(self, there: models.PullRequest | None) -> models.PullRequest:
         if there is None:
             raise NeedsHumanAction("The pull request no longer exists.")
         if there.author_name != self.bot.login:
@@ -202,8 +174,8 @@ class GitHubForge:
 
     async def _request_reviews(self, number: int, reviewers: Sequence[str]) -> None:
         """Request missing reviews. Raises NeedsHumanAction with the people that GitHub refused."""
-        requested = await self._api.read(RequestedReviewersResponse, LIST_REVIEWERS, number)
-        reviews = await self._api.pages(PullRequestReview, LIST_REVIEWS, number)
+        requested = await self._api.read(models.RequestedReviewersResponse, calls.LIST_REVIEWERS, number)
+        reviews = await self._api.pages(models.PullRequestReview, calls.LIST_REVIEWS, number)
         there = {account.login.casefold() for account in requested.users}
         there |= {team.casefold() for team in requested.teams}
         there |= {review.author_name.casefold() for review in reviews if review.author}
@@ -214,7 +186,7 @@ class GitHubForge:
                 continue
             body = {"team_reviewers": [team]} if team else {"reviewers": [reviewer]}
             try:
-                await self._api.change(dict, REQUEST_REVIEWERS, number, body=body)
+                await self._api.change(dict, calls.REQUEST_REVIEWERS, number, body=body)
             except NeedsHumanAction:
                 refused.append(reviewer)
         if refused:
@@ -222,16 +194,18 @@ class GitHubForge:
 
     async def ensure_comment(self, key: str, body: str) -> str:
         text = with_marker(body, key)
-        there = await self._own(LIST_ISSUE_COMMENTS, key)
+        there = await self._own(calls.LIST_ISSUE_COMMENTS, key)
         if there is None:
             try:
-                there = await self._api.change(IssueComment, CREATE_COMMENT, self.number, body={"body": text})
+                there = await self._api.change(
+                    models.IssueComment, calls.CREATE_COMMENT, self.number, body={"body": text}
+                )
             except (TemporaryFailure, NeedsHumanAction):
-                there = await self._own(LIST_ISSUE_COMMENTS, key)
+                there = await self._own(calls.LIST_ISSUE_COMMENTS, key)
                 if there is None:
                     raise
         elif there.body != text:
-            await self._api.change(IssueComment, UPDATE_COMMENT, there.id, body={"body": text})
+            await self._api.change(models.IssueComment, calls.UPDATE_COMMENT, there.id, body={"body": text})
         return there.url
 
     async def ensure_reaction(self, target: ReactionTarget, content: Reaction) -> None:
@@ -240,14 +214,14 @@ class GitHubForge:
 
     async def ensure_labels(self, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         """Add missing labels and remove existing ones; all other labels stay."""
-        found = await self._api.pages(LabelResponse, LIST_ISSUE_LABELS, self.number)
+        found = await self._api.pages(models.LabelResponse, calls.LIST_ISSUE_LABELS, self.number)
         there = {label.name.casefold(): label.name for label in found}
         missing = [label for label in add if label.casefold() not in there]
         if missing:
-            await self._api.change(list, ADD_LABELS, self.number, body={"labels": missing})
+            await self._api.change(list, calls.ADD_LABELS, self.number, body={"labels": missing})
         for label in remove:
             if label.casefold() in there:
-                await self._api.remove(REMOVE_LABEL, self.number, there[label.casefold()])
+                await self._api.remove(calls.REMOVE_LABEL, self.number, there[label.casefold()])
 
     async def ensure_check_run(self, wanted: NewCheckRun) -> str:
         title, summary = wanted.title[:255], wanted.summary[:MAX_SUMMARY]
@@ -263,44 +237,46 @@ class GitHubForge:
         if there is None:
             body["head_sha"] = wanted.commit
             try:
-                there = await self._api.change(CheckRunResponse, CREATE_CHECK_RUN, body=body)
+                there = await self._api.change(models.CheckRunResponse, calls.CREATE_CHECK_RUN, body=body)
             except TemporaryFailure:
                 there = await self._check_run(wanted)
                 if there is None:
                     raise
         elif (there.title, there.summary, there.conclusion) != (title, summary, wanted.conclusion):
-            there = await self._api.change(CheckRunResponse, UPDATE_CHECK_RUN, there.id, body=body)
+            there = await self._api.change(models.CheckRunResponse, calls.UPDATE_CHECK_RUN, there.id, body=body)
         return there.html_url or ""
 
-    async def _check_run(self, wanted: NewCheckRun) -> CheckRunResponse | None:
+    async def _check_run(self, wanted: NewCheckRun) -> models.CheckRunResponse | None:
         params = {"check_name": wanted.name, "filter": "all"}
         if app := self._api.app.app_id:
             params["app_id"] = str(app)
-        found = await self._api.pages(CheckRunResponse, LIST_CHECK_RUNS, wanted.commit, params=params)
+        found = await self._api.pages(models.CheckRunResponse, calls.LIST_CHECK_RUNS, wanted.commit, params=params)
         return next((item for item in found if item.external_id == wanted.key), None)
 
     async def ensure_reply(self, comment: int, key: str, body: str) -> str:
         """`comment` is the id of any comment of the thread."""
-        there = await self._own(LIST_PULL_COMMENTS, key)
+        there = await self._own(calls.LIST_PULL_COMMENTS, key)
         if there is None:
             text = {"body": with_marker(body, key)}
             try:
-                there = await self._api.change(IssueComment, REPLY_TO_PULL_COMMENT, self.number, comment, body=text)
+                there = await self._api.change(
+                    models.IssueComment, calls.REPLY_TO_PULL_COMMENT, self.number, comment, body=text
+                )
             except TemporaryFailure:
-                there = await self._own(LIST_PULL_COMMENTS, key)
+                there = await self._own(calls.LIST_PULL_COMMENTS, key)
                 if there is None:
                     raise
         return there.url
 
     async def ensure_resolved(self, thread: str) -> None:
         """Resolve a thread; does nothing if it is gone."""
-        answer = await self._api.graphql(ThreadStateAnswer, THREAD_STATE, {"id": thread})
+        answer = await self._api.graphql(models.ThreadStateAnswer, calls.THREAD_STATE, {"id": thread})
         if answer.is_resolved is False:
-            await self._api.graphql(dict, RESOLVE_THREAD, {"id": thread})
+            await self._api.graphql(dict, calls.RESOLVE_THREAD, {"id": thread})
 
-    async def _own(self, listing: Call, key: str) -> IssueComment | None:
+    async def _own(self, listing: Call, key: str) -> models.IssueComment | None:
         """Our own comment with the key's marker. Someone else's comment with a copied marker does not count."""
-        found = await self._api.pages(IssueComment, listing, self.number)
+        found = await self._api.pages(models.IssueComment, listing, self.number)
         return next((item for item in found if item.author_name == self.bot.login and has_text(item.body, key)), None)
 
 

@@ -8,72 +8,9 @@ import httpx
 
 from app.core.job import JOB_ID
 from app.core.task import Person
+from app.github import calls, models
 from app.github.base import CHECK, NeedsHumanAction, NoAccess, has_text, with_marker
-from app.github.calls import (
-    COMMENT_EDIT,
-    COMPARE_COMMITS,
-    CREATE_ISSUE,
-    GET_COMBINED_STATUS,
-    GET_COMMENT,
-    GET_COMMIT,
-    GET_CONTENT,
-    GET_ISSUE,
-    GET_JOB_LOG,
-    GET_OTHER_APP,
-    GET_PERMISSION,
-    GET_PULL,
-    GET_PULL_COMMENT,
-    GET_REF,
-    GET_REPOSITORY,
-    GET_REPOSITORY_BY_ID,
-    GET_REVIEW,
-    GET_USER_BY_ID,
-    LINKED_PULL_REQUESTS,
-    LIST_ALL_COMMENTS,
-    LIST_ALL_PULL_COMMENTS,
-    LIST_ANNOTATIONS,
-    LIST_CHECK_RUNS,
-    LIST_ISSUE_COMMENTS,
-    LIST_ISSUE_EVENTS,
-    LIST_ISSUES,
-    LIST_MATCHING_REFS,
-    LIST_PULL_COMMITS,
-    LIST_PULL_FILES,
-    LIST_PULLS,
-    LIST_REVIEWS,
-    REVIEW_THREADS,
-    SEARCH_ISSUES,
-)
 from app.github.http_client import NotFoundOnGitHub
-from app.github.models import (
-    NOT_SUBMITTED,
-    Account,
-    ActorPermission,
-    AnnotationResponse,
-    AppResponse,
-    ChangedFile,
-    CheckResult,
-    CheckRunResponse,
-    CommentEdit,
-    CommentEditAnswer,
-    ComparisonResponse,
-    DirectoryEntryResponse,
-    GitHubIssue,
-    InlineComment,
-    IssueComment,
-    IssueEvent,
-    LinkedAnswer,
-    LinkedPullRequest,
-    PullRequest,
-    PullRequestCommit,
-    PullRequestReview,
-    ReferenceResponse,
-    Repository,
-    ReviewThread,
-    ReviewThreadComment,
-    StatusResponse,
-    ThreadsAnswer,
-)
 from app.github.repository_api import RepositoryApi
 
 CLOCKS_DIFFER = timedelta(hours=1)
@@ -92,11 +29,11 @@ _ASCENDING = {"sort": "updated", "direction": "asc"}
 async def ensure_issue(api: RepositoryApi, title: str, body: str, *, key: str, login: str, since: datetime) -> int:
     """The number of our issue with this key: one that was opened since then, or else a new one."""
     params = {"state": "all", "since": _when(since - CLOCKS_DIFFER)}
-    found = await api.pages(GitHubIssue, LIST_ISSUES, params=params)
+    found = await api.pages(models.GitHubIssue, calls.LIST_ISSUES, params=params)
     there = next((item for item in found if item.author_name == login and has_text(item.body, key)), None)
     if there is None:
         text = {"title": title, "body": with_marker(body, key)}
-        there = await api.change(GitHubIssue, CREATE_ISSUE, body=text)
+        there = await api.change(models.GitHubIssue, calls.CREATE_ISSUE, body=text)
     return there.number
 
 
@@ -106,27 +43,29 @@ class RepositoryReader:
     def __init__(self, api: RepositoryApi) -> None:
         self.api = api
 
-    async def repository(self) -> Repository:
-        return await self.api.read(Repository, GET_REPOSITORY)
+    async def repository(self) -> models.Repository:
+        return await self.api.read(models.Repository, calls.GET_REPOSITORY)
 
-    async def repository_by_id(self) -> Repository:
+    async def repository_by_id(self) -> models.Repository:
         """The repository by its id, whatever its current name."""
-        return await self.api.read(Repository, GET_REPOSITORY_BY_ID, self.api.repository.id)
+        return await self.api.read(models.Repository, calls.GET_REPOSITORY_BY_ID, self.api.repository.id)
 
     async def installation(self) -> int | None:
         """The repository's installation according to GitHub; None if there is none or it is suspended."""
         repository = self.api.repository
         return await self.api.auth.serves(repository.owner, repository.name)
 
-    async def actor(self, user: int) -> ActorPermission:
+    async def actor(self, user: int) -> models.ActorPermission:
         """What an account may do here, by id: a login can change hands between two requests."""
-        account = await self.api.read(Account, GET_USER_BY_ID, user)
-        found = await self.api.find(ActorPermission, GET_PERMISSION, account.login)
+        account = await self.api.read(models.Account, calls.GET_USER_BY_ID, user)
+        found = await self.api.find(models.ActorPermission, calls.GET_PERMISSION, account.login)
         same = found is not None and found.id == user == account.id
         permission = found.permission if found and same and found.permission in {"admin", "write", "read"} else "none"
         address = f"{user}+{account.login}@{self.api.app.host.noreply}"
         person = Person(name=account.name or account.login, email=address)
-        return ActorPermission(id=user, login=account.login, kind=account.kind, permission=permission, person=person)
+        return models.ActorPermission(
+            id=user, login=account.login, kind=account.kind, permission=permission, person=person
+        )
 
     async def may_write(self, user: int) -> bool:
         """False also for an account that is gone."""
@@ -138,26 +77,26 @@ class RepositoryReader:
     async def application(self, slug: str) -> int | None:
         """The id of another App; None if it is private or gone."""
         try:
-            return (await self.api.read(AppResponse, GET_OTHER_APP, slug)).id
+            return (await self.api.read(models.AppResponse, calls.GET_OTHER_APP, slug)).id
         except NotFoundOnGitHub:
             return None
 
-    async def issue(self, number: int) -> GitHubIssue | None:
-        return await self.api.find(GitHubIssue, GET_ISSUE, number)
+    async def issue(self, number: int) -> models.GitHubIssue | None:
+        return await self.api.find(models.GitHubIssue, calls.GET_ISSUE, number)
 
-    async def labelled(self, label: str) -> tuple[GitHubIssue, ...]:
+    async def labelled(self, label: str) -> tuple[models.GitHubIssue, ...]:
         """Open issues and pull requests with this label, least recently changed first."""
         return await self._open_issues({"labels": label})
 
-    async def changed_since(self, since: datetime) -> tuple[GitHubIssue, ...]:
+    async def changed_since(self, since: datetime) -> tuple[models.GitHubIssue, ...]:
         """Open issues and pull requests that changed at this time or later, least recently changed first."""
         return await self._open_issues({"since": _when(since)})
 
-    async def _open_issues(self, chosen: Mapping[str, str]) -> tuple[GitHubIssue, ...]:
+    async def _open_issues(self, chosen: Mapping[str, str]) -> tuple[models.GitHubIssue, ...]:
         params = {**chosen, "state": "open", **_ASCENDING}
-        return tuple(await self.api.pages(GitHubIssue, LIST_ISSUES, params=params))
+        return tuple(await self.api.pages(models.GitHubIssue, calls.LIST_ISSUES, params=params))
 
-    async def searched(self, query: str) -> tuple[GitHubIssue, ...]:
+    async def searched(self, query: str) -> tuple[models.GitHubIssue, ...]:
         """Up to a hundred open issues that match GitHub's search, in its order.
 
         `sort:reactions-+1-desc` and the like are parsed here, because the API takes them as parameters.
@@ -170,105 +109,107 @@ class RepositoryReader:
         terms = [word for word in words if not word.startswith(("sort:", "repo:", "org:", "user:"))]
         text = " ".join([*terms, f"repo:{repository.owner}/{repository.name}", "is:issue", "is:open"])
         query_params: dict[str, str | int] = {"q": text, "per_page": 100, **order_params}
-        return tuple(await self.api.read(list[GitHubIssue], SEARCH_ISSUES, params=query_params))
+        return tuple(await self.api.read(list[models.GitHubIssue], calls.SEARCH_ISSUES, params=query_params))
 
     async def branches(self, prefix: str) -> tuple[str, ...]:
         """Branches whose names start with a prefix."""
-        found = await self.api.read(list[ReferenceResponse], LIST_MATCHING_REFS, f"heads/{prefix}")
+        found = await self.api.read(list[models.ReferenceResponse], calls.LIST_MATCHING_REFS, f"heads/{prefix}")
         return tuple(item.ref.removeprefix("refs/heads/") for item in found)
 
-    async def comments(self, number: int, before: datetime) -> tuple[IssueComment, ...]:
+    async def comments(self, number: int, before: datetime) -> tuple[models.IssueComment, ...]:
         """Comments that existed unchanged before that moment."""
-        found = await self.api.pages(IssueComment, LIST_ISSUE_COMMENTS, number)
+        found = await self.api.pages(models.IssueComment, calls.LIST_ISSUE_COMMENTS, number)
         return tuple(item for item in found if max(item.created_at, item.updated_at or item.created_at) < before)
 
-    async def pull_request(self, number: int) -> PullRequest | None:
-        return await self.api.find(PullRequest, GET_PULL, number)
+    async def pull_request(self, number: int) -> models.PullRequest | None:
+        return await self.api.find(models.PullRequest, calls.GET_PULL, number)
 
-    async def pull_request_of(self, branch: str) -> PullRequest | None:
+    async def pull_request_of(self, branch: str) -> models.PullRequest | None:
         """The open pull request of a branch of this repository, else the newest closed one."""
         params = {"head": f"{self.api.repository.owner}:{branch}", "state": "all"}
-        found = await self.api.pages(PullRequest, LIST_PULLS, params=params)
+        found = await self.api.pages(models.PullRequest, calls.LIST_PULLS, params=params)
         ours = self.api.repository.id
         same = [item for item in found if (item.head_branch, item.head_repository) == (branch, ours)]
         return max(same, key=lambda item: (item.open, item.number), default=None)
 
-    async def reviews(self, number: int, before: datetime | None = None) -> tuple[PullRequestReview, ...]:
+    async def reviews(self, number: int, before: datetime | None = None) -> tuple[models.PullRequestReview, ...]:
         """Reviews submitted before that moment, or all."""
-        found = await self.api.pages(PullRequestReview, LIST_REVIEWS, number)
-        return tuple(item for item in found if item.submitted_at < (before or NOT_SUBMITTED))
+        found = await self.api.pages(models.PullRequestReview, calls.LIST_REVIEWS, number)
+        return tuple(item for item in found if item.submitted_at < (before or models.NOT_SUBMITTED))
 
-    async def changed_files(self, number: int) -> tuple[ChangedFile, ...]:
-        return tuple(await self.api.pages(ChangedFile, LIST_PULL_FILES, number))
+    async def changed_files(self, number: int) -> tuple[models.ChangedFile, ...]:
+        return tuple(await self.api.pages(models.ChangedFile, calls.LIST_PULL_FILES, number))
 
     async def file(self, path: str, ref: str = "") -> bytes | None:
         """A file's bytes on the default branch or at `ref`; None if there is no such file."""
-        return await self.api.content(GET_CONTENT, path, params={"ref": ref} if ref else None)
+        return await self.api.content(calls.GET_CONTENT, path, params={"ref": ref} if ref else None)
 
     async def files_in(self, directory: str) -> tuple[str, ...]:
         """The paths of a directory's files on the default branch; none if there is no such directory."""
-        found = await self.api.find(list[DirectoryEntryResponse], GET_CONTENT, directory)
+        found = await self.api.find(list[models.DirectoryEntryResponse], calls.GET_CONTENT, directory)
         return tuple(item.path for item in found or () if item.type == "file")
 
     async def head(self, branch: str) -> str | None:
         """The id of a branch's newest commit; None if there is no such branch."""
-        found = await self.api.find(ReferenceResponse, GET_REF, f"heads/{branch}")
+        found = await self.api.find(models.ReferenceResponse, calls.GET_REF, f"heads/{branch}")
         return found.commit if found else None
 
     async def author_address(self, commit: str) -> str:
         """The author's email address in a commit."""
-        return (await self.api.read(PullRequestCommit, GET_COMMIT, commit)).email
+        return (await self.api.read(models.PullRequestCommit, calls.GET_COMMIT, commit)).email
 
-    async def comment(self, number: int) -> IssueComment | None:
+    async def comment(self, number: int) -> models.IssueComment | None:
         """A comment on an issue or pull request; None if it was deleted."""
-        return await self.api.find(IssueComment, GET_COMMENT, number)
+        return await self.api.find(models.IssueComment, calls.GET_COMMENT, number)
 
-    async def inline_comment(self, number: int) -> InlineComment | None:
+    async def inline_comment(self, number: int) -> models.InlineComment | None:
         """A comment on lines of a pull request."""
-        return await self.api.find(InlineComment, GET_PULL_COMMENT, number)
+        return await self.api.find(models.InlineComment, calls.GET_PULL_COMMENT, number)
 
-    async def review(self, pull: int, number: int) -> PullRequestReview | None:
+    async def review(self, pull: int, number: int) -> models.PullRequestReview | None:
         """A submitted review."""
-        found = await self.api.find(PullRequestReview, GET_REVIEW, pull, number)
-        return found if found and found.submitted_at < NOT_SUBMITTED else None
+        found = await self.api.find(models.PullRequestReview, calls.GET_REVIEW, pull, number)
+        return found if found and found.submitted_at < models.NOT_SUBMITTED else None
 
-    async def comments_since(self, moment: datetime) -> tuple[IssueComment, ...]:
+    async def comments_since(self, moment: datetime) -> tuple[models.IssueComment, ...]:
         """Comments of the whole repository that were written or edited since, oldest change first."""
         params = {"since": _when(moment), **_ASCENDING}
-        return tuple(await self.api.pages(IssueComment, LIST_ALL_COMMENTS, params=params))
+        return tuple(await self.api.pages(models.IssueComment, calls.LIST_ALL_COMMENTS, params=params))
 
-    async def inline_comments_since(self, moment: datetime) -> tuple[InlineComment, ...]:
+    async def inline_comments_since(self, moment: datetime) -> tuple[models.InlineComment, ...]:
         params = {"since": _when(moment), **_ASCENDING}
-        return tuple(await self.api.pages(InlineComment, LIST_ALL_PULL_COMMENTS, params=params))
+        return tuple(await self.api.pages(models.InlineComment, calls.LIST_ALL_PULL_COMMENTS, params=params))
 
-    async def issue_events(self, number: int) -> tuple[IssueEvent, ...]:
+    async def issue_events(self, number: int) -> tuple[models.IssueEvent, ...]:
         """The events of one issue or pull request, in order."""
-        return tuple(await self.api.pages(IssueEvent, LIST_ISSUE_EVENTS, number))
+        return tuple(await self.api.pages(models.IssueEvent, calls.LIST_ISSUE_EVENTS, number))
 
-    async def comment_edit(self, comment: int) -> CommentEdit | None:
+    async def comment_edit(self, comment: int) -> models.CommentEdit | None:
         """A comment's current text and last editor; None if it was deleted."""
-        found = await self.api.find(IssueComment, GET_COMMENT, comment)
+        found = await self.api.find(models.IssueComment, calls.GET_COMMENT, comment)
         if found is None:
             return None
-        answer = await self.api.graphql(CommentEditAnswer, COMMENT_EDIT, {"id": found.node})
+        answer = await self.api.graphql(models.CommentEditAnswer, calls.COMMENT_EDIT, {"id": found.node})
         if answer.node is None:
             return None
         node, editor = answer.node, answer.node.editor
-        who = Account(id=editor.database_id or 0, login=editor.login, kind=editor.typename) if editor else None
-        return CommentEdit(body=node.body, editor=who, edited_at=node.last_edited_at)
+        who = models.Account(id=editor.database_id or 0, login=editor.login, kind=editor.typename) if editor else None
+        return models.CommentEdit(body=node.body, editor=who, edited_at=node.last_edited_at)
 
     async def review_threads(
         self, number: int, before: datetime, *, including: Collection[int] = (), review: int = 0
-    ) -> tuple[ReviewThread, ...]:
+    ) -> tuple[models.ReviewThread, ...]:
         """Threads from before that moment, each with the comments that existed unchanged then.
 
         A thread with one of the comments in `including` is kept even if it has no other. The comments of `review`
         count as written at that moment.
         """
-        nodes: list[ReviewThread] = []
+        nodes: list[models.ReviewThread] = []
         after: str | None = None
         for _ in range(THREAD_PAGES):
-            answer = await self.api.graphql(ThreadsAnswer, REVIEW_THREADS, {**self._names(number), "after": after})
+            answer = await self.api.graphql(
+                models.ThreadsAnswer, calls.REVIEW_THREADS, {**self._names(number), "after": after}
+            )
             nodes += answer.threads
             after = answer.end_cursor
             if not answer.has_next_page:
@@ -286,18 +227,22 @@ class RepositoryReader:
         """The variables of a GraphQL query about an issue or pull request."""
         return {"owner": self.api.repository.owner, "name": self.api.repository.name, "number": number}
 
-    async def open_pull_requests(self, *, base: str = "") -> tuple[PullRequest, ...]:
+    async def open_pull_requests(self, *, base: str = "") -> tuple[models.PullRequest, ...]:
         """The open ones, or those against one base; newest change first, and only the newest if there are very many."""
         params = {"state": "open", "sort": "updated", "direction": "desc", **({"base": base} if base else {})}
-        return tuple(await self.api.pages(PullRequest, LIST_PULLS, params=params, most=OPEN_PULL_REQUEST_PAGES))
+        return tuple(
+            await self.api.pages(models.PullRequest, calls.LIST_PULLS, params=params, most=OPEN_PULL_REQUEST_PAGES)
+        )
 
-    async def linked_pull_requests(self, issue: int) -> tuple[LinkedPullRequest, ...]:
+    async def linked_pull_requests(self, issue: int) -> tuple[models.LinkedPullRequest, ...]:
         """Open pull requests of this repository that will close this issue when merged.
 
         Leaves out those that GitHub does not show us; an older Enterprise Server shows none.
         """
         try:
-            answer = await self.api.graphql(LinkedAnswer, LINKED_PULL_REQUESTS, self._names(issue), partial=True)
+            answer = await self.api.graphql(
+                models.LinkedAnswer, calls.LINKED_PULL_REQUESTS, self._names(issue), partial=True
+            )
         except (NeedsHumanAction, NoAccess):
             return ()
         return tuple(
@@ -306,24 +251,24 @@ class RepositoryReader:
             if node is not None and node.state == "OPEN" and node.repository == answer.repository
         )
 
-    async def commits(self, number: int) -> tuple[PullRequestCommit, ...]:
+    async def commits(self, number: int) -> tuple[models.PullRequestCommit, ...]:
         """The commits of a pull request, oldest first; GitHub lists at most 250."""
-        return tuple(await self.api.pages(PullRequestCommit, LIST_PULL_COMMITS, number))
+        return tuple(await self.api.pages(models.PullRequestCommit, calls.LIST_PULL_COMMITS, number))
 
     async def merge_base(self, base: str, head: str) -> str:
         """The merge base of two commits. Raises NeedsHumanAction or NoAccess if there is none."""
-        found = await self.api.read(ComparisonResponse, COMPARE_COMMITS, f"{base}...{head}")
+        found = await self.api.read(models.ComparisonResponse, calls.COMPARE_COMMITS, f"{base}...{head}")
         return found.merge_base
 
-    async def checks(self, commit: str) -> tuple[CheckResult, ...]:
+    async def checks(self, commit: str) -> tuple[models.CheckResult, ...]:
         """Every check run and commit status of a commit except our own, only the newest with each name."""
-        found: dict[tuple[str, str], CheckRunResponse] = {}
+        found: dict[tuple[str, str], models.CheckRunResponse] = {}
         for item in await self._other_check_runs(commit):
             found.setdefault((item.app_slug, item.name), item)
         checks = [await self._check(item, source) for (source, _), item in found.items()]
         return (*checks, *await self._statuses(commit))
 
-    async def failed_checks(self, commit: str) -> tuple[CheckResult, ...]:
+    async def failed_checks(self, commit: str) -> tuple[models.CheckResult, ...]:
         """Failed checks and statuses except ours, without logs; empty while any check run is still running.
 
         Statuses are not awaited, because one may stay pending for good.
@@ -334,33 +279,33 @@ class RepositoryReader:
         bad = [await self._check(item, "", log=False) for item in found if item.conclusion in FAILED]
         return (*bad, *(status for status in await self._statuses(commit) if status.conclusion in FAILED))
 
-    async def _other_check_runs(self, commit: str) -> list[CheckRunResponse]:
+    async def _other_check_runs(self, commit: str) -> list[models.CheckRunResponse]:
         params = {"filter": "latest"}
-        found = await self.api.pages(CheckRunResponse, LIST_CHECK_RUNS, commit, params=params)
+        found = await self.api.pages(models.CheckRunResponse, calls.LIST_CHECK_RUNS, commit, params=params)
         return [item for item in found if not self._is_own_check(item)]
 
-    def _is_own_check(self, item: CheckRunResponse) -> bool:
+    def _is_own_check(self, item: models.CheckRunResponse) -> bool:
         """By our App's number. A workflow's token has none that we know: then by its name and its job's id."""
         if app := self.api.app.app_id:
             return item.app == app
         return item.name == CHECK and JOB_ID.fullmatch(item.external_id or "") is not None
 
-    async def _statuses(self, commit: str) -> list[CheckResult]:
+    async def _statuses(self, commit: str) -> list[models.CheckResult]:
         return [
-            CheckResult(
+            models.CheckResult(
                 name=status.context,
                 source="status",
                 conclusion=status.state,
                 summary=status.description or "",
                 url=status.target_url or "",
             )
-            for status in await self.api.pages(StatusResponse, GET_COMBINED_STATUS, commit)
+            for status in await self.api.pages(models.StatusResponse, calls.GET_COMBINED_STATUS, commit)
         ]
 
-    async def _check(self, item: CheckRunResponse, source: str, *, log: bool = True) -> CheckResult:
+    async def _check(self, item: models.CheckRunResponse, source: str, *, log: bool = True) -> models.CheckResult:
         failed = log and item.conclusion in FAILED
         summary = "\n".join(part for part in (item.title, item.summary, item.text) if part)
-        return CheckResult(
+        return models.CheckResult(
             id=item.id,
             app=item.app,
             name=item.name,
@@ -371,14 +316,14 @@ class RepositoryReader:
             log=await self._log(item) if failed else "",
         )
 
-    async def _log(self, item: CheckRunResponse) -> str:
+    async def _log(self, item: models.CheckRunResponse) -> str:
         """The end of a workflow job's log, which has the same id as the check; for other checks, their annotations."""
         if item.app_slug == "github-actions":
             with suppress(NoAccess):  # a log that has expired; the check itself still counts
-                if address := await self.api.location(GET_JOB_LOG, item.id):
+                if address := await self.api.location(calls.GET_JOB_LOG, item.id):
                     return await self._download(address)
         try:
-            notes = await self.api.pages(AnnotationResponse, LIST_ANNOTATIONS, item.id)
+            notes = await self.api.pages(models.AnnotationResponse, calls.LIST_ANNOTATIONS, item.id)
         except NoAccess:
             return ""
         return "\n".join(f"{note.path}:{note.start_line}: {note.message or ''}" for note in notes)[-LOG_END:]
@@ -402,7 +347,7 @@ class RepositoryReader:
         return tail.decode("utf-8", "replace")
 
 
-def _existed(item: ReviewThreadComment, before: datetime, review: int) -> bool:
+def _existed(item: models.ReviewThreadComment, before: datetime, review: int) -> bool:
     """True if it was written before that moment, or is part of this review, and was not edited since."""
     written = item.created_at < before or (bool(review) and item.review == review)
     return written and (item.last_edited_at is None or item.last_edited_at < before)

@@ -11,31 +11,11 @@ from githubkit import GitHub
 from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.checks import Check
 from app.core.errors import ConfigError
-from app.github import models
+from app.github import calls, models
 from app.github.app_manifest import EVENTS, PERMISSIONS
 from app.github.auth import AppRegistration
 from app.github.base import GIVEN, ForgeError
-from app.github.calls import (
-    BRANCH_PROTECTIONS,
-    BY_APP,
-    GET_BRANCH,
-    GET_COMBINED_STATUS,
-    GET_CONTENT,
-    GET_LABEL,
-    GET_ORGANISATION_WORKFLOW_PERMISSIONS,
-    GET_REPOSITORY,
-    GET_RULESET,
-    GET_WORKFLOW_PERMISSIONS,
-    LIST_BRANCH_RULES,
-    LIST_CHECK_RUNS,
-    LIST_ISSUES,
-    LIST_PULLS,
-    LIST_RUNS,
-    PLAN_FEATURES,
-    Call,
-    Purpose,
-    grant,
-)
+from app.github.calls import Call, Purpose, grant
 from app.github.connection import AppConnection, Connection, Grant, RepositoryId, TokenConnection
 from app.github.http_client import HttpClient, parsed
 from app.github.models import PlanFeaturesAnswer, Protection, ProtectionsAnswer
@@ -48,12 +28,12 @@ KEPT: Final = timedelta(days=3)
 PING_LOOKS, PAUSE = 10, 2.0
 """How often to look for the result of the ping, and the seconds between."""
 READS: Final = {
-    "contents": GET_BRANCH,
-    "issues": LIST_ISSUES,
-    "pull_requests": LIST_PULLS,
-    "checks": LIST_CHECK_RUNS,
-    "statuses": GET_COMBINED_STATUS,
-    "actions": LIST_RUNS,
+    "contents": calls.GET_BRANCH,
+    "issues": calls.LIST_ISSUES,
+    "pull_requests": calls.LIST_PULLS,
+    "checks": calls.LIST_CHECK_RUNS,
+    "statuses": calls.GET_COMBINED_STATUS,
+    "actions": calls.LIST_RUNS,
 }
 """A call that requires each permission."""
 BLOCKING_RULES: Final = {
@@ -144,7 +124,7 @@ async def examine_token(connection: TokenConnection, owner: str, name: str, labe
     login = (await find_bot_account(api)).login
     scopes = response.headers.get("x-oauth-scopes")
     reads = {permission: await _read_refusal(api, call, repository) for permission, call in READS.items()}
-    wanted = grant(BY_APP)
+    wanted = grant(calls.BY_APP)
     found = [
         Check("token", "ok", f"It is {login}'s."),
         check_token_permissions(repository, login, scopes, reads, wanted),
@@ -169,7 +149,7 @@ class _RepositoryDoctor:
         main, us = self._repository.default_branch, await find_bot_account(self._api)
         config, http = await self._configuration()
         pushed = OwnPush(config.branch_for(slug="example", number=1), us.person.email)
-        branch = await _answer_or_refusal(self._api.find(models.Branch, GET_BRANCH, main))
+        branch = await _answer_or_refusal(self._api.find(models.Branch, calls.GET_BRANCH, main))
         enterprise = self._api.app.host.is_enterprise_server
         return [
             check_repository_state(self._repository, "/".join(self._names.values())),
@@ -184,7 +164,7 @@ class _RepositoryDoctor:
         ]
 
     async def _configuration(self) -> tuple[RepoConfig, Check]:
-        text = await _answer_or_refusal(self._api.content(GET_CONTENT, SOURCE))
+        text = await _answer_or_refusal(self._api.content(calls.GET_CONTENT, SOURCE))
         if isinstance(text, Refused):
             return RepoConfig(), check_configuration(text, present=False)
         try:
@@ -194,17 +174,17 @@ class _RepositoryDoctor:
         return config, check_configuration("", present=text is not None)
 
     async def _has_label(self) -> bool | Refused:
-        found = await _answer_or_refusal(self._api.find(models.LabelResponse, GET_LABEL, self._label))
+        found = await _answer_or_refusal(self._api.find(models.LabelResponse, calls.GET_LABEL, self._label))
         return found if isinstance(found, Refused) else found is not None
 
     async def _has_drafts(self) -> bool | Refused:
         if not self._repository.private:
             return True
-        found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, PLAN_FEATURES, self._names))
+        found = await _answer_or_refusal(self._api.graphql(PlanFeaturesAnswer, calls.PLAN_FEATURES, self._names))
         return found if isinstance(found, Refused) else found.draft_pull_requests
 
     async def _rules(self, branch: str) -> Sequence[models.BranchRule] | Refused:
-        return await _answer_or_refusal(self._api.pages(models.BranchRule, LIST_BRANCH_RULES, branch))
+        return await _answer_or_refusal(self._api.pages(models.BranchRule, calls.LIST_BRANCH_RULES, branch))
 
     async def _rulesets(self, pushed: OwnPush) -> Check:
         rules = await self._rules(pushed.branch)
@@ -213,13 +193,15 @@ class _RepositoryDoctor:
         return check_branch_rules(pushed, rules, bypassed, f"{self._page}/rules")
 
     async def _is_bypassed(self, ruleset: int) -> bool:
-        found = await _answer_or_refusal(self._api.read(models.Ruleset, GET_RULESET, ruleset))
+        found = await _answer_or_refusal(self._api.read(models.Ruleset, calls.GET_RULESET, ruleset))
         return isinstance(found, models.Ruleset) and found.current_user_can_bypass in {"always", "exempt"}
 
     async def _protections(self, branch: str) -> Check:
         rules: Sequence[Protection] | Refused = Refused("")
         if self._may_see("administration"):
-            found = await _answer_or_refusal(self._api.graphql(ProtectionsAnswer, BRANCH_PROTECTIONS, self._names))
+            found = await _answer_or_refusal(
+                self._api.graphql(ProtectionsAnswer, calls.BRANCH_PROTECTIONS, self._names)
+            )
             rules = list(filter(None, found.rules or ())) if isinstance(found, ProtectionsAnswer) else found
         page, complete = f"{self._page}/settings/branches", self._repository.permissions.admin
         return check_branch_protections(branch, rules, complete=complete or self._held is not None, page=page)
@@ -227,10 +209,12 @@ class _RepositoryDoctor:
     async def _actions(self) -> Check:
         repository: models.WorkflowPermissions | Refused = Refused("")
         if self._may_see("administration"):
-            repository = await _answer_or_refusal(self._api.read(models.WorkflowPermissions, GET_WORKFLOW_PERMISSIONS))
+            repository = await _answer_or_refusal(
+                self._api.read(models.WorkflowPermissions, calls.GET_WORKFLOW_PERMISSIONS)
+            )
         organisation: models.WorkflowPermissions | Refused | None = None
         if self._repository.owner_kind == "Organization" and self._may_see("organization_administration"):
-            call, owner = GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
+            call, owner = calls.GET_ORGANISATION_WORKFLOW_PERMISSIONS, self._names["owner"]
             organisation = await _answer_or_refusal(self._api.read(models.WorkflowPermissions, call, owner))
         return check_actions(repository, organisation)
 
@@ -274,7 +258,7 @@ async def _repository(
 ) -> httpx.Response:
     """By name, because its id is not known yet. The headers show the token's scopes."""
     http = HttpClient(connection, connection.pace(installation))
-    return await http.get(client, GET_REPOSITORY, owner, name)
+    return await http.get(client, calls.GET_REPOSITORY, owner, name)
 
 
 def _not_installed(found: models.InstallationResponse | Refused | None, place: str, page: str) -> Check:

@@ -13,7 +13,7 @@ from app.jobs.queries import JobOverview
 from app.jobs.queue import DayCaps, JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import open_database
-from app.server.launch.base import ChildProcesses, JobLauncher
+from app.server.launch.base import ChildProcesses, ClusterLauncher, JobLauncher
 from app.triggers.stores import Stores
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class ServerContext(Stores):
     def __init__(self, settings: Settings, clock: Callable[[], datetime] = utc_now) -> None:
         super().__init__(open_database(settings.database_url, settings.state), clock)
         self.settings = settings
+        self.queue = JobQueue(self.engine, clock, caps=self.caps)
 
     def prepare(self) -> None:
         """Create what is missing. Raises OutputError if the state directory or the database cannot be used."""
@@ -40,10 +41,6 @@ class ServerContext(Stores):
     @property
     def caps(self) -> DayCaps:
         return DayCaps(server=self.settings.usd_per_day, actor=self.settings.usd_per_day_actor)
-
-    @cached_property
-    def queue(self) -> JobQueue:
-        return JobQueue(self.engine, self.clock, caps=self.caps)
 
     @cached_property
     def transfers(self) -> "CommitTransfer":
@@ -74,10 +71,8 @@ def make_launcher(settings: Settings) -> JobLauncher:
     """The launcher of `AGENT_FIX_JOBS_RUN_ON`. Raises AgentFixError if its template or its client cannot be used."""
     if settings.jobs_run_on == "process" or settings.jobs_template is None:
         return ChildProcesses(settings)
-    from app.server.launch.base import ClusterLauncher  # noqa: PLC0415  # a cluster's client is imported if used
-
     if settings.jobs_run_on == "kubernetes":
-        from app.server.launch.kubernetes_jobs import KubernetesJobs  # noqa: PLC0415
+        from app.server.launch.kubernetes_jobs import KubernetesJobs  # noqa: PLC0415  # imported if used
 
         return ClusterLauncher(KubernetesJobs(settings.jobs_template, settings.environment.get("KUBECONFIG", "")))
     from app.server.launch.ecs_tasks import EcsTasks  # noqa: PLC0415

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qs
 
 import uvicorn
@@ -28,9 +28,11 @@ from app.jobs.tables import DatabaseError
 from app.server.context import ServerContext
 from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen
-from app.server.web.sign_in import SignInClient
 from app.server.web.site import site
 from app.triggers import events
+
+if TYPE_CHECKING:  # its library is imported only if people sign in with GitHub
+    from app.github.user_sign_in import GitHubSignIn
 
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 
@@ -294,7 +296,7 @@ def application(
     server_context: ServerContext,
     *,
     ending: Callable[[], bool] = lambda: False,
-    sign_in: SignInClient | None = None,
+    sign_in: "GitHubSignIn | None" = None,
 ) -> FastAPI:
     """Webhooks and health for everybody; pages and API if there is a password or a sign-in.
 
@@ -314,7 +316,7 @@ def application(
     return app
 
 
-def _sign_in_client(server_context: ServerContext) -> SignInClient | None:
+def _sign_in_client(server_context: ServerContext) -> "GitHubSignIn | None":
     """GitHub's part of the sign-in; None if no client is set."""
     settings = server_context.settings
     if not settings.client_id:

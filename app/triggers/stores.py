@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import Engine
@@ -34,46 +33,16 @@ class Stores:
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         self.engine = engine
         self.clock = clock
-
-    @cached_property
-    def inbox(self) -> Inbox:
-        return Inbox(self.engine, self.clock)
-
-    @cached_property
-    def queue(self) -> JobQueue:
-        return JobQueue(self.engine, self.clock)
-
-    @cached_property
-    def job_queries(self) -> JobQueries:
-        return JobQueries(self.engine, self.clock)
-
-    @cached_property
-    def messages(self) -> JobMessages:
-        return JobMessages(self.engine, self.clock)
-
-    @cached_property
-    def triggers(self) -> TriggerLog:
-        return TriggerLog(self.engine, self.clock)
-
-    @cached_property
-    def outbox(self) -> Outbox:
-        return Outbox(self.engine, self.clock)
-
-    @property
-    def poll_cursors(self) -> PollCursors:
-        return PollCursors(self.engine)
-
-    @property
-    def plans(self) -> PlanVersions:
-        return PlanVersions(self.engine, self.clock)
-
-    @property
-    def outcomes(self) -> Outcomes:
-        return Outcomes(self.engine, self.clock)
-
-    @property
-    def requests(self) -> JobRequests:
-        return JobRequests(self.engine, self.clock)
+        self.inbox = Inbox(engine, clock)
+        self.queue = JobQueue(engine, clock)
+        self.job_queries = JobQueries(engine, clock)
+        self.messages = JobMessages(engine, clock)
+        self.triggers = TriggerLog(engine, clock)
+        self.outbox = Outbox(engine, clock)
+        self.poll_cursors = PollCursors(engine)
+        self.plans = PlanVersions(engine, clock)
+        self.outcomes = Outcomes(engine, clock)
+        self.requests = JobRequests(engine, clock)
 
     def job_store(self, fence: int | None = None) -> JobStore:
         return JobStore(self.engine, self.clock, fence=fence)

@@ -10,9 +10,9 @@ import httpx
 from sqlalchemy.engine import Engine
 
 from app.config.settings import Settings, settings_from
+from app.github.user_sign_in import GitHubSignIn
 from app.server.context import ServerContext
 from app.server.receiver import application
-from app.server.web.sign_in import SignInClient
 from tests.support.clock import SettableClock
 from tests.support.seeded_database import seeded
 
@@ -48,7 +48,7 @@ def settings(place: Path, **changes: str) -> Settings:
 
 @asynccontextmanager
 async def web_client(
-    place: Path, *, seed: bool = True, sign_in: SignInClient | None = None, address: str = "127.0.0.1", **changes: str
+    place: Path, *, seed: bool = True, sign_in: GitHubSignIn | None = None, address: str = "127.0.0.1", **changes: str
 ) -> AsyncIterator[WebClient]:
     clock = SettableClock(NOW)
     if seed:

@@ -32,38 +32,10 @@ from app.jobs.queries import JobFilter, JobOverview, JobPage, JobSummary
 from app.jobs.queue import QueuePlace
 from app.jobs.store import ProgressRow
 from app.jobs.triggers import AuditLog
+from app.server.web import api_models as models
 from app.server.web import formatting
 from app.server.web.access import visitor_of
-from app.server.web.api_models import (
-    Answer,
-    Approval,
-    AuditBody,
-    AuditEntryJson,
-    Continuation,
-    EffectJson,
-    JobDetails,
-    JobListBody,
-    LimitsJson,
-    ListedJob,
-    LogLine,
-    LogPage,
-    MessageJson,
-    NewJob,
-    PlanAnswer,
-    PlanAuthor,
-    PlanEdit,
-    PlanJson,
-    QueuePosition,
-    RepositoryName,
-    ResultJson,
-    Started,
-    Stopped,
-    UsageJson,
-    dollars,
-    error_responses,
-    micro,
-    problem,
-)
+from app.server.web.api_models import RepositoryName, dollars, error_responses, micro, problem
 from app.server.web.sign_in import OPERATOR, client_of
 
 MAX_FOLLOWERS = 200
@@ -260,7 +232,7 @@ def list_jobs(
     verdict: Annotated[Verdict | None, Query()] = None,
     before: Annotated[str | None, Query(pattern=ID)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> JobListBody:
+) -> models.JobListBody:
     job_filter = JobFilter(
         states=formatting.states_of(state or ""),
         named=repository or "",
@@ -269,7 +241,7 @@ def list_jobs(
         before=before or "",
     )
     page = parts.overview.page(job_filter, limit=limit)
-    return JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
+    return models.JobListBody(jobs=[listed(job) for job in page.jobs], before=page.jobs[-1].id if page.more else None)
 
 
 @router.get("/audit", responses=error_responses(), summary="Who did what, newest first")
@@ -279,14 +251,14 @@ def audit_log(
     parts: Parts,
     before: Annotated[int | None, Query(ge=1, le=2**53 - 1)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-) -> AuditBody:
+) -> models.AuditBody:
     found = parts.audit.newest(limit + 1, before or 0)
-    entries = [AuditEntryJson(**asdict(each)) for each in found[:limit]]
-    return AuditBody(entries=entries, before=entries[-1].seq if len(found) > limit else None)
+    entries = [models.AuditEntryJson(**asdict(each)) for each in found[:limit]]
+    return models.AuditBody(entries=entries, before=entries[-1].seq if len(found) > limit else None)
 
 
 @router.post("/jobs", status_code=202, responses=error_responses(400, 409, 413), summary="Start a job")
-def start(change: Changing, new: NewJob) -> Started:
+def start(change: Changing, new: models.NewJob) -> models.Started:
     """The answer does not wait for GitHub. The job is `queued` until its repository and issue are found.
 
     It ends as `no_access` if the App is not installed there or there is no such issue, and as `stopped` with a reason
@@ -297,11 +269,11 @@ def start(change: Changing, new: NewJob) -> Started:
         change.parts.actions.start(requested(new, job, change))
         return {"id": job}
 
-    return Started(**change.once(new.model_dump(exclude_unset=True), act))
+    return models.Started(**change.once(new.model_dump(exclude_unset=True), act))
 
 
 @router.get("/jobs/{job}", responses=error_responses(404), summary="Show a job")
-def show(_: Reader, parts: Parts, job: JobName) -> JobDetails:
+def show(_: Reader, parts: Parts, job: JobName) -> models.JobDetails:
     page = parts.page(job)
     return details(page, parts.actions.place(job) if page.waits else None)
 
@@ -314,10 +286,10 @@ def log(
     job: JobName,
     offset: Offset = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = MAX_LINES,
-) -> LogPage:
+) -> models.LogPage:
     parts.page(job)
     lines = parts.overview.log(job, offset, limit)
-    return LogPage(lines=[line(each) for each in lines], offset=lines[-1].seq if lines else offset)
+    return models.LogPage(lines=[line(each) for each in lines], offset=lines[-1].seq if lines else offset)
 
 
 @router.get(
@@ -345,7 +317,7 @@ async def events(
 
 
 @router.get("/jobs/{job}/plan", responses=error_responses(404), summary="Read a job's plan")
-def plan(_: Reader, parts: Parts, job: JobName) -> PlanAnswer:
+def plan(_: Reader, parts: Parts, job: JobName) -> models.PlanAnswer:
     known = parts.actions.plans.of(parts.page(job).listed.id)
     if not known:
         raise HTTPException(404, "The job has no plan yet.")
@@ -353,7 +325,7 @@ def plan(_: Reader, parts: Parts, job: JobName) -> PlanAnswer:
 
 
 @router.put("/jobs/{job}/plan", responses=CHANGES, summary="Edit a plan before its approval")
-def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: PlanEdit) -> PlanAnswer:
+def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: models.PlanEdit) -> models.PlanAnswer:
     """409 unless `version` is the newest version, and the plan waits for approval."""
     edited = Plan.model_validate(edit.plan.model_dump())
     try:
@@ -365,28 +337,28 @@ def edit_plan(request: Request, who: Writer, parts: Parts, job: JobName, edit: P
 
 
 @router.post("/jobs/{job}/approve", status_code=202, responses=CHANGES, summary="Approve a plan")
-def approve(change: Changing, job: JobName, body: Approval | None = None) -> Started:
+def approve(change: Changing, job: JobName, body: models.Approval | None = None) -> models.Started:
     """Approves the newest version. The id is a new one if the job only had to make a plan."""
     version = body.version if body else None
 
     def act(new: str) -> dict[str, Any]:
         return {"id": change.parts.actions.approve(job, id=new, who=change.who.name, user=0, version=version)}
 
-    return Started(**change.once(version, act))
+    return models.Started(**change.once(version, act))
 
 
 @router.post("/jobs/{job}/answer", status_code=202, responses=CHANGES, summary="Answer a job's questions")
-def answer(change: Changing, job: JobName, body: Answer) -> Started:
+def answer(change: Changing, job: JobName, body: models.Answer) -> models.Started:
     def act(new: str) -> dict[str, Any]:
         change.parts.actions.answer(job, body.text, id=new, who=change.who.name)
         return {"id": job}
 
-    return Started(**change.once(body.model_dump(), act))
+    return models.Started(**change.once(body.model_dump(), act))
 
 
 @router.post("/jobs/{job}/continue", status_code=202, responses=CHANGES, summary="Continue a paused job")
-def proceed(change: Changing, job: JobName, body: Continuation | None = None) -> Started:
-    wanted = body or Continuation()
+def proceed(change: Changing, job: JobName, body: models.Continuation | None = None) -> models.Started:
+    wanted = body or models.Continuation()
     budget, extra = (micro(amount) if amount else None for amount in (wanted.budget, wanted.extra))
 
     def act(new: str) -> dict[str, Any]:
@@ -394,26 +366,26 @@ def proceed(change: Changing, job: JobName, body: Continuation | None = None) ->
         change.parts.actions.proceed(job, id=new, who=change.who.name, text=wanted.text, **money)
         return {"id": job}
 
-    return Started(**change.once(wanted.model_dump(), act))
+    return models.Started(**change.once(wanted.model_dump(), act))
 
 
 @router.post("/jobs/{job}/retry", status_code=202, responses=error_responses(404, 409), summary="Start a job again")
-def retry(change: Changing, job: JobName) -> Started:
+def retry(change: Changing, job: JobName) -> models.Started:
     """The id is the new job's."""
 
     def act(new: str) -> dict[str, Any]:
         change.parts.actions.retry(job, id=new, who=change.who.name, user=0)
         return {"id": new}
 
-    return Started(**change.once(None, act))
+    return models.Started(**change.once(None, act))
 
 
 @router.post("/jobs/{job}/cancel", status_code=202, responses=error_responses(404, 409), summary="Stop a job for good")
-def cancel(change: Changing, job: JobName) -> Stopped:
+def cancel(change: Changing, job: JobName) -> models.Stopped:
     def act(_: str) -> dict[str, Any]:
         return {"status": change.parts.actions.cancel(job, STOPPED_BY_API.format(who=change.who.name))}
 
-    return Stopped(**change.once(None, act))
+    return models.Stopped(**change.once(None, act))
 
 
 @router.get(
@@ -436,7 +408,7 @@ def trajectory(_: Reader, parts: Parts, job: JobName) -> Response:
     return download(parts.overview.trajectory(job), "trajectory.jsonl", "application/jsonl; charset=utf-8")
 
 
-def requested(new: NewJob, job: str, change: Change) -> ProgramRequest:
+def requested(new: models.NewJob, job: str, change: Change) -> ProgramRequest:
     return ProgramRequest(
         job=job,
         by=change.who.name,
@@ -457,20 +429,20 @@ def requested(new: NewJob, job: str, change: Change) -> ProgramRequest:
     )
 
 
-def newest_plan(known: tuple[PlanVersion, ...]) -> PlanAnswer:
+def newest_plan(known: tuple[PlanVersion, ...]) -> models.PlanAnswer:
     """The newest version, unchecked: a model's plan may be longer than an edited one."""
-    authors = [PlanAuthor(version=each.version, who=each.who, at=each.at) for each in known]
-    plan = PlanJson.model_construct(**known[-1].plan.model_dump(mode="json"))
-    return PlanAnswer.model_construct(**authors[-1].model_dump(), plan=plan, versions=authors)
+    authors = [models.PlanAuthor(version=each.version, who=each.who, at=each.at) for each in known]
+    plan = models.PlanJson.model_construct(**known[-1].plan.model_dump(mode="json"))
+    return models.PlanAnswer.model_construct(**authors[-1].model_dump(), plan=plan, versions=authors)
 
 
-def listed(job: JobSummary) -> ListedJob:
-    return ListedJob.model_validate(_listed(job))
+def listed(job: JobSummary) -> models.ListedJob:
+    return models.ListedJob.model_validate(_listed(job))
 
 
 def _listed(job: JobSummary) -> dict[str, Any]:
     """The fields of a ListedJob: most have the same name."""
-    same = {name: value for name, value in asdict(job).items() if name in ListedJob.model_fields}
+    same = {name: value for name, value in asdict(job).items() if name in models.ListedJob.model_fields}
     return same | {
         "aim": job.aim or "fix",
         "requested_by": job.login,
@@ -483,36 +455,36 @@ def _listed(job: JobSummary) -> dict[str, Any]:
     }
 
 
-def details(page: JobPage, queue: QueuePlace | None = None) -> JobDetails:
+def details(page: JobPage, queue: QueuePlace | None = None) -> models.JobDetails:
     found, totals, budget = page.result, page.totals, page.job.budget
     usage = totals.model_dump(include={"calls", "prompt_tokens", "cached_tokens", "completion_tokens"})
     result = None
     if found is not None:
-        same = found.model_dump(include=set(ResultJson.model_fields) - {"verification"})
+        same = found.model_dump(include=set(models.ResultJson.model_fields) - {"verification"})
         kept = {"has_patch": bool(found.diff), "has_trajectory": bool(found.trajectory)}
-        result = ResultJson.model_validate({**same, **kept, "verification": found.verification})
+        result = models.ResultJson.model_validate({**same, **kept, "verification": found.verification})
     position = None
     if queue is not None:
         seconds = int(queue.waiting.total_seconds())
         waits: Literal["pull_requests", "worker"] = (
             "pull_requests" if queue.waiting_for == "pull_requests" else "worker"
         )
-        position = QueuePosition(
+        position = models.QueuePosition(
             place=queue.place, of=queue.of, waiting_seconds=seconds, urgent=queue.urgent, waiting_for=waits
         )
-    return JobDetails(
+    return models.JobDetails(
         **_listed(page.listed),
         base=page.job.task.base,
         branch=page.job.branch,
         models={kind: name for kind, name in page.job.chosen if name},
         fallbacks=list(page.job_context.config.fallbacks) if page.job_context else [],
-        limits=LimitsJson(usd=dollars(budget.usd), minutes=budget.minutes, steps=budget.steps),
-        usage=UsageJson(**usage, cost=dollars(totals.cost)),
+        limits=models.LimitsJson(usd=dollars(budget.usd), minutes=budget.minutes, steps=budget.steps),
+        usage=models.UsageJson(**usage, cost=dollars(totals.cost)),
         plan=page.plan,
         result=result,
-        messages=[MessageJson(**asdict(each)) for each in page.messages],
+        messages=[models.MessageJson(**asdict(each)) for each in page.messages],
         effects=[
-            EffectJson.model_validate({**asdict(each), "url": each.url or None}, extra="ignore")
+            models.EffectJson.model_validate({**asdict(each), "url": each.url or None}, extra="ignore")
             for each in page.effects
         ],
         attempts=page.attempts,
@@ -521,8 +493,8 @@ def details(page: JobPage, queue: QueuePlace | None = None) -> JobDetails:
     )
 
 
-def line(row: ProgressRow) -> LogLine:
-    return LogLine(seq=row.seq, at=row.at, kind=row.kind, text=plain(row.text))
+def line(row: ProgressRow) -> models.LogLine:
+    return models.LogLine(seq=row.seq, at=row.at, kind=row.kind, text=plain(row.text))
 
 
 def download(content: bytes | None, name: str, media_type: str) -> Response:

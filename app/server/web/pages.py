@@ -1,6 +1,7 @@
 """The pages: the list of jobs with its filter, one job with its plan, proof, log and cost, and the operators'."""
 
 import asyncio
+import inspect
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -200,29 +201,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (
-        formatting.ago,
-        formatting.block,
-        formatting.clock,
-        formatting.group_of,
-        formatting.iso,
-        formatting.line,
-        formatting.moment,
-    )
-    more = (
-        formatting.diff_lines,
-        formatting.effect_name,
-        formatting.effect_state,
-        formatting.job_state,
-        formatting.next_step,
-        formatting.path_of,
-        formatting.share,
-        formatting.span,
-        formatting.state_name,
-        formatting.tokens,
-    )
     made.filters |= {"plan_file": render_plan_file, "money": usd}
-    made.filters |= {found.__name__: found for found in (*filters, *more)}
+    made.filters |= dict(inspect.getmembers(formatting, inspect.isfunction))
     return made
 
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,6 +28,9 @@ from app.jobs.accounts import SCOPES, SESSION_LASTS, ApiCaller, WebSession, WebS
 from app.jobs.context import JobContext
 from app.jobs.triggers import AuditLog
 from app.triggers.permission import refusal
+
+if TYPE_CHECKING:  # its library is imported only if people sign in with GitHub
+    from app.github.user_sign_in import GitHubSignIn
 
 MAX_FAILURES: Final = 10
 FORGET_AFTER: Final = timedelta(minutes=1)
@@ -246,33 +249,6 @@ _CODE = re.compile(r"[A-Za-z0-9_-]{1,200}")
 log = logging.getLogger(__name__)
 
 
-class SignedIn(Protocol):
-    """Who signed in, and their permission by repository."""
-
-    @property
-    def user(self) -> int: ...
-
-    @property
-    def login(self) -> str: ...
-
-    @property
-    def rights(self) -> Mapping[int, str]: ...
-
-
-class SignInClient(Protocol):
-    """GitHub's part of a sign-in (`app.github.user_sign_in`, whose library is imported only if it is used)."""
-
-    def address(self, *, state: str, verifier: str, redirect: str) -> str: ...
-
-    async def token(self, code: str, *, verifier: str, redirect: str) -> str: ...
-
-    async def person(self, token: str) -> SignedIn: ...
-
-    async def rights(self, token: str) -> Mapping[int, str]: ...
-
-    async def revoke(self, token: str) -> None: ...
-
-
 class CookieAttributes(TypedDict):
     """What all our cookies have in common."""
 
@@ -286,7 +262,7 @@ class CookieAttributes(TypedDict):
 class SignInPages:
     """Makes and ends sessions. `render` makes a page of a template's name, a status and values."""
 
-    client: SignInClient
+    client: "GitHubSignIn"
     sessions: WebSessions
     audit: AuditLog
     clock: Callable[[], datetime]

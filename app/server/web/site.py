@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import FastAPI
 from fastapi.exception_handlers import http_exception_handler
@@ -24,12 +24,15 @@ from app.server.web.api import ApiParts, LogStreams
 from app.server.web.api import router as api_router
 from app.server.web.api_models import Problem, invalid, problem, problem_of_exception
 from app.server.web.pages import ACTIONS, ASSETS, DashboardPages, JobForms, OperatorPages, asset
-from app.server.web.sign_in import OPEN, DashboardPassword, FailureLimit, SignInClient, SignInPages, is_api
+from app.server.web.sign_in import OPEN, DashboardPassword, FailureLimit, SignInPages, is_api
+
+if TYPE_CHECKING:  # its library is imported only if people sign in with GitHub
+    from app.github.user_sign_in import GitHubSignIn
 
 
 def site(
     server_context: ServerContext,
-    sign_in: SignInClient | None,
+    sign_in: "GitHubSignIn | None",
     *,
     answers: Mapping[str, int],
     ending: Callable[[], bool],

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from playwright.sync_api import HttpCredentials
 
+from app.github.user_sign_in import GitHubSignIn
 from app.server.context import ServerContext
 from app.server.receiver import application
-from app.server.web.sign_in import SignInClient
 from tests.support.clock import SettableClock
 from tests.support.loopback import listening, serving
 from tests.support.seeded_database import seeded
@@ -42,7 +42,7 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard(place: Path, *, seed: bool = True, sign_in: SignInClient | None = None) -> Iterator[Dashboard]:
+def dashboard(place: Path, *, seed: bool = True, sign_in: GitHubSignIn | None = None) -> Iterator[Dashboard]:
     if seed:
         seeded(place, NOW)
     chosen = settings(place)
