@@ -10,7 +10,7 @@ import yaml
 
 from app.cli import EXIT_CODES, parser
 from app.config.repository import json_schema
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, GRAPHQL_GUIDE, PUBLISHED, UNDOCUMENTED, Purpose, grant
 from app.github.connection import Grant
 from bench import project_figures

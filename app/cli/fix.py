@@ -41,10 +41,18 @@ from app.core.text import image_addresses
 from app.jobs.store import JobBlobs, JobStore
 from app.llm.ledger import parse_usd
 from app.pipeline.lessons.recall import failed_attempts
-from app.repo.fix_commits import mentioned_fix, requested_fix
 from app.repo.git_command import Git
 from app.repo.git_store import GitStore
-from app.repo.inspection import RepositoryInspection, inspect, note_about, origin_url, slug, top_level
+from app.repo.inspection import (
+    RepositoryInspection,
+    inspect,
+    mentioned_fix,
+    note_about,
+    origin_url,
+    requested_fix,
+    slug,
+    top_level,
+)
 from app.verify.gates.paths import allowed_path
 
 TOO_MANY = f"the limit is {MAX_IMAGES}"

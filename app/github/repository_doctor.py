@@ -12,8 +12,7 @@ from app.config.repository import SOURCE, RepoConfig, parse_config
 from app.core.checks import Check
 from app.core.errors import ConfigError
 from app.github import calls, models
-from app.github.app_manifest import EVENTS, PERMISSIONS
-from app.github.auth import AppRegistration
+from app.github.auth import EVENTS, PERMISSIONS, AppRegistration
 from app.github.base import GIVEN, ForgeError
 from app.github.calls import Call, Purpose, grant
 from app.github.connection import AppConnection, Connection, Grant, RepositoryId, TokenConnection

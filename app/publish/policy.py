@@ -27,7 +27,6 @@ from app.github.models import ActorPermission, GitHubIssue, PullRequest, Reposit
 from app.github.reader import RepositoryReader
 from app.jobs.store import JobQueries, JobWithContext
 from app.publish.body_edits import holds_commits_of_a_fork, insert_note, with_template
-from app.publish.early_draft import AT_WORK, early_commits, early_key, early_recipe
 from app.publish.effects import (
     Effect,
     OpenDraftPullRequest,
@@ -39,6 +38,7 @@ from app.publish.effects import (
 from app.publish.outbox import EffectClaim, EffectStatus, Outbox
 from app.publish.pull_request_text import SKIP_CI
 from app.publish.secret_scan import SecretScan
+from app.publish.status_text import AT_WORK, early_commits, early_key, early_recipe
 from app.repo.git_store import GitError, GitStore, UnsafePathError
 from app.repo.merge import SideNames, markers_left, merge
 from app.verify.gates import CandidatePatch, publisher_gates

@@ -18,7 +18,6 @@ from app.core.verification import Verdict, Verification
 from app.github.base import CHECK, Conclusion, Reaction
 from app.jobs.store import AFTER_REST, JobBlobs, JobQueries, JobStore, JobWithContext
 from app.llm.ledger import NEAR_CAP, Ledger
-from app.publish.early_draft import early_draft_effects, early_key, status_key
 from app.publish.effects import (
     MAX_BODY,
     MAX_TITLE,
@@ -39,8 +38,11 @@ from app.publish.status_text import (
     KEPT_ON_SERVER,
     SUCCEEDED,
     StatusView,
+    early_draft_effects,
+    early_key,
     error_id,
     render_status,
+    status_key,
 )
 from app.publish.verification_text import Caps, meaning, verification_section
 

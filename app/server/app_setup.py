@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.config.settings import Settings, write_app_file
 from app.core.errors import AgentFixError, ExitCode
-from app.github.app_manifest import MAX_NAME, NewAppResponse, exchange, manifest, page_to_make_it
+from app.github.auth import MAX_NAME, NewAppResponse, exchange, manifest, page_to_make_it
 from app.github.connection import GitHubHost
 from app.server.http_limits import bounded_server
 from app.server.supervisor import address_of, listen, only_supervisor

@@ -12,18 +12,17 @@ from app.core.images import ImageCollection
 from app.core.job import Job, JobResult, JobState
 from app.core.patch import Patch
 from app.core.text import image_addresses
-from app.github.attachments import AttachmentFetcher
 from app.github.base import NeedsHumanAction, NoAccess, RateLimited
 from app.github.branches import BranchesApi
 from app.github.http_client import NotFoundOnGitHub
-from app.github.reader import RepositoryReader
+from app.github.reader import AttachmentFetcher, RepositoryReader
 from app.jobs.queue import JobClaim
 from app.jobs.store import JobWithContext
 from app.publish.effects import CommitRecipe, PushCommits
 from app.publish.pull_request_text import SKIP_CI
-from app.repo.fix_commits import mentioned_fix
 from app.repo.git_command import GitError
 from app.repo.git_store import GitStore
+from app.repo.inspection import mentioned_fix
 from app.repo.merge import SideNames, merge
 from app.triggers.github_clients import GitHubClients
 from app.triggers.stores import Mirror, Stores

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from docs.generate import PAGES, REFERENCE, in_words
 from tests.support.workflow_templates import permissions_of
 

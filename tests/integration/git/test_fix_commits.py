@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import ExitCode, RepositoryError
-from app.repo.fix_commits import mentioned_fix, named_commits, named_numbers, requested_fix
+from app.repo.inspection import mentioned_fix, named_commits, named_numbers, requested_fix
 from tests.support.repositories import commit_files, git, make_repository
 
 

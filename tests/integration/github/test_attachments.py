@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from app.core.images import MAX_IMAGE_BYTES, ImageCollection
-from app.github.attachments import AttachmentFetcher, attachment
 from app.github.base import GIVEN
 from app.github.connection import GitHubHost, RepositoryId, TokenConnection
+from app.github.reader import AttachmentFetcher, attachment
 from app.github.repository_api import RepositoryApi
 from tests.support.image_bytes import png
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.github import calls
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from app.github.calls import BY_APP, CALLS, CREATE_COMMENT, GET_CONTENT, REMOVE_LABEL, Call, Purpose, grant
 
 APP = Path(__file__).parents[3] / "app"

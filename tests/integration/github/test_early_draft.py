@@ -11,8 +11,8 @@ from app.core.job import Job
 from app.core.plan import Plan, render_plan
 from app.llm.ledger import SqlLedger
 from app.publish.body_edits import with_state
-from app.publish.early_draft import early_key, status_key
 from app.publish.effects import OpenDraftPullRequest, OpenEarlyDraft, UpdateDraftStatus
+from app.publish.status_text import early_key, status_key
 from app.publish.status_updater import StatusUpdater
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 
 from app.core.job import new_job_id
-from app.github.app_manifest import PERMISSIONS
-from app.github.auth import AppRegistration, missed
+from app.github.auth import PERMISSIONS, AppRegistration, missed
 from app.github.base import GIVEN, NoAccess
 from app.github.connection import TokenConnection
 from app.github.reader import RepositoryReader

@@ -12,7 +12,7 @@ from app.config.settings import settings_from
 from app.core.checks import Check, State
 from app.core.errors import AgentFixError
 from app.github import repository_doctor
-from app.github.app_manifest import EVENTS
+from app.github.auth import EVENTS
 from app.github.calls import BY_APP, grant
 from app.github.connection import AppConnection, AppCredentials, GitHubHost, TokenConnection
 from app.github.repository_doctor import examine_app, examine_token

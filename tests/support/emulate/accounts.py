@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from tests.support.emulate.corrections import corrected
 from tests.support.emulate.front import IN_REPO, Answer, Ask, answers, paged
 from tests.support.emulate.memory import ACTIONS, Token, stamp

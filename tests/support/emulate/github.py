@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import httpx
 import jwt
 
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from tests.support.emulate import accounts, checks, comments, git_http, issues, pulls, threads
 from tests.support.emulate.front import Front
 from tests.support.emulate.memory import Call, Memory, Repo, Token

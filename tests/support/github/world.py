@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from app.github.app_manifest import PERMISSIONS
+from app.github.auth import PERMISSIONS
 from tests.support.repositories import commit_files, git, make_repository
 
 SKIPS = re.compile(r"\[(?:skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true$", re.MULTILINE)

@@ -6,7 +6,7 @@ import pytest
 
 from app.config.repository import MAX_BYTES
 from app.core import images
-from app.github import attachments
+from app.github.reader import TOTAL_TIMEOUT
 from app.llm import tokens
 from app.pipeline.lessons.recall import MAX_TOKENS
 from app.pipeline.wiring.prompts import IMAGE_TOKENS, INSTRUCTION_TOKENS, MAP_TOKENS
@@ -37,7 +37,7 @@ PAGE = " ".join((Path(__file__).parents[3] / "docs/explanation/context.md").read
         f"{IMAGE_TOKENS:,} tokens, {images.MAX_IMAGES} images",
         f"at most {images.MAX_IMAGE_BYTES:,} bytes (5 MB in base64, which providers accept)",
         f"and {images.MAX_IMAGE_SIDE:,} pixels a side",
-        f"wait at most {attachments.TOTAL_TIMEOUT:.0f} seconds for each",
+        f"wait at most {TOTAL_TIMEOUT:.0f} seconds for each",
         f"reserves {tokens.IMAGE:,} tokens of the budget before the call ({tokens.IMAGE_COSTS['gpt-4o-mini']:,}",
     ],
 )

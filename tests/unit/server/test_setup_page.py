@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from app.config.settings import read_app_file, settings_from
 from app.core.errors import AgentFixError
-from app.github.app_manifest import EVENTS, PERMISSIONS, NewAppResponse, exchange, page_to_make_it
+from app.github.auth import EVENTS, PERMISSIONS, NewAppResponse, exchange, page_to_make_it
 from app.github.base import ForgeError
 from app.github.connection import GitHubHost
 from app.server.app_setup import SetupPage, keep, run_setup

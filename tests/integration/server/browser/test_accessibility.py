@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from app.core.errors import AgentFixError
-from app.github.app_manifest import NewAppResponse
+from app.github.auth import NewAppResponse
 from app.jobs.accounts import WebSessions
 from app.jobs.job_actions import PlanVersions
 from app.jobs.operations import GitHubLimit, OperationsOverview
