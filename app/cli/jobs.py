@@ -250,7 +250,7 @@ def _on_server(arguments: argparse.Namespace) -> int:
     headers = {"authorization": f"Bearer {token}"}
     try:
         with httpx.Client(base_url=arguments.server.rstrip("/"), headers=headers, timeout=_SECONDS) as client:
-            ServerJobs(client, arguments).carry_out()
+            ServerJobs(client).carry_out(arguments)
             return ExitCode.OK
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, httpx.InvalidURL) as error:
         raise AgentFixError(
@@ -263,13 +263,11 @@ def _on_server(arguments: argparse.Namespace) -> int:
 class ServerJobs:
     """The same for the jobs of a server, over its API; each action prints what became of it."""
 
-    def __init__(self, client: httpx.Client, arguments: argparse.Namespace) -> None:
+    def __init__(self, client: httpx.Client) -> None:
         self._client = client
-        self._arguments = arguments
 
-    def carry_out(self) -> None:
+    def carry_out(self, arguments: argparse.Namespace) -> None:
         """The requested action, by default the list of jobs."""
-        arguments = self._arguments
         if getattr(arguments, "job", None):
             arguments.job = self._find(arguments.job)
         actions = {
@@ -283,7 +281,7 @@ class ServerJobs:
             "continue": self._continue,
             "retry": self._retry,
         }
-        actions.get(arguments.action or "", self._list)()
+        actions.get(arguments.action or "", self._list)(arguments)
 
     def _call(self, method: str, path: str, body: object = None, **query: str | int) -> Any:
         """The answer's JSON."""
@@ -319,9 +317,9 @@ class ServerJobs:
             raise AgentFixError(f"Several jobs have an id that begins with {prefix!r}.", code=ExitCode.USAGE)
         return prefix if prefix in ids or not ids else ids[0]
 
-    def _list(self) -> None:
-        listed = self._call("GET", "", limit=getattr(self._arguments, "n", 20))["jobs"]
-        if self._arguments.json:
+    def _list(self, arguments: argparse.Namespace) -> None:
+        listed = self._call("GET", "", limit=getattr(arguments, "n", 20))["jobs"]
+        if arguments.json:
             print(json.dumps(listed, indent=2))
             return
         if not listed:
@@ -335,8 +333,7 @@ class ServerJobs:
             line = f"{job['id']:<14}{job['state']:<22}{since:<8}{verdict:<10}{cost:<9}{where:<28}{job['title'][:60]}"
             print(plain(line))
 
-    def _show(self) -> None:
-        arguments = self._arguments
+    def _show(self, arguments: argparse.Namespace) -> None:
         if arguments.patch:
             sys.stdout.flush()
             _print_patch(self._request("GET", f"/{arguments.job}/patch").content)
@@ -368,8 +365,7 @@ class ServerJobs:
         if job["plan"]:
             print(f"\nplan\n{plain(job['plan'])}")
 
-    def _logs(self) -> None:
-        arguments = self._arguments
+    def _logs(self, arguments: argparse.Namespace) -> None:
         terminal, offset, ended = TerminalProgress(sys.stdout), 0, False
         if not arguments.follow:
             while lines := (page := self._call("GET", f"/{arguments.job}/log", offset=offset))["lines"]:
@@ -385,13 +381,11 @@ class ServerJobs:
                 if name == "line" and not terminal.closed:
                     terminal.report(data["kind"], data["text"])
 
-    def _cancel(self) -> None:
-        arguments = self._arguments
+    def _cancel(self, arguments: argparse.Namespace) -> None:
         answer = self._call("POST", f"/{arguments.job}/cancel")
         print(json.dumps(answer) if arguments.json else plain(f"Job {arguments.job} is {answer['status']}."))
 
-    def _start(self) -> None:
-        arguments = self._arguments
+    def _start(self, arguments: argparse.Namespace) -> None:
         repository, _, number = arguments.target.partition("#")
         body: dict[str, Any] = {"repository": repository}
         if number:
@@ -401,10 +395,11 @@ class ServerJobs:
         if arguments.search is not None:
             body |= {"search": arguments.search, "limit": arguments.limit}
         options = {name: getattr(arguments, name) for name in ("model", "runner", "budget", "urgent", "plan_only")}
-        self._print_id(self._call("POST", "", {**body, **{name: value for name, value in options.items() if value}}))
+        self._print_id(
+            arguments, self._call("POST", "", {**body, **{name: value for name, value in options.items() if value}})
+        )
 
-    def _plan(self) -> None:
-        arguments = self._arguments
+    def _plan(self, arguments: argparse.Namespace) -> None:
         plan = self._call("GET", f"/{arguments.job}/plan")
         if arguments.edit is not None:
             edited = _edited_plan(
@@ -414,24 +409,23 @@ class ServerJobs:
             plan = self._call("PUT", f"/{arguments.job}/plan", {"version": version, "plan": edited.get("plan", edited)})
         print(json.dumps({name: plan[name] for name in ("version", "who", "at", "plan")}, indent=2))
 
-    def _approve(self) -> None:
-        arguments = self._arguments
+    def _approve(self, arguments: argparse.Namespace) -> None:
         body = {"version": arguments.version} if arguments.version else {}
-        self._print_id(self._call("POST", f"/{arguments.job}/approve", body))
+        self._print_id(arguments, self._call("POST", f"/{arguments.job}/approve", body))
 
-    def _answer(self) -> None:
-        self._print_id(self._call("POST", f"/{self._arguments.job}/answer", {"text": " ".join(self._arguments.text)}))
+    def _answer(self, arguments: argparse.Namespace) -> None:
+        self._print_id(arguments, self._call("POST", f"/{arguments.job}/answer", {"text": " ".join(arguments.text)}))
 
-    def _continue(self) -> None:
-        money = self._arguments.budget or ""
+    def _continue(self, arguments: argparse.Namespace) -> None:
+        money = arguments.budget or ""
         body = {"extra": money[1:]} if money.startswith("+") else {"budget": money} if money else {}
-        self._print_id(self._call("POST", f"/{self._arguments.job}/continue", body))
+        self._print_id(arguments, self._call("POST", f"/{arguments.job}/continue", body))
 
-    def _retry(self) -> None:
-        self._print_id(self._call("POST", f"/{self._arguments.job}/retry"))
+    def _retry(self, arguments: argparse.Namespace) -> None:
+        self._print_id(arguments, self._call("POST", f"/{arguments.job}/retry"))
 
-    def _print_id(self, answer: dict[str, Any]) -> None:
-        print(json.dumps(answer) if self._arguments.json else plain(answer["id"]))
+    def _print_id(self, arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
+        print(json.dumps(answer) if arguments.json else plain(answer["id"]))
 
 
 def _edited_plan(text: str) -> dict[str, Any]:

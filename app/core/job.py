@@ -5,7 +5,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
+
+from pydantic import ValidationError
 
 from app.core.errors import AgentFixError, ExitCode
 from app.core.model_usage import MicroUSD, ModelNames, Reasoning, Totals
@@ -314,6 +316,14 @@ class JobResult(Record):
     """All attempts, if more than one was requested."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, stored: dict[str, Any] | None) -> "JobResult | None":
+        """A stored result; None if there is none, or if an older version stored it in another shape."""
+        try:
+            return cls.model_validate(stored) if stored else None
+        except ValidationError:
+            return None
 
     @property
     def rest(self) -> RestOfSuite | None:

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
-from pydantic import ValidationError
 from sqlalchemy.engine import Engine
 
 from app.core.clock import in_utc, moment
@@ -365,7 +364,7 @@ class JobOverview:
             listed=listed,
             job=row.job,
             job_context=job.job_context if job else None,
-            result=_result(row.result),
+            result=JobResult.read(row.result),
             plan=self.plan(job_id),
             totals=SqlLedger(self.engine, job_id, 0).totals(),
             messages=JobMessages(self.engine, self.clock).since(job_id, 0),
@@ -385,7 +384,7 @@ class JobOverview:
 
     def _blob(self, job_id: str, name: Literal["diff", "trajectory"]) -> bytes | None:
         row = self._store.get(job_id)
-        result = _result(row.result) if row else None
+        result = JobResult.read(row.result) if row else None
         digest = getattr(result, name) if result else ""
         return JobBlobs(self.engine, job_id).get(digest) if digest else None
 
@@ -445,11 +444,3 @@ def _source(where: list[sa.ColumnElement[bool]]) -> sa.FromClause:
 
 def _midnight(day: date) -> datetime:
     return datetime.combine(day, datetime.min.time(), UTC)
-
-
-def _result(kept: dict[str, Any] | None) -> JobResult | None:
-    """The stored result; None if an older version stored it in another shape."""
-    try:
-        return JobResult.model_validate(kept) if kept else None
-    except ValidationError:
-        return None

@@ -11,23 +11,10 @@ from app.agent.base import ModelPort
 from app.agent.prompts import head, render, render_answers
 from app.core.errors import ExitCode
 from app.core.job import Journal, Progress, QuestionAnswers, WaitingForUser
-from app.core.plan import (
-    COMMANDS,
-    LIST_FIELDS,
-    Fields,
-    Plan,
-    PlanError,
-    parse_plan_file,
-    plan_from_fields,
-    render_plan,
-    render_plan_file,
-    render_plan_markdown,
-)
+from app.core.plan import COMMANDS, LIST_FIELDS, Fields, Plan, PlanError, plan_from_fields, render_plan
 from app.core.text import one_line, plain
 from app.llm.base import Message, ModelAnswer, ModelRequest, ToolSpec
 from app.llm.errors import ModelError
-
-__all__ = ["parse_plan_file", "render_plan", "render_plan_file", "render_plan_markdown"]
 
 MAX_QUESTION_ROUNDS = 2
 """How often people are asked a plan's questions; after that, the most likely answer is assumed."""

@@ -354,35 +354,25 @@ class PolicyTarget(ForgeEffects, Protocol):
     def branches(self) -> BranchesApi: ...
 
 
+@dataclass(frozen=True, slots=True)
 class PublishPolicy:
     """Decides for each effect whether it may be carried out, and with which text."""
 
-    def __init__(
-        self,
-        job_queries: JobQueries,
-        blobs: Callable[[str], Blobs],
-        secret_scan: SecretScan,
-        now: Callable[[], datetime],
-        outbox: Outbox,
-        *,
-        allowed_apps: frozenset[int] = frozenset(),
-        operator: OperatorDefaults = NO_DEFAULTS,
-    ) -> None:
-        self._operator = operator
-        self._job_queries = job_queries
-        self._blobs = blobs
-        self._secret_scan = secret_scan
-        self._now = now
-        self._outbox = outbox
-        self._allowed_apps = allowed_apps
+    job_queries: JobQueries
+    blobs: Callable[[str], Blobs]
+    secret_scan: SecretScan
+    now: Callable[[], datetime]
+    outbox: Outbox
+    allowed_apps: frozenset[int] = frozenset()
+    operator: OperatorDefaults = NO_DEFAULTS
 
     async def check(self, claim: EffectClaim, forge: PolicyTarget) -> Effect:
         """The effect to carry out. Raises PublishRefused, SecretFound or ForgeError."""
-        effect = await asyncio.to_thread(self._secret_scan.checked, claim.job, claim.effect)
+        effect = await asyncio.to_thread(self.secret_scan.checked, claim.job, claim.effect)
         checked = OpenEarlyDraft | UpdateDraftStatus | UpdateVerdict | OpenDraftPullRequest | PushCommits
         if not isinstance(effect, checked):
             return effect
-        where = self._job_queries.get(claim.job)
+        where = self.job_queries.get(claim.job)
         if where is None:
             raise PublishRefused(f"There is no job {claim.job}.")
         match effect:
@@ -403,7 +393,7 @@ class PublishPolicy:
         request = await asyncio.to_thread(self._request, claim, effect, where)
         _raise(request_refusal(request))
         if not where.handed_over:
-            raise RateLimited("The job has not been handed over yet.", until=self._now() + NOT_YET)
+            raise RateLimited("The job has not been handed over yet.", until=self.now() + NOT_YET)
         draft = await self._opened_draft(where)
         now = await self._ask(request, forge.reads)
         _raise(live_refusal(request, now))
@@ -415,7 +405,7 @@ class PublishPolicy:
         if isinstance(effect, PushCommits):
             return effect.model_copy(update={"base": where.job_context.base_ref})
         effect = await asyncio.to_thread(with_template, effect, tree, where)
-        commits = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        commits = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
         branch = draft.receipt.branch if draft is not None and draft.receipt is not None else ""
         return effect.model_copy(update={"replaces": commits, "draft": branch})
 
@@ -444,10 +434,10 @@ class PublishPolicy:
         request = PublishRequest(where, claim.issue_ref, opening, Patch(base=job.task.base))
         _raise(early_draft_refusal(request))
         if where.row.state not in AT_WORK:
-            raise RateLimited("The work has not started yet.", until=self._now() + NOT_YET)
+            raise RateLimited("The work has not started yet.", until=self.now() + NOT_YET)
         _raise(live_refusal(request, await self._ask(request, forge.reads)))
         await _fetch_missing(forge.branches, job.task.base)
-        commit, *former = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        commit, *former = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
         return opening.model_copy(update={"commit": commit, "replaces": tuple(former)})
 
     async def _draft_status(
@@ -458,7 +448,7 @@ class PublishPolicy:
         await _fetch_missing(forge.branches, where.job.task.base)
         if draft is None or not where.job_context.opens_early:
             raise PublishRefused("No draft was opened early.")
-        commit, *_ = await asyncio.to_thread(early_commits, forge.branches.store, self._job_queries, where)
+        commit, *_ = await asyncio.to_thread(early_commits, forge.branches.store, self.job_queries, where)
         branch = draft.receipt.branch if draft.receipt is not None else where.job.branch
         close = effect.close or (draft.receipt is None and where.row.final)
         return effect.model_copy(update={"branch": branch, "commit": commit, "close": close})
@@ -468,21 +458,21 @@ class PublishPolicy:
 
         Opening it must end before anything else happens to it: RateLimited until then.
         """
-        status = await asyncio.to_thread(self._outbox.status, early_key(where.job.id))
+        status = await asyncio.to_thread(self.outbox.status, early_key(where.job.id))
         if status is not None and status.state in {"wanted", "claimed"}:
-            raise RateLimited("The draft is still being opened.", until=self._now() + NOT_YET)
+            raise RateLimited("The draft is still being opened.", until=self.now() + NOT_YET)
         return status
 
     def _request(
         self, claim: EffectClaim, effect: OpenDraftPullRequest | PushCommits, where: JobWithContext
     ) -> PublishRequest:
         try:
-            patch = Patch.model_validate_json(self._blobs(claim.job).get(effect.recipe.patch))
+            patch = Patch.model_validate_json(self.blobs(claim.job).get(effect.recipe.patch))
         except (KeyError, ValidationError):
             raise PublishRefused(
                 "The bytes of the change no longer exist.", hint="`/agent retry` starts again."
             ) from None
-        self._secret_scan.refuse_patch(claim.job, patch)
+        self.secret_scan.refuse_patch(claim.job, patch)
         return PublishRequest(where, claim.issue_ref, effect, patch)
 
     async def _ask(self, request: PublishRequest, reads: RepositoryReader) -> LiveState:
@@ -502,8 +492,8 @@ class PublishPolicy:
             asker=asker,
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
-            config=await _config(reads, job_context.config, self._operator),
-            bots_may_ask=bool(self._allowed_apps),
+            config=await _config(reads, job_context.config, self.operator),
+            bots_may_ask=bool(self.allowed_apps),
         )
 
     async def _store_commit(self, request: PublishRequest, branches: BranchesApi) -> None:

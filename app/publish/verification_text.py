@@ -69,15 +69,20 @@ def effort(found: Specification) -> str:
     return f"{count(found.turns, 'call')}, {found.tokens:,} tokens, {cost}{duration(found.seconds)}"
 
 
+def _author(found: Specification) -> tuple[str, str]:
+    """The author's model, and what it took, each as it continues a sentence; empty if there is none."""
+    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
+    return by, f" ({effort(found)})" if found.turns else ""
+
+
 def independent_tests(facts: Verification, caps: Caps) -> str:
     """Who wrote the tests and when, their results on base and head, and any objection to them."""
     found = facts.specification
     if found is None:
         return ""
+    by, spent = _author(found)
     if not found.tests:
-        spent = f" ({effort(found)})" if found.turns else ""
         return f"**Independent tests:** {inline(found.absent)}{spent}"
-    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
     written = (
         f"**Independent tests:** a separate test author ({by}{effort(found)}) wrote them from the issue before the work"
         f" started. They were run on the base {count(found.runs, 'time')} and then frozen"
@@ -92,10 +97,9 @@ def second_tests(facts: Verification, caps: Caps) -> str:
     found = facts.second_tests
     if found is None:
         return ""
+    by, spent = _author(found)
     if not found.tests:
-        spent = f" ({effort(found)})" if found.turns else ""
         return f"**Tests against the change:** none. {inline(found.absent[:1].upper() + found.absent[1:])}{spent}"
-    by = f"{code_span(clip(found.model, 100))}, " if found.model else ""
     written = (
         f"**Tests against the change:** a second author ({by}{effort(found)}) was shown a submitted change and wrote"
         " more tests that it might fail. They can only make the verdict worse."
@@ -265,16 +269,14 @@ def _more(total: int, caps: Caps) -> list[str]:
 
 def _table(facts: Verification, base: str, head: str, caps: Caps) -> str:
     rows = []
-    if (specified := facts.specification) is not None and specified.tests and specified.base is not None:
-        sides = [_specified(specified.base, 0), _specified(specified.head_run, len(specified.failing))]
-        rows.append(["Independent tests", *sides, code_cell(clip(specified.base.command, min(caps.text, 200)))])
-    if (second := facts.second_tests) is not None and second.tests and second.base is not None:
-        sides = [_specified(second.base, 0), _specified(second.head_run, len(second.failing))]
-        rows.append(["Tests against the change", *sides, code_cell(clip(second.base.command, min(caps.text, 200)))])
-    if (found := facts.reproduction) is not None:
-        without = f"<br>base without {code_span(found.without[:10])}" if found.without else ""
-        sides = [_reproduced(found.base, found.on_base) + without, _reproduced(found.head, found.on_head)]
-        rows.append(["Reproduction", *sides, code_cell(clip(found.command, caps.text))])
+    for name, found in (("Independent tests", facts.specification), ("Tests against the change", facts.second_tests)):
+        if found is not None and found.tests and found.base is not None:
+            sides = [_specified(found.base, 0), _specified(found.head_run, len(found.failing))]
+            rows.append([name, *sides, code_cell(clip(found.base.command, min(caps.text, 200)))])
+    if (shown := facts.reproduction) is not None:
+        without = f"<br>base without {code_span(shown.without[:10])}" if shown.without else ""
+        sides = [_reproduced(shown.base, shown.on_base) + without, _reproduced(shown.head, shown.on_head)]
+        rows.append(["Reproduction", *sides, code_cell(clip(shown.command, caps.text))])
     if (suite := facts.suite) is not None and suite.command:
         known = known_failures(suite)
         sides = [_ran(suite.base, known), _ran(suite.head, known)]

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from app.config.repository import DIRECTORY, SOURCE, OperatorDefaults, RepoConfig, own_prompt_names
@@ -243,20 +243,14 @@ MOVED = "The repository was renamed or transferred; the job continues."
 PUSHED = "Someone pushed to the branch; agent-fix keeps their commits."
 
 
+@dataclass(frozen=True, slots=True)
 class ChangeNotifications:
     """Handles notifications; each may be handled twice."""
 
-    def __init__(
-        self,
-        stores: Stores,
-        job_creator: JobCreator,
-        operator: OperatorDefaults,
-        post_and_record: Callable[[TriggerContext, TriggerAnswer], Awaitable[str]],
-    ) -> None:
-        self._operator = operator
-        self._stores = stores
-        self._job_creator = job_creator
-        self._post_and_record = post_and_record
+    stores: Stores
+    job_creator: JobCreator
+    operator: OperatorDefaults
+    post_and_record: Callable[[TriggerContext, TriggerAnswer], Awaitable[str]]
 
     async def follow(self, notification: Notification, event: Event, repo: RepositoryContext | None) -> str:
         """Handle a notification; `repo` is given if we have access to the repository."""
@@ -269,7 +263,7 @@ class ChangeNotifications:
                 return f"{noted}; {await self._resolve([pull] if pull else [], event, repo)}"
             case "base_moved":
                 # If none of our pull requests can have this base, it costs only a database query.
-                has_jobs = self._stores.job_queries.has_jobs_in
+                has_jobs = self.stores.job_queries.has_jobs_in
                 if repo is None or not await asyncio.to_thread(has_jobs, repo.repository.id):
                     return "no job"
                 pulls = await repo.reader.open_pull_requests(base=notification.branch)
@@ -282,7 +276,7 @@ class ChangeNotifications:
             case "stop":
                 reason, meant = CALLED_OFF.get(notification.rule, "It was cancelled."), self._meant(notification)
                 for each in meant:
-                    self._stores.queue.stop(each.job.id, reason)
+                    self.stores.queue.stop(each.job.id, reason)
                 return f"stopped {len(meant)}"
             case "edited":
                 return self._note(notification, EDITED)
@@ -290,12 +284,12 @@ class ChangeNotifications:
                 return self._note(notification, MOVED)
             case "no_access" | "moved":
                 # At once, without waiting for their processes, because nothing can be posted there any more.
-                end, meant = self._stores.queue.end, self._meant(notification)
+                end, meant = self.stores.queue.end, self._meant(notification)
                 return f"no access {sum(end(each.job.id, 'no_access', NO_ACCESS) for each in meant)}"
         return notification.aim
 
     def _note(self, notification: Notification, text: str) -> str:
-        jobs, store = self._meant(notification), self._stores.job_store()
+        jobs, store = self._meant(notification), self.stores.job_store()
         for each in jobs:
             if not any(row.kind == "note" and row.text == text for row in store.progress_since(each.job.id)):
                 store.add_progress(each.job.id, "note", text)
@@ -304,7 +298,7 @@ class ChangeNotifications:
     def _meant(self, notification: Notification) -> list[JobWithContext]:
         return [
             each
-            for each in self._stores.job_queries.active_jobs(installation=notification.installation)
+            for each in self.stores.job_queries.active_jobs(installation=notification.installation)
             if not notification.repositories or each.job_context.issue_ref.repository in notification.repositories
             if notification.number in {None, each.job_context.issue_ref.number} or each.job.id == notification.job
         ]
@@ -314,7 +308,7 @@ class ChangeNotifications:
         ours = [each for each in pulls if each.author == repo.ours.user and each.open]
         if not ours:
             return "not a pull request of the bot"
-        config = await read_config(repo.reader, self._operator)
+        config = await read_config(repo.reader, self.operator)
         if not isinstance(config, RepoConfig) or not config.iterate.conflicts:
             return "people resolve conflicts here"
         started = [await self._resolve_one(each.number, config, event, repo) for each in ours]
@@ -322,7 +316,7 @@ class ChangeNotifications:
 
     async def _resolve_one(self, number: int, config: RepoConfig, event: Event, repo: RepositoryContext) -> str:
         pull = await repo.reader.pull_request(number)  # GitHub reports mergeability only for a single pull request
-        repository, queries = repo.repository.id, self._stores.job_queries
+        repository, queries = repo.repository.id, self.stores.job_queries
         if pull is not None and pull.open and pull.head_repository == repository and pull.mergeable is None:
             raise RetryLater(f"GitHub does not know yet whether #{number} can be merged.")
         if pull is None or not pull.open or pull.head_repository != repository or pull.mergeable:
@@ -333,16 +327,16 @@ class ChangeNotifications:
             return "not now"
         tip = await repo.reader.head(pull.base_branch)
         key = conflict_key(repository, number, pull.head, tip or pull.base)
-        if await asyncio.to_thread(self._stores.triggers.decided, key):
+        if await asyncio.to_thread(self.stores.triggers.decided, key):
             return "known"
-        trigger = Trigger(key, repository, number, repo.ours.user, "rebase", self._stores.clock())
+        trigger = Trigger(key, repository, number, repo.ours.user, "rebase", self.stores.clock())
         found = EventFacts(event, None, repo.ours, IssueState(installation=repo.installation), config, pull=pull)
         context = TriggerContext(repo, trigger, found)
         try:
-            outcome = await self._job_creator.move(_conflict_request(pull, repo), context)
+            outcome = await self.job_creator.move(_conflict_request(pull, repo), context)
         except StateChanged:
             return "not now"
-        return await self._post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
+        return await self.post_and_record(context, outcome) if isinstance(outcome, TriggerAnswer) else outcome
 
 
 def _conflict_request(pull: PullRequest, repo: RepositoryContext) -> JobRequest:

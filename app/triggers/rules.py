@@ -10,7 +10,7 @@ from typing import Final
 from app.config.repository import RepoConfig, is_own_name
 from app.core.errors import ConfigError
 from app.core.task import TaskOrigin
-from app.core.text import visible, without_quotes
+from app.core.text import count, visible, without_quotes
 from app.github.models import BotAccount
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.job_actions import ProgramRequest
@@ -198,10 +198,8 @@ def review(found: EventFacts) -> Decision | None:
     most = found.config.iterate.max if isinstance(found.config, RepoConfig) else 0
     if found.state.working or found.state.follow_ups < most:
         return None
-    rounds = "round" if most == 1 else "rounds"
-    return _visible(
-        "reviews_cap", f"A review requests changes again after {most} {rounds}; reply `/agent …` to continue."
-    )
+    rounds = count(most, "round")
+    return _visible("reviews_cap", f"A review requests changes again after {rounds}; reply `/agent …` to continue.")
 
 
 def _why_not_revise(found: EventFacts) -> str | None:
@@ -501,9 +499,8 @@ def _checks(event: ChecksFailed, found: EventFacts) -> Decision:
     if reason := _why_not_fix(event, config, state, pull, bot):
         return Ignored(rule="checks", reason=reason)
     if state.follow_ups >= config.iterate.max:
-        most = config.iterate.max
-        rounds = "round" if most == 1 else "rounds"
-        reason = f"Checks still fail after {most} {rounds} of fixes; a person must take over."
+        rounds = count(config.iterate.max, "round")
+        reason = f"Checks still fail after {rounds} of fixes; a person must take over."
         return Ignored(rule="checks_cap", reason=reason, visible=True)
     subject = EventSubject(
         number=pull.number,

@@ -55,32 +55,25 @@ class RecoveredStatus:
         return self.posted.state in WORKED_ON and not self.elsewhere
 
 
+@dataclass(frozen=True, slots=True)
 class StatusCommentRecovery:
     """Looks at one issue or pull request. `run` is the number of the workflow's run that we are in."""
 
-    def __init__(
-        self,
-        github_clients: GitHubClients,
-        stores: Stores,
-        defaults: ServerDefaults,
-        recovered_jobs: RecoveredJobs,
-        run: int,
-    ) -> None:
-        self._github_clients = github_clients
-        self._stores = stores
-        self._defaults = defaults
-        self._recovered_jobs = recovered_jobs
-        self._run = run
+    github_clients: GitHubClients
+    stores: Stores
+    defaults: ServerDefaults
+    recovered_jobs: RecoveredJobs
+    run: int
 
     async def recover(self, event: TriggerEvent) -> RecoveredStatus | None:
         """Restore the job from its comment into the database; None if there is no such comment."""
-        reader = self._github_clients.for_repository(event.installation, event.repository)
-        repo = await self._github_clients.context_of(reader, await reader.repository())
-        found = await last_status(reader, event.subject.number, repo.ours.user, self._stores.clock())
+        reader = self.github_clients.for_repository(event.installation, event.repository)
+        repo = await self.github_clients.context_of(reader, await reader.repository())
+        found = await last_status(reader, event.subject.number, repo.ours.user, self.stores.clock())
         if found is None or found[0].state not in _RECALLED:
             return None
         status, address = found
-        elsewhere = status.state in WORKED_ON and status.run != self._run and await is_at_work(reader, status.run)
+        elsewhere = status.state in WORKED_ON and status.run != self.run and await is_at_work(reader, status.run)
         drafted = await self._drafted(event, repo, status)
         if drafted is None:
             return None
@@ -91,8 +84,8 @@ class StatusCommentRecovery:
     async def repair(self, reader: RepositoryReader, number: int) -> int:
         """How often a pull request was followed up without being asked: our statuses on it, except those that follow a
         command of somebody with write access."""
-        bot_id = (await self._github_clients.ourselves(reader)).user
-        comments = await reader.comments(number, self._stores.clock() + timedelta(days=1))
+        bot_id = (await self.github_clients.ourselves(reader)).user
+        comments = await reader.comments(number, self.stores.clock() + timedelta(days=1))
         asking = {each.author for each in comments if each.author != bot_id and parse(each.body) is not None}
         authorised = {author for author in asking if await reader.may_write(author)}
         return rounds_in(comments, bot_id, authorised)
@@ -112,7 +105,7 @@ class StatusCommentRecovery:
         reader, subject, main = repo.reader, event.subject, repo.repository.default_branch
         pull = await reader.pull_request(subject.number) if subject.is_pull_request else None
         base = pull.head if pull else await reader.head(main)
-        config = await read_config(reader, self._defaults.operator)
+        config = await read_config(reader, self.defaults.operator)
         if base is None or not is_full_id(base) or isinstance(config, AgentFixError):
             return None
         destination: Destination = "new_branch"
@@ -132,7 +125,7 @@ class StatusCommentRecovery:
             trigger="" if subject.is_pull_request else "issue",
             destination=destination,
         )
-        now = self._stores.clock()
+        now = self.stores.clock()
         trigger = Trigger("", event.repository.id, subject.number, event.actor.id, "", now, login=event.actor.login)
         found = EventFacts(event, None, repo.ours, IssueState(installation=repo.installation), config, pull=pull)
         prompt_context = PromptContext()
@@ -140,7 +133,7 @@ class StatusCommentRecovery:
         if goes_on:
             asked_at = event.at if isinstance(event, CommentEvent) else now
             prompt_context = await load_prompt_context(request, repo, pull, asked_at)
-        draft = JobDraft(request, TriggerContext(repo, trigger, found), self._defaults, base, now, prompt_context)
+        draft = JobDraft(request, TriggerContext(repo, trigger, found), self.defaults, base, now, prompt_context)
         job_context = draft.job_context()
         notes = (*job_context.notes, AGAIN) if goes_on else job_context.notes
         return draft.job().model_copy(update={"id": status.job}), job_context.model_copy(update={"notes": notes})
@@ -159,8 +152,8 @@ class StatusCommentRecovery:
             state, result = "answered", JobResult(exit_status="answered", plan=plan)
         dumped = result.model_dump(mode="json") if result else None
         reason = result.reason if result else ""
-        self._recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
-        outbox = self._stores.outbox
+        self.recovered_jobs.write(job, job_context, state, dumped, reason=reason, posted=known)
+        outbox = self.stores.outbox
         outbox.add(job.id, 0, job_context.issue_ref, UpdateStatusComment(body=status.state))
         claim = outbox.claim(f"{this_process()}:recollecting")
         if claim is not None:  # it is the only one there is

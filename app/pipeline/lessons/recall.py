@@ -17,8 +17,6 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from pydantic import ValidationError
-
 from app.core.errors import AgentFixError, ExitCode
 from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.lessons import Citation, Lesson, LessonRanking
@@ -383,18 +381,10 @@ def failed_attempts(rows: Iterable[JobRow]) -> TaskSection | None:
     for row in rows:
         if row.state in PUBLISHED or len(texts) == MAX_ATTEMPTS:
             break
-        result = _result(row)
+        result = JobResult.read(row.result) if row.final else None
         if result is not None and result.exit_status in _ENDED:
             texts.append(head_and_tail("\n".join(_attempt_lines(row, result)), MAX_OF_ONE))
     return TaskSection(title=TITLE, text="\n\n".join(texts)) if texts else None
-
-
-def _result(row: JobRow) -> JobResult | None:
-    """None for a job that stored none, or one of an older version."""
-    try:
-        return JobResult.model_validate(row.result) if row.result and row.final else None
-    except ValidationError:
-        return None
 
 
 def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:

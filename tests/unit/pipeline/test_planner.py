@@ -12,18 +12,11 @@ from app.agent.actions import specs
 from app.agent.prompts import head, render_brief, render_planning
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
-from app.core.plan import Plan, PlanError
+from app.core.plan import Plan, PlanError, parse_plan_file, render_plan, render_plan_file, render_plan_markdown
 from app.core.task import Issue, Task, TaskSection
 from app.llm.base import Message
 from app.llm.errors import BudgetError, ModelError
-from app.pipeline.planner import (
-    PlanConversation,
-    parse_plan,
-    parse_plan_file,
-    render_plan,
-    render_plan_file,
-    render_plan_markdown,
-)
+from app.pipeline.planner import PlanConversation, parse_plan
 from tests.support.agent_harness import UnbudgetedModel, act, say
 from tests.support.memory_journal import Died, MemoryJournal
 from tests.support.scripted_model import ScriptedModel, Turn
