@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.core.patch import FileChange, Patch
-from app.core.verification import TestRun, TestSelection
+from app.core.verification import SuiteComparison, SuiteResult, TestRun, TestSelection
 from app.sandbox.base import Sandbox, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.detect import find_suite
 from app.verify.selected_tests import run_selected
+from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
 
 
@@ -22,6 +24,10 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
     root = tmp_path_factory.mktemp("selected")
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     return BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment)
+
+
+_BASES: dict[frozenset[tuple[str, bytes]], SuiteResult] = {}
+"""What suites gave on their base: the same for every change of a project."""
 
 
 class Project:
@@ -50,6 +56,19 @@ class Project:
             yield sandbox
         finally:
             await sandbox.destroy()
+
+    def suite_runner(self) -> SuiteRunner:
+        return SuiteRunner(self.suite, self.open_sandbox, ListProgress(), 200.0, tree=self.tree)
+
+    async def compare(self, changes: Mapping[str, str | None]) -> SuiteComparison:
+        """The suite on the base, where it is run once, and on the head."""
+        patch = patch_of({path: None if text is None else as_bytes(text) for path, text in changes.items()})
+        project = frozenset(self.tree.files.items())
+        found = await self.suite_runner().compare(patch, self.tree, _BASES.get(project))
+        assert found.base is not None
+        assert found.base.launched
+        _BASES[project] = found.base
+        return found
 
     async def run(
         self,

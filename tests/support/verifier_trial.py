@@ -11,7 +11,8 @@ from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
 
-NOTHING = Submission(summary="done")
+_BASELINES: dict[str, BaselineResult] = {}
+"""What is known of the base of each project and its settings."""
 Changes = dict[str, str | bytes | None]
 
 
@@ -22,6 +23,7 @@ class Trial:
         self.files = {path: textwrap.dedent(content) for path, content in files.items()}
         tree = MemoryTree({path: content.encode() for path, content in self.files.items()})
         with_pytest = any("pytest" in content for content in self.files.values())
+        self.key = repr((self.files, settings))
         self.workspaces = ProjectWorkspaces(provider, tree, with_pytest=with_pytest)
         self.verifier = Verifier(self.workspaces, tree=tree, progress=ListProgress(), **settings)  # type: ignore[arg-type]
 
@@ -30,7 +32,11 @@ class Trial:
         sources = [SourceText(path=path, text=textwrap.dedent(text)) for path, text in files.items()]
         frozen, told = await self.verifier.prover.specify(sources, ids)
         assert frozen.tests, told
-        return (await self.verifier.baseline()).model_copy(update={"specification": frozen})
+        return (await self.baseline()).model_copy(update={"specification": frozen})
+
+    async def baseline(self) -> BaselineResult:
+        known = _BASELINES[self.key] = _BASELINES.get(self.key) or await self.verifier.baseline()
+        return known
 
     async def verify(
         self,
@@ -41,7 +47,7 @@ class Trial:
     ) -> Verification:
         patch = patch_of({path: textwrap.dedent(c) if isinstance(c, str) else c for path, c in changes.items()})
         submission = Submission(summary="All tests pass.", reproduction=reproduction)
-        verified = await self.verifier.verify(patch, submission, known or await self.verifier.baseline(), earlier)
+        verified = await self.verifier.verify(patch, submission, known or await self.baseline(), earlier)
         assert verified.patch == patch
         assert self.workspaces.alive == set()
         assert len(verified.feedback) <= MAX_FEEDBACK

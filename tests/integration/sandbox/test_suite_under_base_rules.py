@@ -9,10 +9,9 @@ import pytest
 from app.core.verification import Execution, RestOfSuite, SuiteComparison, SuiteResult, TestCount
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.base_rules import JudgedPatch
-from app.verify.suite_runner import RestRunner, SuiteRunner
+from app.verify.suite_runner import RestRunner
 from app.verify.verdict import suite_regression
 from tests.support.memory_journal import MemoryJournal
-from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import patch_of
 from tests.support.selecting import Project, provider
 
@@ -43,10 +42,7 @@ TESTS = textwrap.dedent(MONEY["tests/test_money.py"])
 async def compared(
     provider: BubblewrapProvider, changes: Mapping[str, str | None], files: Files = MONEY
 ) -> SuiteComparison:
-    project = Project(provider, files)
-    patch = patch_of({path: None if text is None else textwrap.dedent(text) for path, text in changes.items()})
-    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
-    return await runner.compare(patch, project.tree, None)
+    return await Project(provider, files).compare(changes)
 
 
 HIDING: Mapping[str, Mapping[str, str | None]] = {
@@ -158,10 +154,9 @@ async def rest_of(
 ) -> RestOfSuite:
     """The same tests, far from the change."""
     project = Project(provider, MONEY)
-    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
     judged = JudgedPatch.of(project.tree, patch_of(dict(changes)))
     known = SuiteResult(execution=Execution(command="pytest", exit_code=124, seconds=200.0, timed_out=True))
-    rest = RestRunner(runner, judged, known, lambda _: None, outdated)
+    rest = RestRunner(project.suite_runner(), judged, known, lambda _: None, outdated)
     left = RestOfSuite(files=1, minutes=30, command="pytest")
     return await rest.run([("tests/test_money.py",)], left, MemoryJournal())
 
@@ -203,14 +198,13 @@ BESIDE: Files = {
 
 async def test_a_far_test_that_needs_a_file_of_another_part_is_not_newly_failing(provider: BubblewrapProvider) -> None:
     project = Project(provider, BESIDE)
-    runner = SuiteRunner(project.suite, project.open_sandbox, ListProgress(), 200.0, tree=project.tree)
     judged = JudgedPatch.of(project.tree, patch_of({"money.py": "SEEN = list()\n"}))
     whole = Execution(command="pytest", exit_code=124, seconds=200.0, timed_out=True)
     names = tuple(f"tests/test_{name}.py::test_{name}" for name in "abc")
     known = SuiteResult(execution=whole, count=TestCount(passed=3), passing=names, failing=())
     left = [(f"tests/test_{name}.py",) for name in "ac"]
     rest = RestOfSuite(files=2, minutes=30, command="pytest")
-    found = await RestRunner(runner, judged, known, lambda _: None).run(left, rest, MemoryJournal())
+    found = await RestRunner(project.suite_runner(), judged, known, lambda _: None).run(left, rest, MemoryJournal())
     assert (found.newly_failing, found.state, found.compared) == ((), "finished", 2)
 
 
@@ -255,5 +249,5 @@ async def test_the_results_of_the_suite_cannot_be_forged(provider: BubblewrapPro
     found = await compared(provider, {"money.py": BROKEN["money.py"] + LIES[lie]})
     assert found.base is not None
     assert found.head is not None
-    assert (found.base.launched, found.base.control) == (True, "tests/test_money.py")
+    assert found.base.control == "tests/test_money.py"
     assert found.newly_failing == NEWLY or (found.head.untrusted and found.head.count is None), found
