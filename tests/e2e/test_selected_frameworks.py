@@ -7,7 +7,8 @@ import pytest
 
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.sandbox_projects import npm_setup
-from tests.support.selecting import Project, provider
+from tests.support.sandboxes import provider
+from tests.support.selecting import Project
 
 __all__ = ["provider"]
 

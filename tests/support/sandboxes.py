@@ -1,12 +1,16 @@
 """Real sandboxes over trees in memory, for tests of what happens inside them."""
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
 from app.core.patch import Patch
 from app.sandbox.base import Sandbox, SandboxProvider, SandboxSpec
+from app.sandbox.bubblewrap.provider import BubblewrapProvider
 
 
 class Filler(Protocol):
@@ -33,6 +37,15 @@ def filler(files: Mapping[str, bytes], modes: Mapping[str, str] | None = None) -
             target.chmod(int(mode[-3:], 8))
 
     return fill
+
+
+@pytest.fixture(scope="session")
+def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
+    """Its set-ups are made once in a test session, whichever process needs them first."""
+    own = tmp_path_factory.getbasetemp()
+    session = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    return BubblewrapProvider(own / "sandboxes", caches=session / "caches", environment=environment)
 
 
 @asynccontextmanager

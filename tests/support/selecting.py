@@ -1,11 +1,8 @@
 """Small projects on which chosen tests are executed, each time in a fresh real sandbox."""
 
-import os
 import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-
-import pytest
 
 from app.core.patch import FileChange, Patch
 from app.core.verification import SuiteComparison, SuiteResult, TestRun, TestSelection
@@ -17,14 +14,6 @@ from app.verify.suite_runner import SuiteRunner
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import ProjectWorkspaces, patch_of
-
-
-@pytest.fixture(scope="session")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> BubblewrapProvider:
-    root = tmp_path_factory.mktemp("selected")
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    return BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment)
-
 
 _BASES: dict[frozenset[tuple[str, bytes]], SuiteResult] = {}
 """What suites gave on their base: the same for every change of a project."""

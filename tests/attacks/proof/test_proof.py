@@ -1,7 +1,6 @@
 """Attacks on the verdict by hostile or careless authors and fixers, and honest work, each as data."""
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,9 @@ from tests.support.console import Console
 from tests.support.recorded_answers import RecordedAnswers, write
 from tests.support.repositories import make_repository
 from tests.support.sandbox_projects import missing_npm_package
+from tests.support.sandboxes import provider
+
+__all__ = ["provider"]
 
 RANK: Sequence[Verdict] = ("broken", "unproved", "tested", "proved")
 SUBMISSIONS = 7
@@ -24,10 +26,8 @@ SUBMISSIONS = 7
 
 
 @pytest.fixture(scope="session")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
-    root = tmp_path_factory.mktemp("proof")
-    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    return Trials(BubblewrapProvider(root / "sandboxes", caches=root / "caches", environment=environment))
+def trials(provider: BubblewrapProvider) -> Trials:
+    return Trials(provider)
 
 
 def cases(chosen: Sequence[Case], *, quick: bool) -> list[ParameterSet]:

@@ -9,9 +9,7 @@ import pytest
 from app.core.verification import SuiteComparison
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.sandbox_projects import WITH_GO
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.selecting import Project
 
 Files = Mapping[str, str]
 

@@ -8,10 +8,8 @@ from app.core.patch import FileChange, Patch
 from app.core.verification import TestSelection
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.verify.replay import Replayed, replay_tests
-from tests.support.sandbox_projects import patch_of
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.sandbox_projects import WITH_GO, patch_of
+from tests.support.selecting import Project
 
 PYTHON = {
     "sums.py": "def add(one, other):\n    return one + other\n",
@@ -66,7 +64,7 @@ describe('sums', () => {
 async def replayed(
     provider: BubblewrapProvider, files: dict[str, str], test: str, text: str, ids: tuple[str, ...], **changes: str
 ) -> Replayed:
-    project = Project(provider, files)
+    project = Project(provider, files, setup=WITH_GO if files is GO else None)
     added = FileChange(path=test, mode="100644", content=text.encode())
     selection = TestSelection(files=(added,), ids=ids)
     patch: Patch | None = patch_of({path.replace("_", "."): content for path, content in changes.items()})

@@ -4,19 +4,13 @@ import shutil
 
 import pytest
 
-from app.sandbox.base import SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.sandbox_projects import WITH_GO
+from tests.support.selecting import Project
 
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="NOT TESTED: there is no go here")
 needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="NOT TESTED: there is no cargo here")
 
-GO_SETUP = SetupPlan(
-    commands=("GOCACHE=/env/go/cache go build fmt os runtime strings syscall testing testing/internal/testdeps",),
-    key="go",
-)
 GO = {
     "go.mod": "module example.com/money\n\ngo 1.21\n",
     "money.go": """\
@@ -65,7 +59,7 @@ GO_IDS = ("example.com/money::TestAdd", "example.com/money::TestHalf")
 
 @needs_go
 async def test_go_reports_each_id_on_base_and_head(provider: BubblewrapProvider) -> None:
-    project = Project(provider, GO, setup=GO_SETUP)
+    project = Project(provider, GO, setup=WITH_GO)
     base = await project.run(*GO_IDS)
     assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "passed"]), base
     assert "Add(1, 2) = -1" in dict(base.texts)[GO_IDS[0]]
@@ -80,7 +74,7 @@ async def test_go_reports_each_id_on_base_and_head(provider: BubblewrapProvider)
 async def test_go_tests_behind_a_crash_are_run_all_the_same(provider: BubblewrapProvider) -> None:
     crash = 'package money\n\nimport (\n\t"os"\n\t"testing"\n)\n\nfunc TestAbout(t *testing.T) {\n\tos.Exit(3)\n}\n'
     ids = ("example.com/money::TestAbout", *GO_IDS)
-    base = await Project(provider, GO, setup=GO_SETUP).run(*ids, tests={"about_test.go": crash})
+    base = await Project(provider, GO, setup=WITH_GO).run(*ids, tests={"about_test.go": crash})
     assert (base.untrusted, [status for _, status in base.results]) == ("", ["failed", "failed", "passed"])
     assert "got" not in dict(base.texts)[ids[0]]
     assert "Add(1, 2) = -1" in dict(base.texts)[ids[1]]
@@ -145,7 +139,7 @@ var _ = fmt.Sprint(os.Args, runtime.GOOS, strings.ToUpper("x"), syscall.Getpid()
 @pytest.mark.parametrize("lie", GO_LIES)
 async def test_a_forged_go_result_is_seen(provider: BubblewrapProvider, lie: str) -> None:
     product = GO["money.go"].replace('import "errors"\n', GO_IMPORTS).replace("return a - b", "return lie(a, b)")
-    head = await Project(provider, GO, setup=GO_SETUP).run(
+    head = await Project(provider, GO, setup=WITH_GO).run(
         *GO_IDS, changes={"money.go": product + GO_USED + GO_LIES[lie]}
     )
     assert head.untrusted or dict(head.results)[GO_IDS[0]] != "passed", (lie, head)

@@ -3,9 +3,7 @@
 import pytest
 
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.selecting import Project
 
 MONEY = {
     "package.json": '{"name": "money", "version": "1.0.0", "type": "module"}\n',

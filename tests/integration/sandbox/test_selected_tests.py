@@ -5,9 +5,7 @@ import textwrap
 import pytest
 
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.selecting import Project
 
 MONEY = {
     "money.py": """\

@@ -13,9 +13,7 @@ from app.verify.suite_runner import RestRunner
 from app.verify.verdict import suite_regression
 from tests.support.memory_journal import MemoryJournal
 from tests.support.sandbox_projects import patch_of
-from tests.support.selecting import Project, provider
-
-__all__ = ["provider"]
+from tests.support.selecting import Project
 
 Files = dict[str, str]
 MONEY: Files = {
