@@ -154,7 +154,8 @@ def test_bare(repository: Path, tmp_path: Path, store: GitStore) -> None:
 def test_shallow(repository: Path, tmp_path: Path, store: GitStore) -> None:
     commit_files(repository, {"b.txt": "b\n"})
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
-    assert refusal(tmp_path / "shallow", store).code == ExitCode.SHALLOW_REPOSITORY
+    error = refusal(tmp_path / "shallow", store)
+    assert (error.code, "`git fetch --unshallow`" in error.hint) == (ExitCode.SHALLOW_REPOSITORY, True)
 
 
 def test_a_partial_clone_is_refused_only_where_files_of_the_base_are_missing(
