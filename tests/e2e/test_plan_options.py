@@ -131,26 +131,18 @@ class Terminal:
         os.write(self._ours, text.encode())
 
 
-@pytest.mark.parametrize("answer", ["y\n", "maybe\nYES\n"])
-def test_approved_at_a_terminal(cli_job: CliJob, answer: str) -> None:
+def test_not_approved_at_a_terminal_it_is_asked_again(cli_job: CliJob) -> None:
+    for answer in ("n\n", "\x04"):  # no, and the end of the input
+        with Terminal(cli_job) as terminal:
+            terminal.answer(answer)
+            done = ended(terminal.process)
+        assert done.code == 24, done.text
+        assert "The plan was not approved." in done.text
     with Terminal(cli_job) as terminal:
-        terminal.answer(answer)
-        done = ended(terminal.process)
-    assert done.code == 0, done.text
-    assert len(cli_job.branches) == 1
-
-
-@pytest.mark.parametrize("answer", ["n\n", "\x04"], ids=["no", "end of input"])
-def test_not_approved_it_is_asked_again(cli_job: CliJob, answer: str) -> None:
-    with Terminal(cli_job) as terminal:
-        terminal.answer(answer)
-        done = ended(terminal.process)
-    assert done.code == 24, done.text
-    assert "The plan was not approved." in done.text
-    with Terminal(cli_job) as terminal:
-        terminal.answer("y\n")
+        terminal.answer("maybe\nYES\n")
         again = ended(terminal.process)
     assert again.code == 0, again.text
+    assert len(cli_job.branches) == 1
     assert sorted(asked(cli_job)) == sorted(KEYS)  # the tests' author works beside the planner
 
 
