@@ -29,7 +29,27 @@ from app.core.verification import (
     Verdict,
     Verification,
 )
-from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, compare, with_verdict
+from app.verify.verdict import CAPS_AT_TESTED, CONTROLS, compare, with_verdict, without_outdated
+
+OLD = "tests/test_areas.py::test_dotted_names"
+
+
+@pytest.mark.parametrize(
+    ("outdated", "removed", "left"),
+    [
+        ((OLD,), "test_dotted_names", ()),
+        ((), "test_dotted_names", (OLD,)),
+        ((OLD,), "test_other", (OLD,)),
+        (("tests/test_areas.py::test_other",), "test_dotted_names", (OLD,)),
+    ],
+)
+def test_a_renamed_test_that_the_issue_contradicts_is_not_newly_failing(
+    outdated: tuple[str, ...], removed: str, left: tuple[str, ...]
+) -> None:
+    changed = ExistingTestChange(path="tests/test_areas.py", removed=(removed,), diff="")
+    suite = SuiteComparison(command="pytest", newly_failing=(OLD,), changed_tests=(changed,))
+    assert without_outdated(suite, outdated).newly_failing == left
+
 
 RANK: dict[Verdict, int] = {"broken": 0, "unproved": 1, "tested": 2, "proved": 3}
 REDNESS: tuple[FailureReason, ...] = get_args(FailureReason)
