@@ -41,10 +41,17 @@ from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
 from app.verify.proof import Prover, without_test_ids
-from app.verify.reproduction import ReproductionSubject, changed_tests, named_tests, reproduce, with_tests_of
+from app.verify.reproduction import (
+    FixUnderTest,
+    ReproductionSubject,
+    changed_tests,
+    check_tests_for_fix,
+    named_tests,
+    reproduce,
+    with_tests_of,
+)
 from app.verify.suite_runner import Guards, RestRunner, SuiteRunner, left_out, no_guards, rest_of
 from app.verify.test_paths import is_test_path
-from app.verify.tests_for_fix import FixUnderTest, check_tests_for_fix
 from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
 
 

@@ -57,7 +57,7 @@ from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
-from app.verify.tests_for_fix import test_layout
+from app.verify.reproduction import test_layout
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
 

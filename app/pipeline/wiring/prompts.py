@@ -45,7 +45,7 @@ from app.pipeline.planner import PlanConversation
 from app.repo.git_store import GitStore
 from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
-from app.verify.tests_for_fix import FixUnderTest, revert_fix
+from app.verify.reproduction import FixUnderTest, revert_fix
 
 
 class JobLessons:
