@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ALONE = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-COLOURS = 256
+COLOURS = 128
 FACES = {"ada": "#8250df", "grace": "#bf3989", "agent-fix[bot]": "#0969da"}
 LABELS = {
     "agent-fix": "#c2e0ff",
