@@ -22,10 +22,10 @@ from typing import Any
 from bench.endpoint import Stopwatch
 from bench.table import Row, render
 from tests.e2e.test_action import labelled, said
-from tests.e2e.test_conversation import PROJECT
 from tests.support.act_runner import ActResult, ActWorkflow
 from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
 from tests.support.openai_endpoint import ReceivedRequest, Reply, error
+from tests.support.sample_project import PROJECT
 
 AIMS = {"cold": 10.0, "cached": 3.0}
 STEPS = ("Build the environment", "Restore the environment", "Receive", "Keep the environment")

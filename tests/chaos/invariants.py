@@ -11,9 +11,10 @@ from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries, effects, receipts
 from app.llm.ledger import calls
 from app.publish.effects import Receipt
-from tests.chaos.server import CALLS, MENDED, ODD, PRICE, ChaosServer, IssueUnderTest
+from tests.chaos.server import CALLS, MENDED, PRICE, ChaosServer, IssueUnderTest
 from tests.support.github.authentication import app_key
 from tests.support.repositories import git
+from tests.support.sample_project import ODD
 from tests.support.server_process import SECRET
 
 OURS = "agent-fix/"

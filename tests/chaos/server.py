@@ -25,21 +25,11 @@ from tests.support.databases import fresh_postgres
 from tests.support.github.running import RunningGitHub, running_github
 from tests.support.github.webhooks import Hooks
 from tests.support.github.world import Delivery, Installation, Issue, Repo
-from tests.support.sample_project import SPECIFICATION, SPECIFIED
+from tests.support.sample_project import CHECK, ODD, SPECIFICATION, SPECIFIED
 from tests.support.server_process import Server, running_server
 
 MONEY = "def half(cents):\n    return cents // 2\n"
 MENDED = "def half(cents):\n    return (cents + 1) // 2\n"
-CHECK = """import unittest
-
-from money import half
-
-
-class Halves(unittest.TestCase):
-    def test_even(self):
-        self.assertEqual(half(4), 2)
-"""
-ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
 PROJECT = {"money.py": MONEY, "test_money.py": CHECK}
 TITLE, BODY = "half loses a cent", "`half(5)` is 2 and should be 3."
 SECOND_FILE = {

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +11,17 @@ import httpx
 import pytest
 
 from tests.chaos.test_rest_of_suite_kills import LONG
-from tests.e2e.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.support.act_runner import ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel, ModelQuestion, planned
-from tests.support.emulate.github import APP, EmulatedGitHub, Repository, emulated_github
+from tests.support.emulate.github import APP, EmulatedGitHub, Repository
 from tests.support.github.authentication import app_key
 from tests.support.openai_endpoint import Reply, stall
 from tests.support.repositories import git, make_repository
-from tests.support.sample_project import specifies
+from tests.support.sample_project import ISSUE, MONEY, PROJECT, think
 
 pytestmark = [pytest.mark.xdist_group("action"), pytest.mark.timeout(300)]
 
 KEY = "sk-action-canary-51c09d77e2"
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[ConversationModel]:
-    with ConversationModel(think) as model:
-        model.author = specifies
-        yield model
 
 
 @pytest.fixture

@@ -11,11 +11,6 @@ from tests.support.console import Console, branches
 from tests.support.repositories import git, snapshot
 
 
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
-
-
 def refused(
     console: Console, repository: Path, issue: str | Path, *options: str | Path, code: int, says: tuple[str, ...]
 ) -> None:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from app.config.repository import SOURCE
 from tests.support import wallet_project
 from tests.support.console import Console, branches
@@ -12,11 +10,6 @@ from tests.support.recorded_answers import RecordedAnswers, bash, write
 from tests.support.repositories import git, make_repository, snapshot
 
 SIXTY_KILOBYTES = 60_000
-
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
 
 
 def test_a_set_up_that_fails_shows_the_end_of_its_output(console: Console, tmp_path: Path) -> None:

@@ -6,59 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.conversation_model import ConversationModel, ModelQuestion, called, planned, submitted
-from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
+from tests.support.conversation_model import ConversationModel
+from tests.support.emulate.github import EmulatedGitHub, Repository
 from tests.support.emulate.person import InlineComment
-from tests.support.openai_endpoint import Reply
-from tests.support.sample_project import specifies
+from tests.support.sample_project import ISSUE, MONEY, PROJECT, specifies, think
 from tests.support.server_process import Server, running_server
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
-
-MONEY = '''"""Money."""
-
-
-def half(cents: int) -> int:
-    return cents // 2
-'''
-CHECK = """import unittest
-
-from money import half
-
-
-class Halves(unittest.TestCase):
-    def test_even(self):
-        self.assertEqual(half(4), 2)
-"""
-PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
-ISSUE = "`half` loses a cent: `half(5)` is 2 and should be 3, so that two halves are never less than the whole."
-ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
-REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
-
-
-def think(asked: ModelQuestion) -> Reply:
-    if asked.wants_a_plan:
-        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
-    if "named constant" in asked.brief:
-        return _follow_up(asked)
-    if asked.turn == 1:
-        fix = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
-        return called(("edit", fix), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
-    return submitted("Half a cent is rounded up now. @everyone, see [this](https://evil.example).", REPRODUCTION)
-
-
-def _follow_up(asked: ModelQuestion) -> Reply:
-    if asked.turn == 1:
-        constant = {"path": "money.py", "old_text": '"""Money."""\n', "new_text": '"""Money."""\n\nHALVES = 2\n'}
-        use = {"path": "money.py", "old_text": "(cents + 1) // 2", "new_text": "(cents + 1) // HALVES"}
-        return called(("edit", constant), ("edit", use))
-    return submitted("The divisor has a name now.")
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
 
 
 @pytest.fixture

@@ -9,22 +9,15 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_action import Runner, labelled
-from tests.e2e.test_conversation import ISSUE, MONEY, PROJECT, think
 from tests.support.conversation_model import ConversationModel
 from tests.support.e2b.server import LocalE2B, local_e2b
-from tests.support.emulate.github import EmulatedGitHub, Repository, emulated_github
-from tests.support.sample_project import specifies
+from tests.support.emulate.github import EmulatedGitHub, Repository
+from tests.support.sample_project import ISSUE, MONEY, PROJECT
 from tests.support.server_process import running_server
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(400)]
 TEMPLATE = "my-team/python-312"
 FIXED = MONEY.replace("cents // 2", "(cents + 1) // 2").encode()
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
 
 
 @pytest.fixture
@@ -39,13 +32,6 @@ def e2b(tmp_path: Path) -> Iterator[LocalE2B]:
     with local_e2b(tmp_path / "e2b") as server:
         server.templates.add(TEMPLATE)
         yield server
-
-
-@pytest.fixture
-def model() -> Iterator[ConversationModel]:
-    with ConversationModel(think) as model:
-        model.author = specifies
-        yield model
 
 
 def _worked_in(e2b: LocalE2B) -> bool:

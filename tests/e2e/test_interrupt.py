@@ -3,7 +3,6 @@
 import fcntl
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,13 +26,6 @@ from tests.support.repositories import commit_files, git
 SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
 SOON = 30.0
 """Seconds that are long on the slowest machine, and nothing to a command that waits for ever."""
-
-
-@pytest.fixture
-def cli_job(tmp_path: Path) -> Iterator[CliJob]:
-    cli_job = CliJob(tmp_path)
-    yield cli_job
-    cli_job.assert_quiet()
 
 
 def interrupt(cli_job: CliJob, process: subprocess.Popen[str], number: signal.Signals) -> CommandEnd:

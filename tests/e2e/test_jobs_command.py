@@ -3,18 +3,10 @@
 import json
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.cli_job import HOLD, CliJob, bash, ended, wait_until, with_turn
-
-
-@pytest.fixture
-def cli_job(tmp_path: Path) -> Iterator[CliJob]:
-    cli_job = CliJob(tmp_path)
-    yield cli_job
-    cli_job.assert_quiet()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """A job at a limit, or whose model gives up, is paused with its work; the same command continues it."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
 
 from tests.support.cli_job import ANSWERS, CliJob, replies
 from tests.support.openai_endpoint import OpenAIEndpoint, error
@@ -12,13 +10,6 @@ from tests.support.openai_endpoint import OpenAIEndpoint, error
 BOOKED = [(said.key,) for said in ANSWERS]
 WITHOUT_SECOND = [call for call in BOOKED if call != ("second_tests.1",)]
 """Without independent tests no second author is asked."""
-
-
-@pytest.fixture
-def cli_job(tmp_path: Path) -> Iterator[CliJob]:
-    cli_job = CliJob(tmp_path)
-    yield cli_job
-    cli_job.assert_quiet()
 
 
 def assert_put_down(cli_job: CliJob, *options: str) -> str:

@@ -4,22 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.emulate.github import OWNER, EmulatedGitHub, Repository, emulated_github
+from tests.support.emulate.github import OWNER, EmulatedGitHub, Repository
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 README = {"README.md": "# Scratch\n"}
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
 
 
 def begin(github: EmulatedGitHub, repository: Repository, **others: str) -> "subprocess.Popen[str]":

@@ -30,11 +30,6 @@ def long_suite(path: Path, total: int, minutes: str = "") -> Path:
     return wallet_project.make_wallet(path, files)
 
 
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
-
-
 def test_a_regression_far_from_the_change_is_found_by_the_rest(console: Console, tmp_path: Path) -> None:
     repository = long_suite(tmp_path / "wallet", 100)
     finished = console.fix(repository, wallet_project.ISSUE, recording=wallet_project.mended())

@@ -4,21 +4,10 @@ import json
 import os
 import pty
 import signal
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.cli_job import ANSWERS, PLAN, CliJob, ScriptedReplies, ended, wait_until
 
 KEYS = [said.key for said in ANSWERS]
-
-
-@pytest.fixture
-def cli_job(tmp_path: Path) -> Iterator[CliJob]:
-    cli_job = CliJob(tmp_path)
-    yield cli_job
-    cli_job.assert_quiet()
 
 
 def asked(cli_job: CliJob) -> list[str]:

@@ -12,12 +12,6 @@ from tests.support.console import Console, branches
 from tests.support.recorded_answers import RecordedAnswers, bash, edit, write
 from tests.support.repositories import git, make_repository
 
-
-@pytest.fixture
-def console(tmp_path: Path) -> Console:
-    return Console(tmp_path)
-
-
 PACKAGE = {
     "pyproject.toml": """\
 [build-system]

@@ -1,10 +1,6 @@
 """What `agent-fix fix` leaves of work that became no branch: the rejected diff in a file, and a claim as a claim."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from app.agent.stop_rules import SUBMISSIONS
 from tests.support.cli_job import PLAN, PROJECT, CliJob, ScriptedReplies, bash, submit
@@ -12,13 +8,6 @@ from tests.support.repositories import git
 
 WRONG = "    return [share + 1] * people\n"
 EDIT = ("edit", {"path": "money.py", "old_text": "    return [share] * people\n", "new_text": WRONG})
-
-
-@pytest.fixture
-def cli_job(tmp_path: Path) -> Iterator[CliJob]:
-    cli_job = CliJob(tmp_path)
-    yield cli_job
-    cli_job.assert_quiet()
 
 
 def answers(*turns: ScriptedReplies) -> tuple[ScriptedReplies, ...]:

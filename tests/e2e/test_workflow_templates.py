@@ -1,6 +1,6 @@
 """The templates that users copy, with the real action in them, on an emulated GitHub: label, failing check, night."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,28 +8,14 @@ import pytest
 import yaml
 
 from tests.e2e.test_action import KEY, labelled
-from tests.e2e.test_conversation import MONEY, PROJECT, think
 from tests.support.act_runner import OURS, ActResult, ActWorkflow
 from tests.support.conversation_model import ConversationModel
-from tests.support.emulate.github import EmulatedGitHub, emulated_github
+from tests.support.emulate.github import EmulatedGitHub
 from tests.support.repositories import git
-from tests.support.sample_project import specifies
+from tests.support.sample_project import MONEY, PROJECT
 from tests.support.workflow_templates import TEMPLATES, as_act_reads_it
 
 pytestmark = [pytest.mark.xdist_group("emulate"), pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def github() -> Iterator[EmulatedGitHub]:
-    with emulated_github() as github:
-        yield github
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[ConversationModel]:
-    with ConversationModel(think) as model:
-        model.author = specifies
-        yield model
 
 
 class Copied(ActWorkflow):

@@ -5,10 +5,10 @@ import signal
 import sys
 from types import FrameType
 
-from tests.e2e.test_conversation import think
 from tests.live.person import Person, Refused
 from tests.live.story import Story, Wrong, removed_afterwards
 from tests.support.conversation_model import ConversationModel
+from tests.support.sample_project import think
 
 USAGE = """make live tells one story on the real GitHub: label, draft, comment, commit, close. It needs
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.test_conversation import ISSUE, PROJECT
 from tests.live.person import Person, Refused
+from tests.support.sample_project import ISSUE, PROJECT
 
 ENDING_SECONDS = 60
 STEP_SECONDS = 900

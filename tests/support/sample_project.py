@@ -81,6 +81,25 @@ def fixes(asked: ModelQuestion) -> Reply:
     return submitted("Half a cent is rounded up now.", REPRODUCTION)
 
 
+def think(asked: ModelQuestion) -> Reply:
+    """The mind of an agent that does what the issue asks, and a review after it; its words are untrusted."""
+    if asked.wants_a_plan:
+        return planned("Integer division rounds down.", "Add a failing test", "Round half up")
+    if "named constant" in asked.brief:
+        return _follow_up(asked)
+    if asked.turn == 1:
+        return called(("edit", FIX), ("write", {"path": "test_money.py", "content": CHECK + ODD}))
+    return submitted("Half a cent is rounded up now. @everyone, see [this](https://evil.example).", REPRODUCTION)
+
+
+def _follow_up(asked: ModelQuestion) -> Reply:
+    if asked.turn == 1:
+        constant = {"path": "money.py", "old_text": '"""Money."""\n', "new_text": '"""Money."""\n\nHALVES = 2\n'}
+        use = {"path": "money.py", "old_text": "(cents + 1) // 2", "new_text": "(cents + 1) // HALVES"}
+        return called(("edit", constant), ("edit", use))
+    return submitted("The divisor has a name now.")
+
+
 class Barrier:
     """Where a model thinks until a story lets it go on."""
 

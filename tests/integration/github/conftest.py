@@ -10,6 +10,7 @@ from tests.support.emulate.github import EmulatedGitHub, emulated_github
 from tests.support.emulate.repository import EmulatedRepository, emulated_repository
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.publishing import forge_at
+from tests.support.publisher_harness import PublisherHarness, publisher_harness
 
 
 @pytest.fixture
@@ -21,6 +22,12 @@ def fake_github(tmp_path: Path) -> FakeGitHubSetup:
 async def forge(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[GitHubForge]:
     async with forge_at(fake_github, tmp_path) as forge:
         yield forge
+
+
+@pytest.fixture
+async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
+    async with publisher_harness(fake_github, tmp_path) as harness:
+        yield harness
 
 
 @pytest.fixture(scope="module")

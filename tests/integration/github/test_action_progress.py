@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
@@ -11,19 +10,8 @@ import pytest
 
 from app.action.publish import RUNNER, follow, is_over, post_once, replaced, runner_ended, show_progress
 from app.config.workflow import workflow_from
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
+from tests.support.github.fake import FakeGitHubSetup
+from tests.support.publisher_harness import PublisherHarness
 
 
 async def test_comment_is_edited_while_the_job_works_and_no_more_once_it_waits(

@@ -1,8 +1,6 @@
 """A draft that is opened before there is a change: one branch, one pull request, and nobody's commit is ever lost."""
 
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -17,17 +15,11 @@ from app.publish.status_updater import StatusUpdater
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue
-from tests.support.publisher_harness import HALF, PublisherHarness, publisher_harness
+from tests.support.publisher_harness import HALF, PublisherHarness
 from tests.support.repositories import git
 
 EARLY = RepoConfig(pull_request="early")
 PLAN = Plan(summary="Half cents are rounded down. @everyone", steps=("Round half up.", "Add a test."))
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 async def begin(harness: PublisherHarness, config: RepoConfig = EARLY, **how: object) -> Job:

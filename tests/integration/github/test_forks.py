@@ -11,15 +11,9 @@ from app.publish.body_edits import FORK_MARK
 from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Issue, Pull
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.publisher_harness import PublisherHarness
 
 AUTO = RepoConfig(ci="auto")
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 @pytest.fixture

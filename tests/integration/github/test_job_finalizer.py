@@ -1,7 +1,6 @@
 """Jobs that were handed over end: with a pull request or the reason for none, and with every thread answered."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,16 +11,10 @@ from app.publish.publisher import STOPPED
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.publisher_harness import PublisherHarness
 from tests.support.repositories import git
 
 LINES = "".join(f"line {number}\n" for number in range(1, 101))
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 async def finish(harness: PublisherHarness) -> None:

@@ -5,7 +5,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -23,22 +22,10 @@ from app.publish.notifications import Notifier
 from app.publish.publisher import Publisher
 from app.publish.secret_scan import HELD_BACK, SecretScan
 from app.publish.status_updater import StatusUpdater
-from tests.support.github.fake import FakeGitHubSetup, make_fake_github
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.publisher_harness import PublisherHarness
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 """The example of the Standard Webhooks specification."""
-
-
-@pytest.fixture
-def fake_github(tmp_path: Path) -> FakeGitHubSetup:
-    return make_fake_github(tmp_path)
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 class Receiver:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,15 +18,9 @@ from tests.support.databases import database
 from tests.support.file_conversation import FileForge, as_wished
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.faults import Fault
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.publisher_harness import PublisherHarness
 from tests.unit.publish.test_outbox import NOW
 from tests.unit.publish.test_outbox import OutboxHarness as Rows
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 @dataclass

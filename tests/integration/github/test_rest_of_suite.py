@@ -1,10 +1,5 @@
 """The rest of a long suite on GitHub: body, check run, comment and label say that it runs, and then what it showed."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from app.core.job import Job, JobResult
 from app.core.verification import RestOfSuite, TestCount
 from app.jobs.queue import MAX_CRASHES
@@ -13,7 +8,7 @@ from app.publish.status_text import BROKEN_DRAFT
 from app.verify.verdict import with_verdict
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.github.world import Check, Issue
-from tests.support.publisher_harness import MANY, PublisherHarness, publisher_harness
+from tests.support.publisher_harness import MANY, PublisherHarness
 from tests.support.pull_requests import verification
 
 REST = RestOfSuite(files=40, minutes=30, command="pytest")
@@ -30,12 +25,6 @@ FOUND = REST.model_copy(
     }
 )
 RUNNING, ENDED = "The remaining tests are still running", "40 of 40 test files further from the change ran"
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 async def settle(harness: PublisherHarness) -> None:

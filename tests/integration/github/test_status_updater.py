@@ -1,7 +1,6 @@
 """Every job is shown by one comment, labels, a reaction and a check run, from rows alone and not too often."""
 
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from app.publish.status_text import read_plan
 from app.publish.status_updater import end_reaction, labels
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.world import Pull
-from tests.support.publisher_harness import PublisherHarness, publisher_harness
+from tests.support.publisher_harness import PublisherHarness
 from tests.unit.publish.test_status_text import PLAN, STATES
 
 
@@ -26,12 +25,6 @@ def fake_github(tmp_path: Path) -> FakeGitHubSetup:
     fake_github = make_fake_github(tmp_path)
     fake_github.issue.labels = ["bug", "agent-fix"]
     return fake_github
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 def edits(fake_github: FakeGitHubSetup) -> list[str]:

@@ -1,6 +1,5 @@
 """GitHub refuses a branch that is behind a changed workflow: the base is merged into it, and the text says so."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from app.core.job import JobResult
 from tests.support.github.fake import FakeGitHubSetup, make_fake_github
 from tests.support.github.faults import Fault
 from tests.support.github.world import Issue, Pull
-from tests.support.publisher_harness import MANY, PublisherHarness, publisher_harness
+from tests.support.publisher_harness import MANY, PublisherHarness
 from tests.support.repositories import git
 
 CI = ".github/workflows/ci.yml"
@@ -22,12 +21,6 @@ def fake_github(tmp_path: Path) -> FakeGitHubSetup:
     fake_github = make_fake_github(tmp_path)
     fake_github.world.push_as_human(fake_github.repo, "main", {CI: "on: push\n"})
     return fake_github
-
-
-@pytest.fixture
-async def harness(fake_github: FakeGitHubSetup, tmp_path: Path) -> AsyncIterator[PublisherHarness]:
-    async with publisher_harness(fake_github, tmp_path) as harness:
-        yield harness
 
 
 async def finish(harness: PublisherHarness) -> None:

@@ -1,27 +1,17 @@
 """The audit log: what was done on the dashboard, through the API, on GitHub and in a terminal."""
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from app.jobs.accounts import ApiKeys
 from app.jobs.triggers import AuditLog, insert_trigger, prune_audit_log
 from app.server.web.pages import AUDIT_SHOWN
 from tests.support.server_jobs import trigger
-from tests.support.web_client import WebClient, web_client
+from tests.support.web_client import WebClient
 
 WORKING, ENDED = "seed22", "seed08"
 FIELDS = ("who", "way", "address", "action", "job", "detail")
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
-    async with web_client(tmp_path) as ready:
-        yield ready
 
 
 async def test_actions_are_logged_with_who_did_them_and_from_where(here: WebClient) -> None:

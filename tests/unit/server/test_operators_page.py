@@ -19,12 +19,6 @@ LIMITS = QueueLimits(jobs=3, per_repository=2)
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
-    async with web_client(tmp_path) as ready:
-        yield ready
-
-
-@pytest.fixture
 async def empty(tmp_path: Path) -> AsyncIterator[WebClient]:
     async with web_client(tmp_path, seed=False) as ready:
         yield ready

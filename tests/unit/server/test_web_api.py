@@ -3,12 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -19,13 +16,7 @@ from app.jobs.tables import outcomes
 from app.server.web.api import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
 from app.server.web.sign_in import Visitor
-from tests.support.web_client import WebClient, web_client
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
-    async with web_client(tmp_path) as ready:
-        yield ready
+from tests.support.web_client import WebClient
 
 
 def asking(job: str, *, user: int = 0, last_event_id: str = "") -> Request:

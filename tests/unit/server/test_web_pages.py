@@ -2,7 +2,6 @@
 
 import re
 import unicodedata
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,12 +23,6 @@ from app.server.web.formatting import effect_name
 from tests.support.pull_requests import verification
 from tests.support.server_jobs import issue_ref, job, job_context, trigger
 from tests.support.web_client import NOW, WebClient, web_client
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
-    async with web_client(tmp_path) as ready:
-        yield ready
 
 
 class ParsedPage(HTMLParser):

@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,12 +25,6 @@ from tests.support.web_client import HOST, NOW, TOKEN, WebClient, web_client
 PATHS = ["/", "/jobs/seed05", "/jobs/seed05/log", "/jobs/seed05/events", "/api/jobs", "/api/jobs/seed05", "/metrics"]
 PATHS += ["/jobs/seed05/change.patch", "/nothing"]
 PUBLIC = ["/style.css", "/live.js", "/icon.svg"]
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[WebClient]:
-    async with web_client(tmp_path) as ready:
-        yield ready
 
 
 def basic(password: str, name: str = "anybody") -> dict[str, str]:

@@ -1,21 +1,12 @@
 """A broken configuration gets one comment with line and key, and no older one is used instead (R35)."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import EventHarness
 from tests.unit.config.test_repository_config import BROKEN
 
 TEXTS = [entry for entry in BROKEN if isinstance(entry[0], bytes)][::10]
 """Some of those that the reader's own tests have."""
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize(("text", "line", "key", "words"), TEXTS, ids=lambda value: str(value)[:40])

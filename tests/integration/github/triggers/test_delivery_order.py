@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
@@ -36,12 +36,6 @@ class Outcome(NamedTuple):
 
     active: bool
     heard: bool
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def act(harness: EventHarness, who: User, issue: Issue, kind: str, number: int) -> None:

@@ -1,21 +1,12 @@
 """Comments on a draft that was opened early reach the job that opened it, which belongs to an issue."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from app.publish.effects import OpenEarlyDraft, Receipt
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import EventHarness
 from tests.support.github.world import Issue
 
 EARLY = "pull_request: early\n"
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def draft(harness: EventHarness, branch: str = "") -> Issue:

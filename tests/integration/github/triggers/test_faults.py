@@ -1,9 +1,7 @@
 """GitHub is down, installations are suspended, deliveries are malformed, we have a bug; nothing stops or is lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,9 @@ from app.jobs.job_actions import ProgramRequest
 from app.jobs.queue import QueueLimits
 from app.triggers.events import Event
 from app.triggers.triggers import DeliveryWorker
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import EventHarness
 from tests.support.github.faults import Fault
 from tests.support.github.views import pull_view
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def warm(harness: EventHarness) -> None:

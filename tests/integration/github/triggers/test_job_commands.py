@@ -1,6 +1,5 @@
 """Commands for an existing job: messages, approvals, answers, higher limits, stops; each has its effect once."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from tests.support.event_harness import EventHarness, event_harness
 from tests.support.github.world import Comment
 
 PLAN = Plan(summary="Round half up.", steps=("Add a test", "Round"))
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def parked(harness: EventHarness, state: str, reason: str = "", waiting_for: WaitingFor = "") -> None:

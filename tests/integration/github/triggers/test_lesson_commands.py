@@ -1,6 +1,5 @@
 """`/agent remember` and `/agent forget`: for people with write access; others get no answer."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,6 @@ from app.publish import replies
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness, later
 from tests.support.github.world import Repo
 from tests.unit.publish.test_markdown import CASES, check, shown
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 def store(harness: EventHarness, repository: Repo | None = None) -> SqlLessonStore:

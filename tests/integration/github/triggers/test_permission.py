@@ -1,6 +1,5 @@
 """Only people with write access, checked by number at that time, start anything; others get no answer."""
 
-from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 
@@ -33,12 +32,6 @@ EVENTS = (
     "review that asks for changes",
 )
 KINDS = ("User", "Bot", "Organization", "ghost")
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def ask(harness: EventHarness, event: str, who: User, about: Issue, pull: Issue) -> None:

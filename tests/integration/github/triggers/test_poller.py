@@ -1,22 +1,13 @@
 """Lost webhooks: polling finds what they would have reported, once, and by the same rules (R6, R7)."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from app.config.repository import DIRECTORY
 from app.jobs.triggers import OWN_DELIVERIES
 from app.triggers.poller import pause_between
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import EventHarness
 from tests.support.github.faults import Fault
 from tests.support.github.world import User
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def looked(harness: EventHarness, minutes: float = 5) -> None:

@@ -1,6 +1,5 @@
 """What programs ask for through the API, from the stored request to the job, with the fake GitHub."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from tests.support.databases import DIALECTS
 from tests.support.event_harness import DEFAULTS, EventHarness, event_harness
 from tests.support.github.faults import Fault
 from tests.support.github.world import User
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 async def ask(harness: EventHarness, **changes: Any) -> str:

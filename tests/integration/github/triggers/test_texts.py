@@ -1,8 +1,6 @@
 """What models and people are shown: the signed texts, nothing written later, nothing hidden, bounded in size."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -23,15 +21,9 @@ from app.triggers.prompt_context import (
     MAX_THREADS,
     PromptContext,
 )
-from tests.support.event_harness import EventHarness, event_harness
+from tests.support.event_harness import EventHarness
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
 
 
 def shown(harness: EventHarness) -> str:

@@ -1,20 +1,11 @@
 """Requests and the jobs that they start: labels and commands on issues, pull requests, lines and reviews."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from app.core.job import Budget
 from app.publish.effects import ChangeLabels
 from app.triggers.job_creator import FIX_OPEN_CHECKS, REVIEW_REQUEST
-from tests.support.event_harness import EventHarness, event_harness
-
-
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[EventHarness]:
-    async with event_harness(tmp_path) as made:
-        yield made
+from tests.support.event_harness import EventHarness
 
 
 async def test_a_label_starts_a_job(harness: EventHarness) -> None:
