@@ -11,12 +11,11 @@ from tests.support.github.authentication import APP_ID
 from tests.support.github.world import Issue
 from tests.support.openai_endpoint import Reply
 from tests.support.repositories import git
-from tests.support.sample_project import CHECK, MONEY, ODD, Barrier, fixes
+from tests.support.sample_project import FIXED, MONEY, Barrier, fixes
 
 pytestmark = [pytest.mark.xdist_group("commands-on-pulls"), pytest.mark.timeout(700)]
 
 BRANCH = "agent-fix/issue-1-half-loses-a-cent"
-FIXED = {"money.py": MONEY.replace("cents // 2", "(cents + 1) // 2"), "test_money.py": CHECK + ODD}
 NAMED = {"path": "money.py", "old_text": "def half", "new_text": "# Rounded up.\ndef half"}
 
 

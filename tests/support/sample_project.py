@@ -27,6 +27,7 @@ ODD = "\n    def test_odd(self):\n        self.assertEqual(half(5), 3)\n"
 REPRODUCTION = "python -m unittest test_money.Halves.test_odd"
 FIX = {"path": "money.py", "old_text": "cents // 2", "new_text": "(cents + 1) // 2"}
 PROJECT = {"money.py": MONEY, "test_money.py": CHECK, "README.md": "# Money\n"}
+FIXED = {"money.py": MONEY.replace("cents // 2", "(cents + 1) // 2"), "test_money.py": CHECK + ODD}
 ISSUE = "`half(5)` is 2 and should be 3, so that two halves are never less than the whole."
 
 
