@@ -36,7 +36,7 @@ from app.core.redaction import Redactor
 from app.core.text import plain
 from app.github.base import NoAccess
 from app.jobs.store import JobBlobs, JobWithContext
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import OpenDraftPullRequest
 from app.publish.publisher import Publisher
 from app.publish.status_text import step_summary

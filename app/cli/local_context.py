@@ -26,7 +26,7 @@ from app.jobs.schema import prepare_local_tables
 from app.jobs.store import JobBlobs, JobStore
 from app.jobs.tables import sqlite_engine
 from app.llm.budgeted_model import JobModels
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models
 from app.pipeline.wiring.prompts import JobInputs

@@ -16,7 +16,7 @@ from app.jobs.queries import REPOSITORY_NAME, TITLE
 from app.jobs.queue import URGENT, WAITS_FOR_MONEY, QueueLimits, jobs_in_progress
 from app.jobs.store import BOTH, IN_TURN, JOB_LEASE, WORKED_ON
 from app.jobs.tables import DELIVERIES, EFFECTS, deliveries, effects, github_limits, job_contexts, jobs, writing
-from app.llm.ledger import calls, pauses
+from app.llm.sql_ledger import calls, pauses
 
 SHOWN: Final = 50
 """Rows of each list; a longer one says how many there are."""

@@ -16,7 +16,7 @@ from app.jobs.context import JobContext
 from app.jobs.queries import JOBS_AND_CONTEXTS
 from app.jobs.store import job_row
 from app.jobs.tables import effects, job_contexts, jobs, outcomes, receipts, triggers, writing
-from app.llm.ledger import calls
+from app.llm.sql_ledger import calls
 
 PullState = Literal["", "open", "merged", "closed"]
 AT_ONCE: Final = 500

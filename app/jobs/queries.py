@@ -16,7 +16,7 @@ from app.jobs.context import JobContext
 from app.jobs.store import JobBlobs, JobQueries, JobStore, ProgressRow, WaitingFor, progress_row
 from app.jobs.tables import effects, job_contexts, jobs, progress, receipts
 from app.jobs.triggers import JobMessages, StoredMessage
-from app.llm.ledger import SqlLedger, calls, job_costs
+from app.llm.sql_ledger import SqlLedger, calls, job_costs
 
 MAX_REPOSITORIES = 500
 JOBS_AND_CONTEXTS = jobs.outerjoin(job_contexts, job_contexts.c.job == jobs.c.id)

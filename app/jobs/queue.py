@@ -46,7 +46,8 @@ from app.jobs.store import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQU
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
 from app.jobs.triggers import Trigger, insert_trigger, is_decided
 from app.llm.errors import DayBudgetError
-from app.llm.ledger import calls, usd
+from app.llm.ledger import usd
+from app.llm.sql_ledger import calls
 
 A_DAY = 24 * 3600.0
 WAITS_FOR_MONEY = "The day's budget of "

@@ -14,8 +14,8 @@ from sqlalchemy.schema import CreateColumn
 
 from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.jobs.tables import LOCAL_TABLES, jobs, metadata, writing
-from app.llm.ledger import calls, sum_up_costs
-from app.llm.ledger import metadata as ledger_tables
+from app.llm.sql_ledger import calls, sum_up_costs
+from app.llm.sql_ledger import metadata as ledger_tables
 
 ALL: Final = (metadata, ledger_tables)
 _ONE_AT_A_TIME = 0x61676673

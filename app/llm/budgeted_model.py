@@ -20,8 +20,9 @@ from app.core.job import Progress, waiting_for
 from app.core.model_usage import ModelNames, Totals, WorkKind
 from app.llm.base import AnswerOrigin, Model, ModelAnswer, ModelInfo, ModelRequest, Usage
 from app.llm.errors import ModelError
-from app.llm.ledger import NOTHING, Ledger, is_outage, pauses, run_or_undo, usd
+from app.llm.ledger import NOTHING, Ledger, is_outage, run_or_undo, usd
 from app.llm.prices import affordable, cost_of, worst_case
+from app.llm.sql_ledger import pauses
 from app.llm.tokens import count_text
 
 logger = logging.getLogger(__name__)

@@ -49,7 +49,7 @@ from app.jobs.store import StoredProgress, WaitingFor
 from app.jobs.tables import is_unreachable
 from app.llm.budgeted_model import CircuitBreakers
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.pipeline.pipeline import PublishedChange
 from app.pipeline.planner import questions_wait
 from app.pipeline.wiring.job_runner import JobRunner, make_budgeted_models

@@ -68,7 +68,7 @@ MAX_SAID = 20_000
 
 
 class JobCommands:
-    """Passes commands to active jobs. Returns the outcome if it is stored already, or an TriggerAnswer."""
+    """Passes commands to active jobs. Returns the outcome if it is stored already, or a TriggerAnswer."""
 
     def __init__(self, stores: Stores, job_creator: JobCreator, defaults: Budget) -> None:
         self._stores = stores
@@ -155,7 +155,7 @@ class JobCommands:
     async def _edited_plan(self, context: TriggerContext, job: JobWithContext) -> tuple[str, str] | TriggerAnswer:
         """The plan as edited in the status comment, and by whom: what people see there is what they approve.
 
-        Both are empty if nobody edited it; an TriggerAnswer says why it cannot be approved.
+        Both are empty if nobody edited it; a TriggerAnswer says why it cannot be approved.
         """
         reader = context.repo.reader
         found = _COMMENT.search(await asyncio.to_thread(status_address, job.job.id, self._stores))

@@ -246,7 +246,7 @@ def as_before(request: JobRequest, former: Job) -> JobRequest:
 
 
 class JobCreator:
-    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or an TriggerAnswer."""
+    """Creates and restarts jobs. Returns the outcome of a job that is stored with its trigger, or a TriggerAnswer."""
 
     def __init__(self, stores: Stores, defaults: ServerDefaults) -> None:
         self._stores = stores

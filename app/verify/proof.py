@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from app.core.job import BASE_TESTS, Progress, waiting_for
 from app.core.patch import FileChange, Patch, Tree
-from app.core.text import one_line
+from app.core.text import one_line, parse_python
 from app.core.verification import (
     Cap,
     CapRule,
@@ -308,10 +308,8 @@ def _name(test_id: str) -> str:
 
 
 def _docstring(text: str, name: str) -> str:
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
+    module = parse_python(text)
+    nodes = ast.walk(module) if module else ()
     functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return next((ast.get_docstring(node) or "" for node in functions if node.name == name), "").split("\n\n")[0]
 

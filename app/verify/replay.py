@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.core.patch import Patch, Tree
+from app.core.text import parse_python, python_literal
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import replay_of
@@ -50,12 +51,12 @@ def read_replay(answer: SupervisorAnswer, token: str = "") -> ReplayReport:
 
 def _message(text: str) -> Any:
     """A Python literal or JSON; an empty tuple for anything else."""
-    for read in (ast.literal_eval, json.loads):
-        try:
-            return read(text)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            continue
-    return ()
+    if (message := python_literal(text)) is not None:
+        return message
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
 
 
 SECONDS = 0.5
@@ -257,10 +258,8 @@ def _adds(word: bytes, base: Tree, patch: Patch) -> bool:
 
 
 def _method(content: bytes, kind: str, name: str) -> str | None:
-    try:
-        body = ast.parse(content).body
-    except (SyntaxError, ValueError):
-        return None
+    module = parse_python(content)
+    body = module.body if module else []
     for part in kind.split("."):
         body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == part), [])
     return next((ast.dump(node) for node in body if isinstance(node, ast.FunctionDef) and node.name == name), None)

@@ -18,7 +18,7 @@ from app.jobs.operations import GitHubLimit, OperationsOverview
 from app.jobs.queue import QueueLimits
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.server.context import ServerContext
 from app.server.receiver import application
 from docs.pictures.make import HERE, shrink

@@ -23,7 +23,7 @@ from app.agent.external.exchange import (
 from app.agent.external.gateway import MAX_CONNECTIONS, Gateway, GatewayLimits, serving
 from app.core.model_usage import Totals
 from app.llm.base import Body, ModelInfo, StreamEvent, WireProtocol
-from app.llm.ledger import SqlLedger, metadata
+from app.llm.sql_ledger import SqlLedger, metadata
 from app.llm.tokens import count_text
 
 PATHS: Mapping[WireProtocol, str] = {

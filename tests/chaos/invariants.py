@@ -9,7 +9,7 @@ from app.core.job import FINAL, JobResult, JobState
 from app.github.base import has_text
 from app.jobs.store import JobWithContext
 from app.jobs.tables import deliveries, effects, receipts
-from app.llm.ledger import calls
+from app.llm.sql_ledger import calls
 from app.publish.effects import Receipt
 from tests.chaos.server import CALLS, MENDED, PRICE, ChaosServer, IssueUnderTest
 from tests.support.github.authentication import app_key

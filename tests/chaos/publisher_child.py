@@ -14,7 +14,7 @@ from app.github.connection import AppConnection, AppCredentials, GitHubHost, Rep
 from app.github.effects import GitHubForge, open_forge
 from app.jobs.store import JobBlobs, JobQueries, JobStore
 from app.jobs.tables import sqlite_engine
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import EDITS_APART, LEASE
 from app.publish.outbox import Outbox
 from app.publish.policy import PublishPolicy

@@ -23,8 +23,8 @@ from app.core.job import Job
 from app.core.task import Issue
 from app.jobs.queue import JobClaim
 from app.jobs.tables import blobs
-from app.llm.ledger import calls
 from app.llm.replay import RecordingHeader
+from app.llm.sql_ledger import calls
 from app.server.context import ServerContext
 from app.server.launch.base import ChildProcesses
 from tests.chaos.server import BODY, PROJECT, TITLE, record

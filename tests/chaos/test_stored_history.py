@@ -13,7 +13,7 @@ from app.core.job import Job
 from app.core.patch import Patch
 from app.jobs.engine import WORKFLOW_VERSION
 from app.jobs.store import JobBlobs
-from app.llm.ledger import calls
+from app.llm.sql_ledger import calls
 from app.publish.effects import OpenDraftPullRequest
 from tests.chaos.server import MENDED
 from tests.chaos.stored_history import JOB, KEPT, ArchivedJob, silent

@@ -24,7 +24,7 @@ from app.jobs.queue import JobQueue, QueueLimits
 from app.jobs.schema import prepare_tables
 from app.jobs.store import JobBlobs, JobQueries, JobStore, JobWithContext
 from app.jobs.tables import sqlite_engine
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import CommitRecipe, OpenDraftPullRequest, PushCommits
 from app.publish.outbox import EffectStatus, Outbox
 from app.publish.policy import PublishPolicy

@@ -20,7 +20,7 @@ from app.jobs.store import JobQueries, JobStore
 from app.jobs.tables import sqlite_engine
 from app.jobs.triggers import JobMessages
 from app.llm.base import Usage
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import AddReaction, ChangeLabels, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from tests.support.clock import SettableClock

@@ -27,8 +27,9 @@ from app.jobs.store import JobStore
 from app.llm.base import ImageContent, Message, ModelRequest
 from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
-from app.llm.ledger import Ledger, SqlLedger
+from app.llm.ledger import Ledger
 from app.llm.litellm import Embedding
+from app.llm.sql_ledger import SqlLedger
 from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.recall import (
     TITLE,

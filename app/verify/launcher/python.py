@@ -1,6 +1,5 @@
 """Runs chosen tests of pytest, unittest and Django with our own program, which loads the framework first."""
 
-import ast
 import json
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
+from app.core.text import python_literal
 from app.core.verification import Status
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher.base import (
@@ -189,10 +189,7 @@ class PythonLauncher(Launcher):
 
 
 def _message(text: str) -> tuple[Any, ...]:
-    try:
-        message = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return ("unreadable",)
+    message = python_literal(text)
     return message if isinstance(message, tuple) and message else ("unreadable",)
 
 

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
+from app.core.text import parse_python
 from app.verify.launcher.base import (
     Alteration,
     ByteEdit,
@@ -65,9 +66,10 @@ class PythonSource:
     def of(cls, content: bytes) -> "PythonSource | None":
         """None for what this Python cannot parse, or what is not UTF-8."""
         try:
-            content.decode("utf-8")
-            tree = ast.parse(content)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            content.decode()
+        except UnicodeDecodeError:
+            return None
+        if (tree := parse_python(content)) is None:
             return None
         bom = 3 if content.startswith(b"\xef\xbb\xbf") else 0
         starts = [found.start() for found in _LINE.finditer(content)]

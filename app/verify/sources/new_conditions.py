@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from tree_sitter import Node
 
+from app.core.text import parse_python
 from app.verify.sources import python_sources
 from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import COMMENTS, Hunk, added_rows, code_only, hunks, root_of, text_of, walk_nodes
@@ -60,7 +61,7 @@ def _neighbours(rows: Executable, at: int) -> Iterator[int]:
 
 
 def _python_rows(content: bytes) -> Executable | None:
-    tree, executable = python_sources.parse(content), python_sources.executable_rows(content)
+    tree, executable = parse_python(content), python_sources.executable_rows(content)
     if tree is None or executable is None:
         return None
     found: Executable = {}

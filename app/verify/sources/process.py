@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from app.core.text import parse_python
 from app.repo.syntax_process import answer_requests
 from app.verify.sources import additions as tree_additions
 from app.verify.sources import literals, new_conditions, parsed_sources, python_sources, suspicious_code, text_variants
@@ -42,7 +43,7 @@ def _same_program(source: ChangedSource) -> bool:
         return False  # an empty one makes a directory a package
     old, new = source.old or b"", source.new or b""
     if source.language == "python":
-        before, after = python_sources.parse(old), python_sources.parse(new)
+        before, after = parse_python(old), parse_python(new)
         if before is not None and after is not None:
             return python_sources.same_program(before, after)
     form = parsed_sources.normal_form(source.language, old)

@@ -16,18 +16,10 @@ from pathlib import PurePosixPath
 from types import CodeType
 from typing import NamedTuple
 
+from app.core.text import parse_python
+
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BINDS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def parse(content: bytes) -> ast.Module | None:
-    """None if this Python cannot parse it, or only with too much depth."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def same_program(old: ast.Module, new: ast.Module) -> bool:
@@ -88,11 +80,11 @@ def _inert(statements: Sequence[ast.stmt]) -> bool:
 
 def reprint(content: bytes) -> bytes | None:
     """The module printed from its syntax tree, with its docstrings; None if that would change it."""
-    before = parse(content)
+    before = parse_python(content)
     if before is None or any(_newer_when_printed(node) for node in ast.walk(before)):
         return None
     printed = unparse(before)
-    after = parse(printed) if printed is not None else None
+    after = parse_python(printed) if printed is not None else None
     return printed if after is not None and ast.dump(after) == ast.dump(before) else None
 
 
@@ -129,7 +121,7 @@ def executable_rows(content: bytes) -> set[int] | None:
 
 def stub_additions(old: bytes, new: bytes) -> bytes | None:
     """The new version with nothing in the functions and names that the old one does not have; None if unparsable."""
-    before, after = parse(old), parse(new)
+    before, after = parse_python(old), parse_python(new)
     if before is None or after is None:
         return None
     known = {name for name, _ in _definitions(before.body)}
@@ -178,7 +170,7 @@ def unused_rows(content: bytes, new: bytes = b"", replaced: Collection[int] = ()
     All else that nothing refers to may register itself, or be meant for users of the project. What was used only in
     rows that are `replaced` has no use in the `new` version.
     """
-    tree = parse(content)
+    tree = parse_python(content)
     if tree is None:
         return {}
     loggers = set(_loggers(tree))
@@ -460,13 +452,13 @@ class Additions:
 def with_additions(path: str, old: bytes, new: bytes, known: Iterable[str] = ()) -> tuple[bytes | None, set[str]]:
     """(the old module with what is new, new members of derived classes); None if nothing is new or it cannot be
     determined."""
-    before, after = parse(old), parse(new)
+    before, after = parse_python(old), parse_python(new)
     plain = reprint(old)
     if before is None or after is None or plain is None:
         return None, set()
     additions = Additions(before, after, known, exports=path.endswith("__init__.py"))
     printed = unparse(ast.fix_missing_locations(additions.merged()))
-    if printed is None or printed == plain or parse(printed) is None:
+    if printed is None or printed == plain or parse_python(printed) is None:
         return None, additions.inherited
     return printed, additions.inherited
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from app.verify.sources import python_sources
+from app.core.text import parse_python
 from app.verify.sources.parsed_sources import ECMASCRIPT, added_rows, code_only, root_of, text_of, walk_nodes
 
 MAX_FINDINGS = 50
@@ -125,7 +125,7 @@ def replaced_functions(content: bytes) -> list[range] | None:
 
     None if this Python cannot parse it.
     """
-    tree = python_sources.parse(content)
+    tree = parse_python(content)
     return None if tree is None else list(_replaced(tree, set(_imported(tree))))
 
 

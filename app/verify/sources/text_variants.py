@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+from app.core.text import parse_python
 from app.verify.sources import python_sources
 from app.verify.sources.parsed_sources import COMMENTS, VERBATIM, hunks, is_obeyed, normal_form, root_of, text_of
 
@@ -195,13 +196,13 @@ def noisy_python(content: bytes, changed: bytes | None, random: Random) -> bytes
 
     None if that is not certain to mean the same.
     """
-    tree = python_sources.parse(content)
+    tree = parse_python(content)
     if tree is None or b"\r" in content.replace(b"\r\n", b"") or not _plain_encoding(content):
         return None
-    head = python_sources.parse(changed) if changed is not None else None
+    head = parse_python(changed) if changed is not None else None
     if head is not None and changed is not None:
         content = _with_docstrings(content, tree, changed, head)
-        tree = python_sources.parse(content) or tree
+        tree = parse_python(content) or tree
     lines = content.split(b"\n")
     starts = _starts(tree, lines)
     noted = _random_comments(starts, content, changed, random)
@@ -215,7 +216,7 @@ def noisy_python(content: bytes, changed: bytes | None, random: Random) -> bytes
             added.add(len(made))
         made.append(line)
     text = b"\n".join(made)
-    after = python_sources.parse(text)
+    after = parse_python(text)
     return text if after is not None and _without(after, added) == ast.dump(tree) else None
 
 
@@ -286,8 +287,8 @@ def _with_docstrings(content: bytes, tree: ast.Module, changed: bytes, head: ast
     for start, end, text in sorted(edits, reverse=True):
         lines[start:end] = text
     made = b"\n".join(lines)
-    after = python_sources.parse(made)
-    before = python_sources.parse(content)
+    after = parse_python(made)
+    before = parse_python(content)
     return made if before is not None and after is not None and python_sources.same_program(before, after) else content
 
 

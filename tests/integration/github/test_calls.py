@@ -13,7 +13,7 @@ from app.github.calls import BY_APP, CALLS, CREATE_COMMENT, GET_CONTENT, REMOVE_
 
 APP = Path(__file__).parents[3] / "app"
 TABLE = APP / "github" / "calls.py"
-SENDERS = {"http_client.py": "call", "app_manifest.py": "CONVERT_MANIFEST"}
+SENDERS = {"http_client.py": "call", "auth.py": "CONVERT_MANIFEST"}
 """The two modules that send, and what they take method and path from."""
 API_PATH = re.compile(r"/?(?:repos|repositories|app|apps|app-manifests|installation|search|user|users|orgs)/")
 BELOW = re.compile(r"/(?:issues|pulls|commits|check-runs|check-suites|actions|git|contents|compare|collaborators)\b")

@@ -7,7 +7,7 @@ import pytest
 from app.config.repository import RepoConfig
 from app.core.job import Job
 from app.core.plan import Plan, render_plan
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.body_edits import with_state
 from app.publish.effects import OpenDraftPullRequest, OpenEarlyDraft, UpdateDraftStatus
 from app.publish.status_text import early_key, status_key

@@ -16,7 +16,7 @@ from app.config.settings import VariableReader
 from app.core.errors import AgentFixError
 from app.core.redaction import Redactor
 from app.jobs.store import JobQueries
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.effects import Channel
 from app.publish.notifications import Notifier
 from app.publish.publisher import Publisher

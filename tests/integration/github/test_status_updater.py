@@ -10,7 +10,7 @@ from app.core.job import JobResult, JobState
 from app.core.plan import Plan, render_plan
 from app.jobs.tables import job_contexts, jobs
 from app.llm.base import Usage
-from app.llm.ledger import SqlLedger
+from app.llm.sql_ledger import SqlLedger
 from app.publish.outbox import MAX_EFFECTS
 from app.publish.status_text import read_plan
 from app.publish.status_updater import end_reaction, labels

@@ -13,7 +13,7 @@ from app.jobs.inbox import Inbox
 from app.jobs.queue import LEASE, JobClaim
 from app.jobs.schema import prepare_tables
 from app.jobs.tables import sqlite_engine
-from app.llm.ledger import SqlLedger, calls, job_costs
+from app.llm.sql_ledger import SqlLedger, calls, job_costs
 from app.publish.outbox import Outbox
 from tests.support.job_queue import MANY, Server
 

@@ -36,7 +36,7 @@ from app.jobs.store import AHEAD, ALL_JOBS_EVERY, JobQueries, JobStore
 from app.jobs.tables import job_contexts, writing
 from app.llm.base import Usage
 from app.llm.errors import BudgetError, DayBudgetError, ModelError
-from app.llm.ledger import SqlLedger, calls
+from app.llm.sql_ledger import SqlLedger, calls
 from app.server.context import ServerContext
 from app.server.job_process import JobProcess
 from tests.support.clock import SettableClock

@@ -7,7 +7,7 @@ from sqlalchemy.engine import Engine
 
 from app.llm.base import ModelInfo
 from app.llm.budgeted_model import FAILURES, CircuitBreakers
-from app.llm.ledger import pauses
+from app.llm.sql_ledger import pauses
 
 
 class Time:

@@ -16,7 +16,7 @@ from app.core.verification import Execution, Reproduction
 from app.jobs.store import JobBlobs
 from app.jobs.tables import job_contexts, jobs
 from app.jobs.triggers import Trigger
-from app.llm.ledger import calls, job_costs
+from app.llm.sql_ledger import calls, job_costs
 from app.publish.effects import Effect, Receipt, UpdateStatusComment
 from app.publish.outbox import Outbox
 from app.server.web.formatting import effect_name

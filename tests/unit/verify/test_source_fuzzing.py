@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tree_sitter import Tree
 
+from app.core.text import parse_python
 from app.repo import grammars
 from app.repo.grammars import language_of
 from app.verify.sources import additions, literals, parsed_sources, python_sources, suspicious_code, text_variants
@@ -97,7 +98,7 @@ def test_real_modules_keep_their_meaning(module: Path, other: Path, seed: int) -
     assert noisy is None or same("a.py", content, noisy)
     assert same("a.py", content, printed)
     made, _ = python_sources.with_additions("a.py", content, other.read_bytes(), ())
-    assert made is None or python_sources.parse(made) is not None
+    assert made is None or parse_python(made) is not None
 
 
 @given(st.sampled_from(sorted(FILES)), st.binary(max_size=200), st.integers(0, 2_000), st.integers(0, 200))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import yaml
 
+from app.core.text import parse_python
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
 
@@ -230,11 +231,9 @@ def invoke_commands(files: ManifestFiles, task: str) -> str:
 
 
 def _decorated(text: str) -> dict[str, ast.FunctionDef]:
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
-    return {node.name: node for node in module.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    module = parse_python(text)
+    body = module.body if module else ()
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef) and node.decorator_list}
 
 
 def _calls(function: ast.FunctionDef) -> Iterator[ast.Call]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from app.core.text import parse_python
 from app.sandbox.setup.ecosystems.base import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
@@ -185,9 +186,8 @@ def _specifier(version: str) -> str:
 
 def _setup_arguments(source: str) -> dict[str, Any]:
     """The literal `extras_require` and `tests_require` of a setup.py, read without executing it."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = parse_python(source)
+    if tree is None:
         return {}
     found: dict[str, Any] = {}
     for node in ast.walk(tree):

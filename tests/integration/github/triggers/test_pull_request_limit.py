@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.jobs.queue import QueueLimits
-from app.llm.ledger import SqlLedger
-from app.llm.ledger import metadata as ledger_tables
+from app.llm.sql_ledger import SqlLedger
+from app.llm.sql_ledger import metadata as ledger_tables
 from app.publish.effects import UpdateStatusComment
 from app.publish.status_updater import StatusUpdater
 from app.triggers.stores import ServerDefaults
