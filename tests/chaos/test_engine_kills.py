@@ -25,7 +25,7 @@ def marks(directory: Path, step: str) -> int:
     return len(path.read_text()) if path.exists() else 0
 
 
-@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.full), "done", "stored"])
+@pytest.mark.parametrize("moment", ["before", "done", "stored"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_job_killed_anywhere_resumes_at_the_same_step(tmp_path: Path, step: str, moment: str) -> None:
     died = work(tmp_path, f"{step}.{moment}")

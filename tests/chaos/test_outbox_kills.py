@@ -26,11 +26,7 @@ def work(directory: Path, failpoint: str, epoch: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("moment", "passing"),
-    [
-        *((moment, 1) for moment in ("branch.made", *MOMENTS)),
-        *(pytest.param(moment, 3, marks=pytest.mark.full) for moment in MOMENTS),
-    ],
+    ("moment", "passing"), [("branch.made", 1), *((moment, passing) for moment in MOMENTS for passing in (1, 3))]
 )
 def test_a_publisher_killed_anywhere_makes_each_effect_once(tmp_path: Path, moment: str, passing: int) -> None:
     engine = sqlite_engine(tmp_path / "state.db")

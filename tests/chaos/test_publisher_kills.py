@@ -62,13 +62,15 @@ async def finish(fake_github: FakeGitHubSetup, address: str, directory: Path) ->
 
 MOMENTS = (
     "effect.wanted:1",
+    "effect.wanted:4",
     "effect.claimed:1",
     "branch.made:1",
     "effect.made:1",
+    "effect.made:3",
     "receipt.written:1",
     "job.finishing:1",
     "job.finished:1",
-    *(pytest.param(later, marks=pytest.mark.full) for later in ("effect.wanted:4", "effect.wanted:6", "effect.made:3")),
+    "effect.wanted:6",
 )
 
 

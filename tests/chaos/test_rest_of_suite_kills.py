@@ -6,6 +6,7 @@ import pytest
 
 from app.core.job import JobResult
 from tests.chaos.server import ChaosServer, chaos_server
+from tests.support.databases import DIALECTS
 from tests.support.github.world import Check, Issue
 
 pytestmark = pytest.mark.timeout(900)
@@ -47,7 +48,7 @@ def play_long_suite(play: ChaosServer) -> tuple[JobResult, Issue, Check]:
     return JobResult.model_validate(play.job.row.result), spot.repo.pulls[0], check
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_rest_survives_kills_of_worker_and_publisher(tmp_path: Path, dialect: str) -> None:
     with chaos_server(tmp_path, dialect) as play:
         play.arm("worker", *WORKER)

@@ -74,7 +74,6 @@ def test_a_server_works_in_e2b_from_a_label_to_a_draft(
     assert not (tmp_path / "state" / "sandboxes").exists()
 
 
-@pytest.mark.full
 def test_the_action_works_in_e2b_and_changes_nothing_on_its_runner(
     github: EmulatedGitHub, repository: Repository, e2b: LocalE2B, model: ConversationModel, tmp_path: Path
 ) -> None:

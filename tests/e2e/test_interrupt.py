@@ -62,7 +62,7 @@ def begin_and_hold(cli_job: CliJob, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("none", marks=pytest.mark.full)])
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "none"])
 def test_while_a_command_runs(cli_job: CliJob, number: signal.Signals, sandbox: str) -> None:
     cli_job.record(with_turn("turn.4", bash(f"echo once >> CHANGES.txt; {HOLD}")))
     process = begin_and_hold(cli_job, "--sandbox", sandbox)

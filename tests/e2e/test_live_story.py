@@ -56,7 +56,6 @@ def test_the_whole_story(github: EmulatedGitHub) -> None:
     nothing_stays(repository, head)
 
 
-@pytest.mark.full
 def test_an_interrupted_story_leaves_nothing(github: EmulatedGitHub) -> None:
     repository = github.add_repository("", README)
     head = repository.head

@@ -33,7 +33,6 @@ from tests.support.repositories import make_repository
 from tests.support.server_jobs import BOT, issue_ref, job, job_context, trigger
 
 SAMPLE = Path(str(resources.files("app.cli"))) / "demo_data"
-FULL = ("turn.2.answer", "verify.1")
 RHYTHM = Intervals(poll=0.05, heartbeat=0.2, stop=2.0, drain=25.0)
 
 
@@ -127,10 +126,7 @@ async def test_a_finished_job_adds_its_effects_to_the_outbox(tmp_path: Path) -> 
     assert [(each.number, each.job) for each in known.all()] == [(1, ""), (2, "job1")]
 
 
-@pytest.mark.parametrize(
-    "point",
-    ["publish.wanted", "finished", *(pytest.param(f"{step}.done", marks=pytest.mark.full) for step in FULL)],
-)
+@pytest.mark.parametrize("point", ["turn.2.answer.done", "verify.1.done", "publish.wanted", "finished"])
 async def test_a_killed_process_is_followed_by_one_that_goes_on(tmp_path: Path, point: str) -> None:
     dying = Site(tmp_path, failpoint=point)
     dying.admit()
@@ -149,6 +145,37 @@ async def test_a_killed_process_is_followed_by_one_that_goes_on(tmp_path: Path, 
     with site.server_context.engine.connect() as db:
         sent = db.execute(sa.text("SELECT call, count(*) FROM calls GROUP BY call HAVING count(*) > 1")).all()
     assert sent == [], "no answer is bought twice"
+
+
+async def test_a_plan_waits_for_its_approval_and_goes_on_with_the_edited_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit(plan_mode="approve")
+    async with site.working():
+        row = await site.until(lambda row: row.state == "awaiting_approval" and row.owner is None)
+        site.server_context.messages.add(row.job.id, "approve", key="comment:1", who="ada")
+        assert site.server_context.queue.resume(row.job.id)
+        row = await site.until(is_handed_over)
+    assert row.epoch == 2
+
+
+async def test_a_job_at_a_limit_is_paused_and_goes_on_with_a_higher_one(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    poor = site.admit(budget={"steps": 1})
+    async with site.working():
+        row = await site.until(lambda row: row.state == "paused" and row.owner is None)
+        assert "turn" in row.reason
+        assert site.server_context.queue.resume("job1", poor.model_copy(update={"budget": job("x").budget}))
+        await site.until(is_handed_over)
+
+
+async def test_stop_reaches_a_job_at_work(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.admit()
+    async with site.working():
+        await site.until(lambda row: row.state == "working")
+        assert not site.server_context.queue.stop("job1", "asked")
+        row = await site.until(lambda row: row.final)
+    assert (row.state, site.requested()) == ("stopped", [])
 
 
 async def test_a_deploy_in_the_middle_of_a_job_changes_nothing(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ import pytest
 from tests.support.event_harness import EventHarness
 from tests.unit.config.test_repository_config import BROKEN
 
-TEXTS = [entry for entry in BROKEN if isinstance(entry[0], bytes)][::10]
-"""Some of those that the reader's own tests have."""
+TEXTS = [entry for entry in BROKEN if isinstance(entry[0], bytes)][:40]
+
+
+def test_forty_broken_configurations_are_listed() -> None:
+    assert len(TEXTS) == 40
 
 
 @pytest.mark.parametrize(("text", "line", "key", "words"), TEXTS, ids=lambda value: str(value)[:40])
