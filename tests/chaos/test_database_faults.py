@@ -74,6 +74,7 @@ def test_a_postgres_restart_loses_and_duplicates_nothing(tmp_path: Path, jobs: i
     """R13, and with `kills` workers die in between."""
     chance = random.Random(13)
     with postgres() as server, chaos_server(tmp_path, database_url=server.url) as play:
+        play.database_falls = True
         play.add_issues(jobs - 1, repositories=True)
         play.start()
         play.label_all()
