@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from app.core.task import TaskImage
+from app.core.text import listed
 
 MAX_IMAGES: Final = 5
 MAX_IMAGE_BYTES: Final = 3_750_000
@@ -145,8 +146,5 @@ def _jpeg(content: bytes) -> tuple[int, int]:
 
 
 def _which(numbers: list[int]) -> str:
-    named = ", ".join(map(str, numbers[:_NAMED]))
-    if len(numbers) == 1:
-        return f"Image {named} of the issue is"
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"Images {named}{more} of the issue are"
+    named = listed([*map(str, numbers)], _NAMED)
+    return f"Image {named} of the issue is" if len(numbers) == 1 else f"Images {named} of the issue are"

@@ -10,7 +10,7 @@ import html
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -129,6 +129,12 @@ def _backspaced(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """`1 test`, `1,200 tests`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def words(text: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from typing import Final
 
 from app.core.job import FINAL, JobState
 from app.core.lessons import Lesson
-from app.core.text import count
+from app.core.text import count, listed
 from app.publish.markdown import code_span, fenced, inline, prose
 
 COMMANDS: Final = (
@@ -64,8 +64,7 @@ def unclear_command(problem: str, suggestion: str = "", prompts: Sequence[str] =
     """The problem with a command, the list of commands, and the repository's prompts by name."""
     parts = [reply(problem, suggestion).strip() if problem or suggestion else "", help_text()]
     if prompts:
-        more = f" and {len(prompts) - MAX_PROMPTS} more" if len(prompts) > MAX_PROMPTS else ""
-        parts.append(f"Prompts of this repository: {', '.join(map(code_span, prompts[:MAX_PROMPTS]))}{more}.")
+        parts.append(f"Prompts of this repository: {listed([*map(code_span, prompts)], MAX_PROMPTS)}.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -172,8 +171,8 @@ def lesson_list(lessons: Sequence[Lesson]) -> str:
             break
         lines.append(line)
     more = f"\n- and {len(ordered) - len(lines)} more" if len(lines) < len(ordered) else ""
-    listed = "\n".join(lines)
-    return f"Lessons for this repository:\n\n{listed}{more}\n\n{code_span('/agent forget N')} deletes one.\n"
+    list_of_lessons = "\n".join(lines)
+    return f"Lessons for this repository:\n\n{list_of_lessons}{more}\n\n{code_span('/agent forget N')} deletes one.\n"
 
 
 def _from(lesson: Lesson) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from app.config.repository import OperatorDefaults, RepoConfig
 from app.core.errors import AgentFixError
 from app.core.job import JobState
-from app.core.text import one_line
+from app.core.text import listed, one_line
 from app.github.auth import INSTALL_IT, AppRegistration
 from app.github.base import NeedsHumanAction, NoAccess, RateLimited, TemporaryFailure
 from app.github.connection import AppConnection, Connection
@@ -130,9 +130,8 @@ class ProgramRequests:
             if not each.pull_request
         ]
         await asyncio.to_thread(self._requests.add, *made)
-        listed = ", ".join(f"#{each.number} ({each.job})" for each in made[:SHOWN])
-        more = f" and {len(made) - SHOWN} more" if len(made) > SHOWN else ""
-        reason = f"Requested {len(made)} jobs: {listed}{more}." if made else "The search found no open issue."
+        jobs = listed([f"#{each.number} ({each.job})" for each in made], SHOWN)
+        reason = f"Requested {len(made)} jobs: {jobs}." if made else "The search found no open issue."
         await asyncio.to_thread(self._requests.end, request.job, "answered", reason)
         return f"batch of {len(made)}"
 

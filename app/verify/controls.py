@@ -9,6 +9,7 @@ from secrets import randbits
 from typing import Any, Protocol
 
 from app.core.patch import FileChange, Patch, Tree
+from app.core.text import listed
 from app.core.verification import (
     Control,
     ControlName,
@@ -389,7 +390,9 @@ class ControlRunner:
         if not wrong or (some and len(wrong) < len(selection.ids)):
             return Control(name=name, outcome="held")
         return Control(
-            name=name, outcome="failed", detail=f"{_some(wrong)} {'passed' if red else 'did not pass'} there."
+            name=name,
+            outcome="failed",
+            detail=f"{listed(wrong, MAX_NAMED)} {'passed' if red else 'did not pass'} there.",
         )
 
     def _conditions(self) -> Control:
@@ -417,7 +420,7 @@ class ControlRunner:
         if wrong := head.untrusted:
             return Control(name=name, outcome="failed", detail=wrong)
         unchecked = [each for each in self.selection.ids if each in self.red and each in first.unchecked]
-        detail = f"no altered copy could be made of {_some(unchecked)}." if unchecked else ""
+        detail = f"no altered copy could be made of {listed(unchecked, MAX_NAMED)}." if unchecked else ""
         return Control(
             name=name, outcome="not_run" if unchecked and self.red <= {*unchecked} else "held", detail=detail
         )
@@ -430,7 +433,7 @@ class ControlRunner:
         name: ControlName = "repeats_agree"
         both = (head, *([self.base] if self.base else []))
         if wrong := sorted({test for side in both for test in side.disagreeing}):
-            return Control(name=name, outcome="failed", detail=f"{_some(wrong)} gave different results.")
+            return Control(name=name, outcome="failed", detail=f"{listed(wrong, MAX_NAMED)} gave different results.")
         if len(head.runs) + besides < 2:
             seconds = head.first.execution.seconds
             return Control(name=name, outcome="not_run", detail=f"one run takes {seconds:.0f} s.")
@@ -439,8 +442,3 @@ class ControlRunner:
 
 def _is_data(path: str) -> bool:
     return language_of(path) is None and kind_of(path) == "configuration or data" and not is_test_path(path)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"

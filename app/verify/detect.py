@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from app.core.patch import Tree
-from app.core.text import words
+from app.core.text import listed, words
 from app.core.yaml_and_toml import toml_table
 from app.sandbox.setup.declared.node import EVERY, OF_EACH, node_scripts, prints_tap
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
@@ -479,9 +479,8 @@ def _detected(tree: Tree) -> SuiteCommand | None:
     left_out = [suite for _, suite in others if not _covered(place, main, suite)]
     if not left_out:
         return main
-    names = ", ".join(f"`{suite.command}`" for suite in left_out[:SHOWN])
-    more = f" and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
-    return replace(main, note=f"Also found, but not run: {names}{more}. Set `test:` in the configuration to choose.")
+    names = listed([f"`{suite.command}`" for suite in left_out], SHOWN)
+    return replace(main, note=f"Also found, but not run: {names}. Set `test:` in the configuration to choose.")
 
 
 def _covered(place: ProjectDirectory, main: SuiteCommand, other: SuiteCommand) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from app.core.text import listed
 from app.core.verification import Execution, Facts, Reproduction, SuiteComparison, SuiteResult, Verification
 from app.verify.suite import could_not_start
 from app.verify.verdict import facts_of, specification_supports_change, with_verdict
@@ -55,7 +56,7 @@ def baseline_brief(command: str, result: SuiteResult | None) -> str:
         return summary if execution.exit_code == 0 or not tail else f"{summary} Of its output:\n\n{tail}"
     count = result.count
     counts = f"{count.passed} passed, {count.failed} failed, {count.skipped} skipped in {execution.seconds:.0f} s"
-    failing = f" Failing before any change: {_listed(result.failing or ())}." if result.failing else ""
+    failing = f" Failing before any change: {listed(result.failing or (), MAX_IDS)}." if result.failing else ""
     if result.shared_cause:
         failing = f" Most of them fail for one cause, which was there before any change: {result.shared_cause}"
     partial = f" {result.partial}" if result.partial else ""
@@ -177,7 +178,7 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         return
     if suite.newly_failing:
         yield (
-            f"Newly failing: {_listed(suite.newly_failing)}. If one of them asserts behaviour the issue reports as"
+            f"Newly failing: {listed(suite.newly_failing, MAX_IDS)}. If one of them asserts behaviour the issue reports as"
             " wrong, keep its name and change its assertion."
         )
         execution = suite.recheck or (suite.head.execution if suite.head else None)
@@ -186,7 +187,7 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
         yield (
-            f"These tests passed on the base and are missing or skipped now: {_listed(suite.missing)}. Make them run"
+            f"These tests passed on the base and are missing or skipped now: {listed(suite.missing, MAX_IDS)}. Make them run"
             " again. If a test asserts what the issue calls wrong, keep its name and change its assertion."
         )
     yield from suite.notes
@@ -207,8 +208,3 @@ def _tail(title: str, execution: Execution) -> str:
     if len(execution.excerpt) > _TAIL:
         text = text[text.find("\n") + 1 :]
     return f"{title}:\n{text}" if text else f"{title}: no output."
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - MAX_IDS} more" if len(names) > MAX_IDS else ""
-    return ", ".join(names[:MAX_IDS]) + more

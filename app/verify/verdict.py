@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from app.core.text import count
+from app.core.text import count, listed
 from app.core.verification import (
     Control,
     ControlName,
@@ -515,8 +515,8 @@ def _sentence(text: str) -> str:
 
 
 def _sentences(tests: Sequence[SpecifiedTest]) -> str:
-    listed = " ".join(test.sentence for test in tests[:MAX_NAMED])
-    return f"{listed} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else listed
+    sentences = " ".join(test.sentence for test in tests[:MAX_NAMED])
+    return f"{sentences} (and {len(tests) - MAX_NAMED} more)" if len(tests) > MAX_NAMED else sentences
 
 
 def _tests(tests: Sequence[SpecifiedTest], noun: str = "test") -> str:
@@ -528,6 +528,4 @@ def _verb(tests: Sequence[SpecifiedTest], one: str, several: str) -> str:
 
 
 def _named(names: tuple[str, ...], noun: str) -> str:
-    listed = ", ".join(names[:MAX_NAMED])
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{len(names)} {noun}{'s' if len(names) != 1 else ''} ({listed}{more})"
+    return f"{len(names)} {noun}{'s' if len(names) != 1 else ''} ({listed(names, MAX_NAMED)})"

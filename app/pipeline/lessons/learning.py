@@ -19,7 +19,7 @@ from app.core.job import Job
 from app.core.lessons import AGENT, HARNESS, MAX_PER_JOB, MAX_TEXT, LessonDraft, LessonKind
 from app.core.patch import Patch, Tree
 from app.core.redaction import find_secrets, mask_tokens
-from app.core.text import one_line, visible
+from app.core.text import listed, one_line, visible
 from app.core.verification import BaselineResult, Reproduction, VerifiedPatch
 from app.pipeline.lessons.recall import find_citation
 from app.sandbox.setup.package_tools import TEST_SCRIPT_RE
@@ -345,8 +345,7 @@ def _test_tool(command: str) -> str:
 
 
 def _list_names(names: Sequence[str], limit: int = _MAX_NAMES) -> str:
-    shown = ", ".join(_name(name) for name in names[:limit])
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+    return listed([_name(name) for name in names], limit)
 
 
 def _name(text: str) -> str:

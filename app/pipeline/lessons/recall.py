@@ -22,7 +22,7 @@ from app.core.job import PUBLISHED, JobResult, JobState
 from app.core.lessons import Citation, Lesson, LessonRanking
 from app.core.patch import Tree
 from app.core.task import Task, TaskSection
-from app.core.text import count, head_and_tail, one_line, visible
+from app.core.text import count, head_and_tail, listed, one_line, visible
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobRow
 from app.repo.index.terms import identifiers, stem, terms
@@ -398,8 +398,7 @@ def _attempt_lines(row: JobRow, result: JobResult) -> Iterator[str]:
     if result.summary:
         yield f"It said: {_seen(result.summary)[:600]}"
     if result.changes:
-        more = f" and {len(result.changes) - MAX_FILES} more" if len(result.changes) > MAX_FILES else ""
-        yield f"It changed: {', '.join(one_line(each.path) for each in result.changes[:MAX_FILES])}{more}"
+        yield f"It changed: {listed([one_line(each.path) for each in result.changes], MAX_FILES)}"
     if result.verification is not None and result.exit_status == "verification_failed":
         yield f"What the harness found:\n{visible(feedback(result.verification)).text}"
 
