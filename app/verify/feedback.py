@@ -187,8 +187,8 @@ def _suite(suite: SuiteComparison | None) -> Iterable[str]:
         yield _tail(f"Suite `{suite.command}` on the head ({_ended(suite.head.execution)})", suite.head.execution)
     if suite.missing:
         yield (
-            f"These tests passed on the base and are missing or skipped now: {listed(suite.missing, MAX_IDS)}. Make them"
-            " run again. If a test asserts what the issue calls wrong, keep its name and change its assertion."
+            f"These tests passed on the base and are missing or skipped now: {listed(suite.missing, MAX_IDS)}. Make"
+            " them run again. If a test asserts what the issue calls wrong, keep its name and change its assertion."
         )
     yield from suite.notes
 
