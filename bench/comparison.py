@@ -67,7 +67,27 @@ def render(taken: Sequence[Figures], absent: Mapping[str, str], floor: float) ->
     weights += f" The same commands in a plain shell take {floor:.0f} ms (median)."
     missing = [f"{name}: not measured. {why}" for name, why in absent.items()]
     parts = [table([column.title for column in COLUMNS], [[c.show(row) for c in COLUMNS] for row in rows]), weights]
+    parts += [by_part(rows)] if any(len(row.parts) > 1 for row in rows) else []
     return "\n\n".join(filter(None, [*parts, "\n".join(missing), "\n".join(aims(rows)), "\n".join(losses(rows))]))
+
+
+def by_part(rows: Sequence[Figures]) -> str:
+    """Each conversation of ours: its requests, tokens, cost, and the tokens of its answers."""
+    return table(
+        ["script", "part", "requests", "tokens", "uncached", "cost", "answers"],
+        [
+            [
+                row.script,
+                part.part,
+                *map(str, (part.requests, part.total, part.uncached)),
+                f"{part.cost:.0f}",
+                str(part.answers),
+            ]
+            for row in rows
+            if row.harness == OURS
+            for part in row.parts
+        ],
+    )
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -104,7 +124,11 @@ def aims(taken: Sequence[Figures]) -> list[str]:
 
 
 _MAX_AGAIN = 2
-_COMPARED: dict[str, Callable[[Figures], float]] = {"total tokens": lambda one: one.total, "cost": lambda one: one.cost}
+_COMPARED: dict[str, Callable[[Figures], float]] = {
+    "total tokens": lambda one: one.total,
+    "cost": lambda one: one.cost,
+    "cost of the work": lambda one: one.work,
+}
 
 
 def pairs(taken: Sequence[Figures]) -> list[tuple[Figures, Figures]]:

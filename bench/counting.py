@@ -11,14 +11,16 @@ from typing import Any
 from app.llm.tokens import count_text
 from bench.dialect import OfferedTools, call
 from bench.endpoint import Turn
-from bench.script import Move
-from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, error
+from bench.script import AuthorScript, Files, Move, Part, Search, View
+from tests.support.openai_endpoint import OpenAIEndpoint, ReceivedRequest, Reply, declines, error
 
 PLAN = {"summary": "Let both end the clause.", "hypotheses": ["a fixed list"], "steps": ["test", "fix", "test"]}
 _BEGIN = "make no plan"
 _PLAN = re.compile("Answer (?:again )?with one JSON object")
 SUMMARY = "Work so far: the lists of keywords were extended, tests were added beside the old ones and pass. " * 12
 """What a harness gets that asks for a summary of its own conversation: about as long as models make them."""
+_CHANGE = "Test this change."
+"""How the brief of the author begins who sees the change."""
 _FINISHES = 3
 """How often the end is said again to a harness that does not take it at once."""
 
@@ -27,9 +29,9 @@ _FINISHES = 3
 class Record:
     """One request: sizes in tokens and characters, and how much of it stood at the head of an earlier one.
 
-    `step` is the move it was answered with; None where it offered no tools, and so got no move. `gap` is seconds from
-    the answer before until it came, `cpu` those of processors that the harness itself used in them. `kept` is how much
-    of the last request with tools it repeats, of `before` tokens.
+    `step` is the move it was answered with; None where it got none: a plan, a summary, an author of tests. `gap` is
+    seconds from the answer before until it came, `cpu` those of processors that the harness itself used in them. `kept`
+    is how much of the last request of its part it repeats, of `before` tokens. `answer` is the size of its own answer.
     """
 
     step: int | None
@@ -41,6 +43,8 @@ class Record:
     before: int
     gap: float | None
     cpu: float = 0.0
+    part: Part = "work"
+    answer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +107,15 @@ class CountedScript:
     cpu: Callable[[], float] = float
     """Seconds of processors that whoever asks has used."""
     begins: bool = False
+    authors: Mapping[Part, AuthorScript] = field(default_factory=dict)
+    """Those who write tests; without any, nobody does."""
+    files: Files | None = None
+    """The original files: what a request already shows of them, an author does not look at."""
     records: list[Record] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     _asked: int = 0
-    _last: dict[bool, Prompt] = field(default_factory=dict)
+    _looked: dict[Part, int] = field(default_factory=dict)
+    _last: dict[Part, Prompt] = field(default_factory=dict)
     _answered: float | None = None
     _used: float = 0.0
     _again: tuple[Mapping[str, Any], Turn] | None = None
@@ -116,27 +125,62 @@ class CountedScript:
         arrived, used = self.clock(), self.cpu()
         if self._again is not None and self._again[0] == body:
             return self._again[1]
-        planning = asks_for_plan(body) and not (self.begins and _BEGIN in _text(body["messages"][-1]))
-        prompt, tooled = Prompt.of(body), bool(body.get("tools")) and not planning
-        turn = self._move(body) if tooled else Turn(json.dumps(PLAN) if planning else SUMMARY)
-        before = self._last.get(True) if tooled else None
+        part: Part = "work" if body.get("tools") else "summary"
+        if asks_for_plan(body) and not (self.begins and _BEGIN in _text(body["messages"][-1])):
+            part = "plan"
+        turn = self._move(body) if part == "work" else Turn(json.dumps(PLAN) if part == "plan" else SUMMARY)
+        gap = None if self._answered is None else arrived - self._answered
+        self._record(part, body, wire, turn, gap=gap, cpu=used - self._used)
+        self._again = (body, turn)
+        self._answered, self._used = self.clock(), self.cpu()
+        return turn
+
+    def answer_author(self, body: Mapping[str, Any], wire: int) -> Turn:
+        """The next look or the tests. Raises IndexError behind the tests."""
+        part: Part = "second tests" if _CHANGE in "".join(map(_text, body["messages"])) else "specification"
+        script, calls = self.authors[part], list[tuple[str, dict[str, Any]]]()
+        shown = "".join(map(_text, body["messages"]))
+        while not calls:
+            number = self._looked[part] = self._looked.get(part, 0) + 1
+            if number > len(script.looks) + 1:
+                raise IndexError(f"the author of the {part} is at the end")
+            if number == len(script.looks) + 1:
+                files = [{"path": path, "content": text} for path, text in script.files.items()]
+                calls = [("specify", {"files": files, "tests": script.tests})]
+            else:
+                calls = [_look(look) for look in script.looks[number - 1] if not self._shows(shown, look)]
+        turn = Turn("", [(f"call-{number}-{at}", name, json.dumps(given)) for at, (name, given) in enumerate(calls)])
+        self._record(part, body, wire, turn)
+        return turn
+
+    def _shows(self, text: str, look: View | Search) -> bool:
+        """Whether all lines of a look stand in the text already."""
+        if self.files is None or isinstance(look, Search):
+            return False
+        lines = self.files.lines(look.path)[(look.start or 1) - 1 : look.end]
+        return all(line.strip() in text for line in lines)
+
+    def _record(
+        self, part: Part, body: Mapping[str, Any], wire: int, turn: Turn, *, gap: float | None = None, cpu: float = 0.0
+    ) -> None:
+        prompt = Prompt.of(body)
+        before = self._last.get(part)
         self.records.append(
             Record(
-                step=self._asked if tooled else None,
+                step=self._asked if part == "work" else None,
                 wire=wire,
                 characters=prompt.characters,
                 tokens=prompt.tokens,
                 cached=max((prompt.shared(other) for other in self._last.values()), default=0),
                 kept=prompt.shared(before) if before else 0,
                 before=before.tokens if before else 0,
-                gap=None if self._answered is None else arrived - self._answered,
-                cpu=used - self._used,
+                gap=gap,
+                cpu=cpu,
+                part=part,
+                answer=tokens(turn.text) + sum(tokens(name + given) for _, name, given in turn.tools),
             )
         )
-        self._last[tooled] = prompt
-        self._again = (body, turn)
-        self._answered, self._used = self.clock(), self.cpu()
-        return turn
+        self._last[part] = prompt
 
     def _move(self, body: Mapping[str, Any]) -> Turn:
         if self._asked >= len(self.moves) + _FINISHES - 1:
@@ -151,6 +195,13 @@ class CountedScript:
         return self._asked >= len(self.moves)
 
 
+def _look(look: View | Search) -> tuple[str, dict[str, Any]]:
+    if isinstance(look, Search):
+        return "search", {"query": look.query}
+    lines = {"start": look.start, "end": look.end} if look.start else {}
+    return "view", {"path": look.path, **lines}
+
+
 def asks_for_plan(body: Mapping[str, Any]) -> bool:
     """Ours asks for one JSON object in its last message."""
     messages: Sequence[Mapping[str, Any]] = body.get("messages") or ()
@@ -162,6 +213,7 @@ class CountingEndpoint(OpenAIEndpoint):
 
     def __init__(self) -> None:
         super().__init__()
+        self.author = self._author
         self._plays: dict[str, CountedScript] = {}
 
     def begin(self, name: str, play: CountedScript) -> str:
@@ -170,12 +222,20 @@ class CountingEndpoint(OpenAIEndpoint):
         return self.url.removesuffix("/v1") + f"/{name}/v1"
 
     def take(self, received: ReceivedRequest) -> Reply:
-        name = received.path.strip("/").partition("/v1")[0]
-        play = self._plays.get(name)
+        return self._reply(received, CountedScript.answer)
+
+    def _author(self, received: ReceivedRequest) -> Reply:
+        play = self._plays.get(_name(received))
+        return self._reply(received, CountedScript.answer_author) if play and play.authors else declines(received)
+
+    def _reply(
+        self, received: ReceivedRequest, answer: Callable[[CountedScript, Mapping[str, Any], int], Turn]
+    ) -> Reply:
+        play = self._plays.get(_name(received))
         if play is None:
             return error(404, f"nothing is played at {received.path}")
         try:
-            turn = play.answer(received.body, int(received.headers.get("content-length", "0")))
+            turn = answer(play, received.body, int(received.headers.get("content-length", "0")))
         except (IndexError, ValueError) as problem:
             play.problems.append(str(problem))
             return error(400, str(problem))
@@ -183,3 +243,7 @@ class CountingEndpoint(OpenAIEndpoint):
         usage = {"prompt_tokens": last.tokens, "completion_tokens": 100, "total_tokens": last.tokens + 100}
         details = {"prompt_tokens_details": {"cached_tokens": last.cached}}
         return turn.reply(streamed=bool(received.body.get("stream")), usage=usage | details)
+
+
+def _name(received: ReceivedRequest) -> str:
+    return received.path.strip("/").partition("/v1")[0]

@@ -3,12 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.counting import Record
+from bench.script import Part
 
 UNCACHED_WEIGHT, CACHED_WEIGHT = 1.0, 0.1
 """Price of a prompt token that is new, and of one that the provider still has; answers are the same for all."""
+
+
+class PartFigures(NamedTuple):
+    """The requests of one conversation, their tokens, and those of the answers."""
+
+    part: Part
+    requests: int
+    total: int
+    uncached: int
+    answers: int
+
+    @property
+    def cost(self) -> float:
+        return _cost(self.total, self.uncached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,12 @@ class Figures:
     peak: float
     prompts: tuple[int, ...] = ()
     script: str = "clauses"
+    parts: tuple[PartFigures, ...] = ()
+
+    @property
+    def work(self) -> float:
+        """The cost of the conversation that did the work."""
+        return sum(part.cost for part in self.parts if part.part == "work")
 
     @property
     def cacheable(self) -> float:
@@ -50,10 +71,14 @@ class Figures:
     @property
     def cost(self) -> float:
         """Tokens as they are paid for: those from the cache at a tenth."""
-        return UNCACHED_WEIGHT * self.uncached + CACHED_WEIGHT * (self.total - self.uncached)
+        return _cost(self.total, self.uncached)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "cacheable": self.cacheable, "cost": self.cost}
+
+
+def _cost(total: int, uncached: int) -> float:
+    return UNCACHED_WEIGHT * uncached + CACHED_WEIGHT * (total - uncached)
 
 
 def figures(
@@ -86,4 +111,16 @@ def figures(
         peak=peak,
         prompts=tuple(record.tokens for record in steps),
         script=script,
+        parts=tuple(_part(part, records) for part in dict.fromkeys(record.part for record in records)),
+    )
+
+
+def _part(part: Part, records: Sequence[Record]) -> PartFigures:
+    own = [record for record in records if record.part == part]
+    return PartFigures(
+        part,
+        requests=len(own),
+        total=sum(record.tokens for record in own),
+        uncached=sum(record.tokens - record.cached for record in own),
+        answers=sum(record.answer for record in own),
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.checkout import Project
-from bench.comparison import render
+from bench.comparison import OURS, render
 from bench.counting import CountedScript, CountingEndpoint, tokens
 from bench.dialect import shell
 from bench.figures import Figures, figures
@@ -25,7 +25,7 @@ from bench.ground import Command, Spent, processor_seconds
 from bench.harnesses import Harness, HarnessPlace, mini, openhands, ours
 from bench.installs import NotInstalledError
 from bench.ordinary import ordinary
-from bench.script import Files, Script, load, short
+from bench.script import Files, Script, authors, load, short
 
 STEPS = (20, 40, 100)
 SCRIPTS = ("clauses", "ordinary", "short")
@@ -49,6 +49,8 @@ class Comparison:
     stage: CountingEndpoint
     begin: bool = False
     """Whether scripts begin where they may do so without a plan."""
+    authors: bool = False
+    """Whether the short scripts' authors write tests."""
 
     def perform(self, harness: Harness, version: str, script: Script, steps: int) -> Figures:
         """Raises PerformanceError."""
@@ -59,6 +61,8 @@ class Comparison:
             script.moves(steps, Files(self.project.source)),
             harness.workspace(HarnessPlace(place, "", steps)),
             begins=self.begin,
+            authors=authors(script.name) if self.authors and harness.name == OURS else {},
+            files=Files(self.project.source),
         )
         stand = HarnessPlace(place, self.stage.begin(name, play), steps)
         self.project.checkout(stand.checkout)
@@ -100,12 +104,13 @@ def main() -> None:
     parser.add_argument("--scripts", nargs="+", default=SCRIPTS, choices=SCRIPTS, help="default: all")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help="of the ordinary outputs")
     parser.add_argument("--begin", action="store_true", help="begin without a plan where ours says that one may")
+    parser.add_argument("--authors", action="store_true", help="authors write tests for the short scripts")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these harnesses alone: ours, mini, openhands")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     chosen = parser.parse_args()
     os.nice(5)
     with tempfile.TemporaryDirectory(prefix="agent-fix-peers-") as root, CountingEndpoint() as stage:
-        bench = Comparison(Path(root), _project(), stage, chosen.begin)
+        bench = Comparison(Path(root), _project(), stage, chosen.begin, chosen.authors)
         plays = list(_plays(chosen.scripts, chosen.steps, bench.project.source, chosen.seed))
         every = {"ours": ours(Path(root) / "state"), "mini": mini(), "openhands": openhands()}
         wanted = [harness for name, harness in every.items() if chosen.only is None or name in chosen.only]

@@ -1,10 +1,10 @@
 """The work that every harness is given: steps of a script file, edits made exact against the files of that moment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -82,6 +82,39 @@ class Script:
         while True:
             yield from first
             yield from second
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A query of the tool that searches the repository."""
+
+    query: str
+
+
+Part = Literal["plan", "specification", "work", "second tests", "summary"]
+"""Which conversation a request belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorScript:
+    """What an author of tests looks at, turn after turn, and hands in."""
+
+    looks: Sequence[Sequence[View | Search]]
+    files: Mapping[str, str]
+    tests: Sequence[str]
+
+
+def authors(name: str) -> Mapping[Part, AuthorScript]:
+    """The authors of the short task of that name."""
+    each = yaml.safe_load((SCRIPTS / "authors.yml").read_text("utf-8"))[name]
+    return {
+        part: AuthorScript([list(map(_look, turn)) for turn in one["looks"]], one["files"], one["tests"])
+        for part, one in each.items()
+    }
+
+
+def _look(look: dict[str, Any]) -> View | Search:
+    return View(**look["view"]) if "view" in look else Search(look["search"])
 
 
 def load(name: str = "clauses") -> Script:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.error import HTTPError
@@ -17,7 +18,7 @@ from bench.counting import SUMMARY, CountedScript, CountingEndpoint, Record, tok
 from bench.dialect import SUBMIT, OfferedTools, call, shell
 from bench.figures import Figures, figures
 from bench.installs import NotInstalledError, interpreter
-from bench.script import Bash, Edit, Files, Finish, Move, Script, View, load
+from bench.script import AuthorScript, Bash, Edit, Files, Finish, Move, Script, Search, View, authors, load, short
 
 ROOT = PurePosixPath("/checkout")
 FINISH = Finish("All done.", "pytest -q")
@@ -158,6 +159,41 @@ def test_only_requests_with_tools_consume_a_step() -> None:
     assert played.done
 
 
+AUTHOR = [tool(name) for name in ("view", "search", "specify")]
+
+
+def test_author_leaves_out_looks_that_the_request_shows(files: Files) -> None:
+    script = AuthorScript([[View("a.txt", 2, 3), Search("two")], [View("a.txt", 5, 5)]], {"test_a.py": "x = 1"}, ["t"])
+    played = CountedScript([], ROOT, authors={"specification": script, "second tests": script}, files=files)
+    calls = [played.answer_author(body("The issue.", *more, tools=AUTHOR), 1).tools for more in ((), ("four",))]
+    assert [[name for _, name, _ in turn] for turn in calls] == [["view", "search"], ["specify"]]
+    assert json.loads(calls[1][0][2]) == {"files": [{"path": "test_a.py", "content": "x = 1"}], "tests": ["t"]}
+    with pytest.raises(IndexError, match="the author of the specification is at the end"):
+        played.answer_author(body("The issue.", tools=AUTHOR), 1)
+    played.answer_author(body("Test this change.", tools=AUTHOR), 1)
+    assert [record.part for record in played.records] == ["specification", "specification", "second tests"]
+    assert all(record.step is None and record.answer for record in played.records)
+
+
+def test_authors_of_the_short_tasks_hand_in_what_they_name() -> None:
+    for script in short():
+        found = authors(script.name)
+        assert set(found) == {"specification", "second tests"}
+        for author in found.values():
+            assert {test.partition("::")[0] for test in author.tests} == set(author.files)
+            assert all(f"def {test.partition('::')[2]}(" in "".join(author.files.values()) for test in author.tests)
+
+
+def test_endpoint_plays_authors_only_where_a_script_has_them(files: Files) -> None:
+    with CountingEndpoint() as stage:
+        alone = CountedScript([], ROOT)
+        assert "chatcmpl" in post(stage.begin("ours/1", alone), body("The issue.", tools=AUTHOR))
+        script = AuthorScript([], {"test_a.py": ""}, ["t"])
+        played = CountedScript([], ROOT, authors={"specification": script}, files=files)
+        assert "test_a.py" in post(stage.begin("ours/2", played), body("The issue.", tools=AUTHOR))
+    assert (alone.records, len(played.records)) == ([], 1)
+
+
 def test_repeated_request_gets_the_same_answer() -> None:
     played = play("one", "two")
     asked = body("a", tools=SHELL_ONLY)
@@ -216,8 +252,8 @@ def post(url: str, content: Mapping[str, Any]) -> str:
 
 
 def record(step: int | None, size: int, cached: int, kept: int, before: int, *, gap: float | None = 0.1) -> Record:
-    sizes = {"wire": size * 5, "characters": size * 4, "tokens": size}
-    return Record(step, **sizes, cached=cached, kept=kept, before=before, gap=gap, cpu=(gap or 0.0) / 10)
+    cpu = (gap or 0.0) / 10
+    return Record(step, size * 5, size * 4, size, cached=cached, kept=kept, before=before, gap=gap, cpu=cpu)
 
 
 def test_figures_add_up() -> None:
@@ -237,6 +273,22 @@ def test_figures_add_up() -> None:
     assert [found.cpu_ms, found.first_cpu_ms, found.last_cpu_ms] == pytest.approx([30, 20, 40])
     assert found.prompts == (100, 200, 120)
     assert found.as_json()["cost"] == found.cost
+    assert found.work == found.cost
+
+
+def test_figures_of_parts_add_up() -> None:
+    records = [
+        replace(record(None, 50, 0, 0, 0, gap=None), part="specification", answer=7),
+        record(1, 100, 0, 0, 0),
+        record(2, 200, 100, 100, 100),
+    ]
+    found = figures("agent-fix", "1", records, task=30, peak=250.0)
+    assert [(part.part, part.requests, part.total, part.answers) for part in found.parts] == [
+        ("specification", 1, 50, 7),
+        ("work", 2, 300, 0),
+    ]
+    assert found.work == pytest.approx(200 + 10)
+    assert "| clauses | specification | 1 " in render([found], {}, 4.0)
 
 
 def row(harness: str, total: int, uncached: int, *, steps: int = 40, kept: float = 1.0, ms: float = 10.0) -> Figures:
