@@ -29,7 +29,7 @@ from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
 from app.verify.detect import find_suite, prefix, recognise
 from app.verify.frameworks import WORKSPACES, SuiteCommand
 from app.verify.reports import cause_of
-from app.verify.suite import could_not_start, launch, measure
+from app.verify.suite import could_not_start, measure
 from app.verify.test_paths import is_test_file
 
 MAX_DECLARED = 3
@@ -308,7 +308,7 @@ def _chosen(suite: SuiteCommand | None) -> Callable[[str], bool]:
 def _suite(tree: Tree, declared: DeclaredSetup, suite: SuiteCommand | None, test: str | None) -> SuiteCommand | None:
     if test or not declared.test:
         return suite
-    return replace(recognise(tree, declared.test, suite), note=suite.note if suite else "")
+    return replace(recognise(tree, declared.test, suite), note=suite.note if suite else "", parallel=declared.parallel)
 
 
 def choose_python(
@@ -350,8 +350,8 @@ CLEAR = 0.97
 """With this share no further candidate is tried."""
 SKIPPED = 0.2
 """With a larger share of skipped tests one more candidate is tried: what an extra brings may be missing."""
-LONGER_RUN = 0.5
-"""How much longer a suite that was stopped is run by our launcher, which knows how the tests until then ended."""
+ENOUGH = 50
+"""Tests of a stopped suite that say enough: no further candidate is tried for one that skips many or is a part."""
 MAX_TRIALS = 8
 
 
@@ -388,9 +388,18 @@ class Trial:
         return self.count.skipped > SKIPPED * (self.count.passed + self.count.failed + self.count.skipped)
 
     @property
+    def stopped(self) -> bool:
+        """Whether only the tests until the suite's limit are known."""
+        return self.result is not None and self.result.execution.timed_out
+
+    @property
+    def stopped_while_passing(self) -> bool:
+        return self.stopped and self.share >= CLEAR and self.count.passed + self.count.failed >= ENOUGH
+
+    @property
     def too_long(self) -> bool:
         """Whether it could be set up, and the suite was stopped before it said anything."""
-        return self.result is not None and self.result.execution.timed_out and not self.count.passed + self.count.failed
+        return self.stopped and not self.count.passed + self.count.failed
 
     @property
     def rank(self) -> tuple[bool, bool, int, bool, float]:
@@ -434,7 +443,7 @@ async def try_candidates(
         if trial.reason:
             progress.report("note", f"set-up: {candidate.name}: {trial.reason}")
         clear = [one for one in trials if one.share >= CLEAR and not one.candidate.part]
-        if len(clear) > 1 or (clear and not clear[0].skips_many):
+        if len(clear) > 1 or (clear and not clear[0].skips_many) or trial.stopped_while_passing:
             break
         if trial.comparable and monotonic() - begun > limits.total / 2:
             break
@@ -453,10 +462,7 @@ async def _try(
             return Trial(candidate, monotonic() - started, reason="No test command was found in the repository.")
         progress.report("verification", f"suite on the base: `{candidate.suite.command}`")
         with waiting_for(progress, BASE_SUITE):
-            result = await measure(sandbox, candidate.suite, timeout=limits.suite)
-            if result.execution.timed_out and result.count is None:
-                part = await launch(sandbox, candidate.suite, timeout=limits.suite * LONGER_RUN)
-                result = part if part is not None and part.count is not None else result
+            result = await measure(sandbox, candidate.suite, timeout=limits.suite, parallel=True)
         return Trial(candidate, monotonic() - started, result, _against(result), sandbox.left_out)
 
 

@@ -1,11 +1,12 @@
 """What each test framework needs to report per-test results without changing what the project does."""
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
@@ -14,10 +15,8 @@ from app.verify.reports import (
     read_bun,
     read_cargo,
     read_go,
-    read_jest,
     read_junit,
-    read_mocha,
-    read_script,
+    read_lines,
     read_tap,
     read_unittest,
     read_uvu,
@@ -60,6 +59,8 @@ class SuiteCommand:
     directory: str = ""
     modules: str = ""
     note: str = ""
+    parallel: str = ""
+    """In how many processes CI runs pytest, and how it divides the tests: `auto`, `4 --dist=loadfile`."""
     proposed: bool = False
     """True if a model proposed the command."""
 
@@ -70,48 +71,68 @@ GO_COMPILED = f"[ -d {GO_CACHE} ] && export GOCACHE={GO_CACHE} GODEBUG=goindex=0
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """`arguments` and `environment` request a report at a path; `targets` turns ids and files into arguments."""
+    """`arguments` and `environment` request a report at a path; `targets` turns ids and files into arguments.
+
+    `reporter` is our own one that is requested; it reports while the tests run.
+    """
 
     read: Callable[[bytes], Report | None] | None = None
+    read_stopped: Callable[[bytes], Report | None] | None = None
+    """Reads what a suite had reported when it was stopped, if that has another form."""
     in_output: bool = False
-    or_in_output: bool = False
-    """True if old releases print the report that newer ones write."""
     arguments: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     targets: Callable[[SuiteCommand, Iterable[str]], list[str]] | None = None
+    reporter: str = ""
 
 
-def report_command(suite: SuiteCommand, report: str, only: tuple[str, ...] | None) -> str:
+def report_command(
+    suite: SuiteCommand, report: str, only: tuple[str, ...] | None = None, *, parallel: bool = False
+) -> str:
     """The shell command that runs the suite, or only the given tests, and writes a report if possible.
 
-    Raises ValueError if the suite cannot be narrowed to these.
+    `parallel`: in several processes if CI does so. Raises ValueError if the suite cannot be narrowed to these tests.
     """
     framework = FRAMEWORKS[suite.framework]
     command = suite.command if only is None else narrow(suite, only)
-    if together := _together(suite, report):
-        preparing = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if starts_runner(suite) else ""
-        words = f" {framework.arguments}" if suite.framework in WORKSPACES.values() else ""
-        return f"{preparing}{command}{words}; ended=$?; {together}; exit $ended"
+    if suite.framework == "maven":
+        return f"{command}; ended=$?; {_SUREFIRE.format(report=report)}; exit $ended"
     if suite.framework == "go" and suite.narrowed:
         return f"{GO_COMPILED}; {command.replace('go test', 'go test -json', 1)} > {report}"
     if suite.framework == "unittest" and suite.narrowed and " -v" not in command:
         return f"{command} -v"
-    if framework.arguments and suite.narrowed:
-        chosen = command.removeprefix(suite.narrowed) if only is not None else ""
-        return f"{suite.narrowed} {framework.arguments.format(report=report)}{chosen}"
-    return command
+    if suite.framework == "pytest" and suite.narrowed and "PYTHONPATH=" not in command:
+        return f"{_with_plugin(report, suite.parallel if parallel else '')}{command}"
+    whole = suite.command if suite.framework in WORKSPACES.values() else suite.narrowed
+    if framework.arguments and whole:
+        chosen = command.removeprefix(whole) if only is not None else ""
+        command = f"{whole} {framework.arguments.format(report=report)}{chosen}"
+    started = starts_runner(suite)
+    reporters = [name for name in _REPORTERS if started or name == framework.reporter]
+    preload = f"printf %s {shlex.quote(_PRELOAD)} > {report}.cjs; " if started else ""
+    return f"{''.join(_with_reporter(name, report) for name in reporters)}{preload}{command}"
 
 
-def _together(suite: SuiteCommand, report: str) -> str:
-    """What makes one report of several, as shell commands; empty if the suite writes one."""
-    if suite.framework == "maven":
-        return _SUREFIRE.format(report=report)
-    if suite.framework in WORKSPACES.values():
-        return f"{_EACH_REPORT} > {report}"
-    if not starts_runner(suite):
-        return ""
-    every = f"ls {report}.of-* 2> /dev/null | node -e {shlex.quote(_TOGETHER)} > {report}.all"
-    return f"{every}; [ ! -s {report}.all ] || mv {report}.all {report}"
+def _with_reporter(name: str, report: str) -> str:
+    """Writes our reporter of a runner of Node to its file beside the report, as shell commands."""
+    old = name in ("jest", "mocha")
+    needed = ["const fs = require('fs');"] if old else ["import fs from 'fs';", "import { inspect } from 'util';"]
+    between = " " if name == "mocha" else " > "
+    texts = [(_LAUNCHER / "reporters" / file).read_text("utf-8") for file in ("text.js", "lines.js", f"{name}.js")]
+    known = f'const destination = {json.dumps(report)}, between = {json.dumps(between)}, root = "'
+    text = "\n".join(['";', *texts])
+    words = (shlex.quote("\n".join([*needed, known])), '"$PWD"', shlex.quote(text))
+    return f"printf %s {' '.join(words)} > {report}.{name}.{'cjs' if old else 'mjs'}; "
+
+
+def _with_plugin(report: str, parallel: str) -> str:
+    """Writes our plugin of pytest beside the report, and asks for it, as shell commands."""
+    text = (_LAUNCHER / "report_lines.py").read_text("utf-8")
+    place = f"{report}.d"
+    found = f'PYTHONPATH="{place}${{PYTHONPATH:+:$PYTHONPATH}}" PYTEST_ADDOPTS="$PYTEST_ADDOPTS -p agent_fix_report"'
+    variables = f"AGENT_FIX_REPORT={report} AGENT_FIX_PARALLEL={shlex.quote(parallel)}"
+    written = f"mkdir {place} && printf %s {shlex.quote(text)} > {place}/agent_fix_report.py"
+    return f"{written}; export {found} {variables}; "
 
 
 def report_environment(suite: SuiteCommand, report: str) -> dict[str, str]:
@@ -127,9 +148,10 @@ def starts_runner(suite: SuiteCommand) -> bool:
     return suite.framework in _STARTING and not suite.narrowed
 
 
-def reader_of(suite: SuiteCommand) -> Callable[[bytes], Report | None] | None:
-    """What reads the report that `report_command` has written."""
-    return read_script if starts_runner(suite) else FRAMEWORKS[suite.framework].read
+def reader_of(suite: SuiteCommand, *, stopped: bool = False) -> Callable[[bytes], Report | None] | None:
+    """What reads the report that `report_command` has written, or had written when the suite was stopped."""
+    framework = FRAMEWORKS["script" if starts_runner(suite) else suite.framework]
+    return (framework.read_stopped if stopped else None) or framework.read
 
 
 def narrow(suite: SuiteCommand, only: Iterable[str]) -> str:
@@ -211,13 +233,15 @@ def _maven_targets(suite: SuiteCommand, only: Iterable[str]) -> list[str]:
     return [f"-Dtest={','.join(dict.fromkeys(chosen))}"] if chosen and all(chosen) else []
 
 
-_STARTING = frozenset({"node", "jest", "vitest", "mocha", "script"})
+_LAUNCHER = Path(__file__).with_name("launcher")
+_REPORTERS = ("node", "jest", "vitest", "mocha")
+_STARTING = frozenset({*_REPORTERS, "script"})
 _PRELOAD = r"""
-const fs = require('fs'), { argv, env } = process, report = __filename.slice(0, -4) + '.of-' + process.pid;
+const fs = require('fs'), { argv, env } = process, report = __filename.slice(0, -4);
 const asked = [
-  [/\/mocha\/(bin\/_?mocha(\.c?js)?)$/, '--reporter', 'json', '-O', 'output=' + report],
-  [/\/jest(-cli)?\/bin\/jest(\.js)?$/, '--json', '--outputFile=' + report],
-  [/\/vitest\/vitest\.mjs$/, '--reporter=default', '--reporter=json', '--outputFile.json=' + report],
+  [/\/mocha\/(bin\/_?mocha(\.c?js)?)$/, '--reporter', report + '.mocha.cjs'],
+  [/\/jest(-cli)?\/bin\/jest(\.js)?$/, '--reporters=default', '--reporters=' + report + '.jest.cjs'],
+  [/\/vitest\/vitest\.mjs$/, '--reporter=default', '--reporter=' + report + '.vitest.mjs'],
 ];
 let main = '';
 try { main = fs.realpathSync(argv[1]).replace(/\\/g, '/'); } catch {}
@@ -232,16 +256,6 @@ if (words.length) {
 """
 """Loaded by every Node below the command: if that is a test runner, it gets the words that ask for a report, and goes
 on after a failure."""
-# Each package of a workspace leaves a file in its directory; together they are one report.
-_OF_PACKAGE = ".agent-fix-report.json"
-_TOGETHER = """
-const fs = require('fs'), names = fs.readFileSync(0, 'utf8').split('\\n').filter(Boolean);
-const lists = names.flatMap((name) => Object.entries(JSON.parse(fs.readFileSync(name, 'utf8')))), all = {};
-for (const [key, list] of lists) if (Array.isArray(list)) all[key] = [...(all[key] ?? []), ...list];
-names.forEach((name) => fs.unlinkSync(name));
-if (names.length) console.log(JSON.stringify(all));
-"""
-_EACH_REPORT = f"find . -name node_modules -prune -o -name {_OF_PACKAGE} -print | node -e {shlex.quote(_TOGETHER)}"
 WORKSPACES: Mapping[FrameworkName, FrameworkName] = {
     "jest": "jest-workspace",
     "vitest": "vitest-workspace",
@@ -250,18 +264,26 @@ WORKSPACES: Mapping[FrameworkName, FrameworkName] = {
 """Of a runner the framework of a command that starts it in every package."""
 _NPM_QUIET = {"CI": "true", "npm_config_update_notifier": "false"}
 _NODE_REPORTERS = (
-    "--test-reporter=spec --test-reporter-destination=stdout --test-reporter=junit --test-reporter-destination={report}"
+    "--test-reporter=spec --test-reporter-destination=stdout "
+    "--test-reporter={report}.node.mjs --test-reporter-destination=stderr"
 )
-_JEST = "--json --outputFile={report}"
-_VITEST = "--reporter=default --reporter=json --outputFile.json={report}"
-# Mocha's option has its short name here, which every version knows.
-_MOCHA = "--reporter json -O output={report}"
-_OF_WORKSPACE = partial(Framework, environment=_NPM_QUIET)
+_JEST = "--reporters=default --reporters={report}.jest.cjs"
+_VITEST = "--reporter=default --reporter={report}.vitest.mjs"
+_MOCHA = "--reporter {report}.mocha.cjs"
+
+
+def read_pytest(data: bytes) -> Report | None:
+    """What a stopped pytest had reported: its own report if it still wrote that, else the lines of our plugin."""
+    return read_junit(data) or read_lines(data, stopped=True)
+
+
+_OF_LINES = partial(Framework, environment=_NPM_QUIET, read=read_lines, read_stopped=partial(read_lines, stopped=True))
 _OF_FILES = partial(Framework, environment=_NPM_QUIET, targets=_files)
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
     "pytest": Framework(
         read=read_junit,
+        read_stopped=read_pytest,
         environment={
             # One module that cannot be imported, or the first failure, must not hide all the other tests.
             "PYTEST_ADDOPTS": "--junitxml={report} -o junit_family=xunit1 --continue-on-collection-errors --maxfail=0",
@@ -269,14 +291,16 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         },
         targets=_as_they_are,
     ),
-    "unittest": Framework(read=read_unittest, in_output=True, targets=_modules),
-    "node": Framework(read=read_junit, environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files),
-    "jest": _OF_FILES(read=read_jest, arguments=_JEST),
-    "vitest": _OF_FILES(read=read_jest, arguments=_VITEST),
-    "jest-workspace": _OF_WORKSPACE(read=read_jest, arguments=_JEST.format(report=_OF_PACKAGE)),
-    "vitest-workspace": _OF_WORKSPACE(read=read_jest, arguments=_VITEST.format(report=_OF_PACKAGE)),
-    "mocha-workspace": _OF_WORKSPACE(read=read_mocha, arguments=_MOCHA.format(report=_OF_PACKAGE)),
-    "mocha": _OF_FILES(read=read_mocha, or_in_output=True, arguments=_MOCHA),
+    "unittest": Framework(
+        read=read_unittest, read_stopped=partial(read_unittest, stopped=True), in_output=True, targets=_modules
+    ),
+    "node": _OF_LINES(environment={**_NPM_QUIET, "NODE_OPTIONS": _NODE_REPORTERS}, targets=_files, reporter="node"),
+    "jest": _OF_LINES(arguments=_JEST, targets=_files, reporter="jest"),
+    "vitest": _OF_LINES(arguments=_VITEST, targets=_files, reporter="vitest"),
+    "mocha": _OF_LINES(arguments=_MOCHA, targets=_files, reporter="mocha"),
+    "jest-workspace": _OF_LINES(arguments=_JEST, reporter="jest"),
+    "vitest-workspace": _OF_LINES(arguments=_VITEST, reporter="vitest"),
+    "mocha-workspace": _OF_LINES(arguments=_MOCHA, reporter="mocha"),
     "borp": _OF_FILES(read=read_junit, arguments="--reporter=spec --reporter=junit:{report}"),
     "bun": _OF_FILES(read=read_bun, arguments="--reporter=junit --reporter-outfile={report}"),
     "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),
@@ -286,6 +310,6 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
         read=read_cargo, in_output=True, environment={"CARGO_TERM_COLOR": "never"}, targets=_cargo_targets
     ),
     "maven": Framework(read=read_junit, targets=_maven_targets),
-    "script": Framework(read=read_script, environment=_NPM_QUIET),
+    "script": _OF_LINES(),
     "other": Framework(environment=_NPM_QUIET),
 }

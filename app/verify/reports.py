@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ MAX_TESTS = 200_000
 MAX_DEPTH = 100
 MAX_ID = 400
 MAX_TEXT = 4_000
-_MOCHA = re.compile(rb'^\{\s*"stats":', re.MULTILINE)
 
 
 class CaseResult(NamedTuple):
@@ -164,54 +163,29 @@ def _module(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".")
 
 
-def read_jest(data: bytes) -> Report | None:
-    """The JSON that jest writes with `--json`, and vitest with its `json` reporter."""
-    return _from_json(data, _jest_cases)
+def read_lines(data: bytes, *, stopped: bool = False) -> Report | None:
+    """What our own reporters write: a line of JSON for each test that ended, with the process that executed it.
+
+    The tests of a process that did not come to its end count only if it was `stopped`. Lines of any other form are not
+    ours.
+    """
+    found: list[tuple[int, str, CaseResult]] = []
+    ended: set[int] = set()
+    for line in islice(data.splitlines(), MAX_TESTS):
+        match _json_line(line):
+            case [int(process)]:
+                ended.add(process)
+            case [int(process), str(name), "passed" | "failed" | "error" | "skipped" as word, str(text)]:
+                status: Status = word
+                failed = status in ("failed", "error")
+                found.append((process, name, CaseResult(status, shortened(text) if failed else "")))
+    return collect((name, case) for process, name, case in found if stopped or process in ended) or None
 
 
-def _jest_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
-    statuses: Mapping[str, Status] = {"passed": "passed", "failed": "failed"}
-    for file in document["testResults"]:
-        if not file["assertionResults"] and file["status"] == "failed":
-            yield str(file["name"]), CaseResult("error", shortened(str(file.get("message", ""))))
-        for result in file["assertionResults"]:
-            title = " > ".join(map(str, [*result["ancestorTitles"], result["title"]]))
-            text = "\n".join(map(str, result.get("failureMessages") or ()))
-            yield f"{file['name']}::{title}", CaseResult(statuses.get(result["status"], "skipped"), shortened(text))
-
-
-def read_mocha(data: bytes) -> Report | None:
-    """The JSON of mocha's `json` reporter, which may be surrounded by what the tests print."""
-    start = _MOCHA.search(data)
-    return _from_json(data[start.start() :] if start else data, _mocha_cases)
-
-
-def _mocha_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
-    groups: tuple[tuple[str, Status], ...] = (("passes", "passed"), ("pending", "skipped"), ("failures", "failed"))
-    for group, status in groups:
-        for test in document[group]:
-            error = test.get("err") or {}
-            text = str(error.get("stack") or error.get("message") or "")
-            yield f"{test.get('file') or ''}::{test['fullTitle']}", CaseResult(status, shortened(text))
-
-
-def read_script(data: bytes) -> Report | None:
-    """The reports of all runners that a program of Node started: JSON of jest, vitest and mocha, else JUnit XML."""
-    return _from_json(data, _script_cases) if data.lstrip()[:1] == b"{" else read_junit(data)
-
-
-def _script_cases(document: Any) -> Iterable[tuple[str, CaseResult]]:
-    if "testResults" in document:
-        yield from _jest_cases(document)
-    if "passes" in document:
-        yield from _mocha_cases(document)
-
-
-def _from_json(data: bytes, cases: Callable[[Any], Iterable[tuple[str, CaseResult]]]) -> Report | None:
+def _json_line(line: bytes) -> Any:
     try:
-        document, _ = json.JSONDecoder().raw_decode(data.decode("utf-8-sig", "replace").lstrip())
-        return collect(cases(document))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return json.loads(line)
+    except (ValueError, RecursionError):
         return None
 
 
@@ -324,12 +298,7 @@ def _go_events(data: bytes) -> Iterator[dict[str, Any]]:
 
 def go_event(line: bytes) -> dict[str, Any] | None:
     """An event of `go test -json`; None for any other line."""
-    if not line.startswith(b"{"):
-        return None
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+    event = _json_line(line) if line.startswith(b"{") else None
     return event if isinstance(event, dict) and "Action" in event else None
 
 
@@ -358,13 +327,13 @@ def _cargo_id(section: str, name: str) -> str:
     return f"{section}::{_CARGO_LINE.sub('', name)}"
 
 
-def read_unittest(data: bytes) -> Report | None:
+def read_unittest(data: bytes, *, stopped: bool = False) -> Report | None:
     """`python -m unittest -v`; the blocks of failures at the end win over the progress lines.
 
-    A suite that was interrupted has the progress lines only.
+    A suite that was stopped has the progress lines only.
     """
     lines = data.decode(errors="replace").splitlines()
-    if not any((line.startswith("Ran ") and " test" in line) or line == "KeyboardInterrupt" for line in lines):
+    if not stopped and not any(line.startswith("Ran ") and " test" in line for line in lines):
         return None
     return collect([*_unittest_progress(lines), *_unittest_blocks(lines)])
 

@@ -254,7 +254,7 @@ async def _attempt(
 ) -> FailedRun:
     async with borrow(name, patch) as sandbox:
         if subject.suite is not None:
-            measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only, ids=True)
+            measured = await measure_cases(sandbox, subject.suite, timeout=timeout, only=subject.only)
             return FailedRun(measured.result.execution, _text(measured.output), measured.cases)
         return await _command(sandbox, subject.command, timeout)
 

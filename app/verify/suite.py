@@ -13,7 +13,6 @@ from app.verify.frameworks import FRAMEWORKS, SuiteCommand, narrow, reader_of, r
 from app.verify.launcher import launcher_of
 from app.verify.launcher.base import Launcher, execution_of_steps, supervise
 from app.verify.launcher.python_copies import PythonCopies
-from app.verify.launcher.script import ScriptLauncher
 from app.verify.reports import Report, collect, go_output, shared_cause
 
 REPORT_CHUNK = 4 * 1024**2
@@ -22,8 +21,9 @@ CONTROL = "[the harness added a test that must fail, and it failed]"
 
 # Some old versions and settings reject the request for a report; then the suite is run as it is.
 _REPORT_REFUSED = re.compile(
-    r"unrecognized arguments:.*--junitxml|not allowed in NODE_OPTIONS|must match the number of specified"
-    r"|unknown (?:option|argument).*(?:outputFile|reporter)",
+    r"unrecognized arguments:.*--junitxml|Error importing plugin \"agent_fix_report"
+    r"|not allowed in NODE_OPTIONS|must match the number of specified"
+    r"|unknown (?:option|argument).*reporter",
     re.IGNORECASE,
 )
 _NOT_INSTALLED = re.compile(
@@ -33,13 +33,18 @@ _NOT_INSTALLED = re.compile(
 
 
 async def measure(
-    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None
+    sandbox: Sandbox,
+    suite: SuiteCommand,
+    *,
+    timeout: float,
+    only: tuple[str, ...] | None = None,
+    parallel: bool = False,
 ) -> SuiteResult:
     """Run the suite, or only some of its tests (ids or test files), for at most `timeout` seconds.
 
-    Raises ValueError if the suite's command cannot be narrowed to `only`.
+    `parallel`: in several processes if CI does so. Raises ValueError if the command cannot be narrowed to `only`.
     """
-    measured = await measure_cases(sandbox, suite, timeout=timeout, only=only)
+    measured = await measure_cases(sandbox, suite, timeout=timeout, only=only, parallel=parallel)
     return measured.result
 
 
@@ -123,15 +128,19 @@ class SuiteMeasurement(NamedTuple):
 
 
 async def measure_cases(
-    sandbox: Sandbox, suite: SuiteCommand, *, timeout: float, only: tuple[str, ...] | None = None, ids: bool = False
+    sandbox: Sandbox,
+    suite: SuiteCommand,
+    *,
+    timeout: float,
+    only: tuple[str, ...] | None = None,
+    parallel: bool = False,
 ) -> SuiteMeasurement:
-    """As `measure`, with the reasons of failures; with `ids`, by ids that can be run again, if possible."""
+    """As `measure`, with the reasons of failures."""
     shown = suite.command if only is None else narrow(suite, only)
-    if ids and only is not None and suite.framework == "node":  # its own report does not name files
-        return await _by_file(sandbox, suite, shown, only, timeout)
     report = f"/tmp/report-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
     environment = report_environment(suite, report)
-    ran = await run(sandbox, report_command(suite, report, only), timeout=timeout, env=environment)
+    command = report_command(suite, report, only, parallel=parallel)
+    ran = await run(sandbox, command, timeout=timeout, env=environment)
     if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
         ran = await run(sandbox, suite.command, timeout=timeout)
         return SuiteMeasurement(result_of(ran, None, shown, timeout), None, ran.output)
@@ -143,36 +152,19 @@ async def measure_cases(
     return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, ran.output)
 
 
-async def _by_file(
-    sandbox: Sandbox, suite: SuiteCommand, shown: str, only: tuple[str, ...], timeout: float
-) -> SuiteMeasurement:
-    launcher = ScriptLauncher(suite)
-    answer = await supervise(sandbox, launcher.steps(only, (), timeout), files=launcher.files)
-    output = answer.problem.encode() or answer.steps[0].output
-    execution = execution_of_steps(shown, answer, output)
-    if answer.problem or answer.steps[0].not_started:
-        return SuiteMeasurement(SuiteResult(execution=execution), None, b"")
-    cases = collect(one for each in launcher.read_all(answer).outcomes.values() for one in each) or None
-    ran = CommandResult(execution, output, answer.steps[0].dropped)
-    return SuiteMeasurement(result_of(ran, cases, shown, timeout), cases, output)
-
-
 def _cases(suite: SuiteCommand, ran: CommandResult, content: bytes) -> Report | None:
-    framework = FRAMEWORKS[suite.framework]
-    read = reader_of(suite)
+    read = reader_of(suite, stopped=ran.execution.timed_out)
     if read is None:
         return None
     if content:
         return read(content)
-    if not (framework.in_output or framework.or_in_output):
-        return None
     # Lines are missing from the middle of an output that was too long: no results are better than half of them.
-    return None if ran.dropped else read(ran.output)
+    return None if ran.dropped or not FRAMEWORKS[suite.framework].in_output else read(ran.output)
 
 
 def result_of(ran: CommandResult, cases: Report | None, shown: str, timeout: float) -> SuiteResult:
     execution = ran.execution.model_copy(update={"command": shown})
-    if cases and (not execution.excerpt or "--reporter json" in ran.execution.command):  # mocha prints nothing else
+    if cases and not execution.excerpt:
         execution = execution.model_copy(update={"excerpt": excerpt(_failures(cases).encode())})
     if cases is None:
         return SuiteResult(execution=execution, partial=_partial(execution, None, timeout))

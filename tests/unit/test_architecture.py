@@ -107,6 +107,7 @@ RUN_INSIDE = {
     "app.verify.launcher.python_replay",
     "app.verify.launcher.python_test_doubles",
     "app.verify.launcher.python_tests",
+    "app.verify.launcher.report_lines",
     "app.verify.launcher.supervise",
 }
 # Programs that call the project's code: they are given its text, and whatever is raised is a result.

@@ -222,7 +222,9 @@ class ProjectSetup:
             choice["proposal"] = proposal.model_dump(mode="json")
         self._cache_choice(tools, choice)
         result = trials[0].result
-        whole = result if result is not None and not result.execution.timed_out else None
+        # What several processes gave is not compared with a head that one process runs.
+        alone = best.suite is None or not best.suite.parallel
+        whole = result if result is not None and not result.execution.timed_out and alone else None
         return ChosenSetup(plans[best], best.suite, whole, _sentence(best, outcome), tuple(trials))
 
     async def _try_proposal(

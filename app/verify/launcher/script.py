@@ -79,7 +79,9 @@ class ScriptLauncher(Launcher):
     @cached_property
     def files(self) -> Mapping[str, str]:
         new = self.suite.framework in ("node", "vitest")
-        texts = [(_REPORTERS / name).read_text("utf-8") for name in ("channel.js", f"{self.suite.framework}.js")]
+        texts = [
+            (_REPORTERS / name).read_text("utf-8") for name in ("channel.js", "text.js", f"{self.suite.framework}.js")
+        ]
         return {f"reporter.{'mjs' if new else 'cjs'}": "\n".join([_NEW if new else _OLD, *texts])}
 
     def steps(self, ids: Sequence[str], watch: Sequence[str], timeout: float) -> tuple[SupervisorStep, ...]:

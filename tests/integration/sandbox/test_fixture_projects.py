@@ -147,12 +147,13 @@ async def test_the_runner_behind_a_script_that_also_lints(projects: Projects) ->
 
 
 FAKE_MOCHA = """#!/usr/bin/env node
-const fs = require('fs'), stops = process.argv.includes('--bail'), built = fs.existsSync('built');
-const report = process.argv.map((word) => /output=(.*)/.exec(word)).find(Boolean);
-const test = (fullTitle, err) => ({ fullTitle, file: 'test/a.js', err });
-const passes = Array.from({ length: stops || !built ? 1 : 30 }, (_, at) => test(`passes ${at}`));
-const found = { stats: {}, passes, pending: [], failures: [test('fails', { message: 'Error: 1' })] };
-if (report) fs.writeFileSync(report[1], JSON.stringify(found));
+const { argv } = process, stops = argv.includes('--bail'), built = require('fs').existsSync('built');
+const runner = new (require('events'))(), at = argv.indexOf('--reporter');
+if (at > 0) require(argv[at + 1])(runner);
+const test = (title) => ({ title, file: 'test/a.js' });
+for (let each = 0; each < (stops || !built ? 1 : 30); each++) runner.emit('pass', test(`passes ${each}`));
+runner.emit('fail', test('fails'), Error('1'));
+runner.emit('end');
 process.exit(1);
 """
 """Ends with the first failure where it is asked to, as mocha does."""
@@ -180,14 +181,16 @@ const ended = ['a', 'b'].map((name) => spawnSync('node', [mocha, name, '-R', 'do
 process.exit(Math.max(...ended.map((one) => one.status)));
 """
 STARTING_MOCHA = """
-const fs = require('fs'), { argv, env } = process, words = argv.slice(2).join(' ');
+const { argv, env } = process, words = argv.slice(2).join(' ');
 if (env.INNER) process.exit(words === 'inner' ? 0 : 9);
 const inner = { env: { ...env, INNER: '1' } };
 if (require('child_process').spawnSync('node', [__filename, 'inner'], inner).status) process.exit(9);
-const report = /output=(\\S+)/.exec(words), test = (fullTitle) => ({ fullTitle, file: `${argv[2]}.js`, err: {} });
-const failures = words.includes('bail') ? [] : [test('fails')];
-const found = { stats: {}, passes: [test('passes')], pending: [], failures };
-if (report) fs.writeFileSync(report[1], JSON.stringify(found));
+const runner = new (require('events'))(), reporter = /--reporter (\\S+)/.exec(words);
+if (reporter) require(reporter[1])(runner);
+const test = (title) => ({ title, file: `${argv[2]}.js` });
+runner.emit('pass', test('passes'));
+if (!words.includes('bail')) runner.emit('fail', test('fails'), Error('1'));
+runner.emit('end');
 process.exit(1);
 """
 """Before its tests it starts another mocha, which must not be asked for a report."""

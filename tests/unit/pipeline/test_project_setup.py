@@ -136,6 +136,14 @@ async def test_a_suite_that_is_stopped_is_comparable_by_its_first_tests(tmp_path
     assert (found.trials[0].comparable, found.base) == (True, None)
 
 
+@pytest.mark.parametrize(("options", "known"), [("", True), (" -n4", False)])
+async def test_results_of_several_processes_are_not_those_that_a_head_is_compared_with(
+    tmp_path: Path, options: str, known: bool
+) -> None:
+    found = await project_setup(CountedProvider(NO_RESULTS), tmp_path, commands=f"pytest tests{options}").chosen()
+    assert (found.base is not None) is known
+
+
 LONG, CANNOT_START, HALF_PASSES, ALL_PASS, NO_RESULTS = 124, 1, 3, 4, 0
 
 

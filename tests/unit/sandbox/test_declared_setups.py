@@ -113,6 +113,22 @@ def test_a_workflow_that_installs_and_tests_by_itself(
     assert "3.9" in found[0].pythons
 
 
+@pytest.mark.parametrize(
+    ("options", "parallel"),
+    [
+        ("-n auto -q", "auto"),
+        ("-n4 --dist=loadfile tests", "4 --dist=loadfile"),
+        ("--numprocesses=logical --dist loadscope", "logical --dist=loadscope"),
+        ("-n 0 tests", ""),
+        ("-n1", ""),
+        ("-n $MANY --dist=no", ""),
+        ("--count 4", ""),
+    ],
+)
+def test_how_ci_runs_pytest_in_parallel(options: str, parallel: str) -> None:
+    assert declared(workflow("pip install .", f"pytest {options}")).parallel == parallel
+
+
 TOX = """
 [tox]
 envlist = py3{9,10}, lint

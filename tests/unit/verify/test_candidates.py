@@ -1,14 +1,17 @@
 """Which ways to set up and test a project are tried, in which order, and how the results are judged."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+import textwrap
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,8 +21,9 @@ from app.sandbox.base import CompletedCommand, Sandbox, SandboxCommand
 from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice
 from app.sandbox.setup.plan import is_manifest
 from app.verify.candidates import Candidate, Surroundings, Trial, TrialLimits, candidates, choose_python, try_candidates
-from app.verify.frameworks import FRAMEWORKS, FrameworkName, SuiteCommand, report_command
+from app.verify.frameworks import FrameworkName, SuiteCommand
 from app.verify.reports import CaseResult, cause_of, read_tap, shared_cause
+from app.verify.suite import measure
 from app.verify.verdict import compare
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.memory_tree import MemoryTree
@@ -43,7 +47,6 @@ def of(surroundings: Surroundings, files: dict[str, str]) -> list[Candidate]:
 PYTHON = {"pyproject.toml": PROJECT, "tox.ini": TOX, "tests/test_a.py": "def test_a(): pass\n"}
 
 
-RESULT = {"ancestorTitles": [], "title": "adds", "status": "passed"}
 UNITTEST = "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        pass\n"
 
 
@@ -212,28 +215,78 @@ async def test_a_set_up_that_skips_many_tests_or_runs_a_part_is_followed_by_one_
     assert (len(trials), trials[0].candidate.name) == (tried, best)
 
 
-class StoppedSandbox(LocalSandbox):
-    """pytest's own command is stopped before it reports; the launcher's programs are executed."""
+class ReportingSandbox(LocalSandbox):
+    """Reports are below its directory in scripts and variables, too."""
+
+    def _placed(self, text: str) -> str:
+        return text.replace("/tmp/report-", f"{self.tmp}/report-")
 
     async def execute(self, command: SandboxCommand) -> CompletedCommand:
-        if any(word.endswith("-m pytest") for word in command.argv):
-            return CompletedCommand(137, b"", seconds=command.timeout, timed_out=True)
-        return await super().execute(command)
+        env = {name: self._placed(value) for name, value in command.env.items()}
+        return await super().execute(replace(command, argv=[*map(self._placed, command.argv)], env=env))
 
 
-async def test_the_first_tests_of_a_suite_that_is_stopped_have_results(tmp_path: Path) -> None:
-    """pytest itself reports nothing before its end; our launcher does."""
-    sandbox = StoppedSandbox(tmp_path, {"test_x.py": b"def test_a(): pass\ndef test_b(): assert 1 == 2\n"})
-    command = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest"
-    suite = SuiteCommand(command, "pytest", narrowed=command)
+class StoppedSandbox(ReportingSandbox):
+    """The suite's command is stopped when it ends by itself."""
+
+    async def execute(self, command: SandboxCommand) -> CompletedCommand:
+        done = await super().execute(command)
+        return replace(done, exit_code=137, timed_out=True) if command.argv[0] == "bash" else done
+
+
+TESTS_UNTIL_A_STOP = """
+import os, unittest
+
+class A(unittest.TestCase):
+    def test_a(self): pass
+    def test_b(self): self.assertEqual(1, 2)
+    @unittest.skip("later")
+    def test_c(self): pass
+    def test_d(self): os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("command", ["pytest", "unittest -v"])
+async def test_the_first_tests_of_a_suite_that_is_stopped_have_results(tmp_path: Path, command: str) -> None:
+    """Also if it is killed before it can report."""
+    sandbox = StoppedSandbox(tmp_path, {"test_x.py": TESTS_UNTIL_A_STOP.encode()})
+    command = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m {command}"
+    suite = SuiteCommand(command, "pytest" if "pytest" in command else "unittest", narrowed=command)
+    found = await measure(sandbox, suite, timeout=400.0)
+    assert found.count == TestCount(passed=1, failed=1, skipped=1)
+    assert "3 tests had finished by then" in found.partial
+    assert (await measure(ReportingSandbox(tmp_path), suite, timeout=400.0)).count is None
+
+
+@pytest.mark.parametrize(("passing", "tried"), [(50, 1), (48, 2)])
+async def test_enough_first_tests_of_a_suite_that_is_stopped_end_the_trials(
+    tmp_path: Path, passing: int, tried: int
+) -> None:
+    """Also of a part, or if many are skipped."""
+    endings = ["ok"] * passing + ["skipped 'x'"] * 40 + ["FAIL"]
+    lines = "".join(f"test_{at} (t.C.test_{at}) ... {ending}\n" for at, ending in enumerate(endings))
+    suite = SuiteCommand(f"printf '%s' {shlex.quote(lines)}", "unittest")
+    found = [Candidate(name, name, 1, SetupChoice(), suite, part=True) for name in "ab"]
 
     @asynccontextmanager
-    async def local(_: Candidate) -> AsyncIterator[Sandbox]:
-        yield sandbox
+    async def local(candidate: Candidate) -> AsyncIterator[Sandbox]:
+        yield StoppedSandbox(tmp_path / candidate.name)
 
-    found = [Candidate("a", "a", 1, SetupChoice(), suite)]
-    (trial,) = await try_candidates(found, local, TrialLimits(suite=400.0), ListProgress(), lambda: None)
-    assert (trial.count.passed, trial.count.failed) == (1, 1)
+    assert len(await try_candidates(found, local, TrialLimits(), ListProgress(), lambda: None)) == tried
+
+
+@pytest.mark.parametrize(("parallel", "processes"), [(True, 2), (False, 1)])
+async def test_pytest_runs_in_as_many_processes_as_in_ci_during_a_trial(
+    tmp_path: Path, parallel: bool, processes: int
+) -> None:
+    """At most one for each processor."""
+    number = min(processes, len(os.sched_getaffinity(0)))
+    text = f"import os\ndef test_a():\n    assert os.environ.get('PYTEST_XDIST_WORKER_COUNT', '1') == '{number}'\n"
+    sandbox = ReportingSandbox(tmp_path, {"test_x.py": text.encode()})
+    command = f"{sys.executable} -m pytest"
+    suite = SuiteCommand(command, "pytest", narrowed=command, parallel="2 --dist=loadfile")
+    found = await measure(sandbox, suite, timeout=400.0, parallel=parallel)
+    assert found.count == TestCount(passed=1), found.execution.excerpt
 
 
 def cases(number: int, text: str, passed: int = 0) -> dict[str, CaseResult]:
@@ -395,31 +448,67 @@ def test_a_job_of_ci_says_what_is_built_before_the_tests_and_which_runner_there_
     assert all(is_manifest(path) for path in files)
 
 
-@pytest.mark.parametrize("framework", ["jest-workspace", "mocha-workspace"])
-def test_reports_of_packages_are_one_report(tmp_path: Path, framework: FrameworkName) -> None:
-    programs = {"a": 0, "b": 1}
-    for name, code in programs.items():
-        (tmp_path / name).mkdir()
-        file = f"/workspace/{name}/x.js"
-        passed = {"file": file, "fullTitle": "adds"}
-        report = {
-            "stats": {},
-            "testResults": [{"name": file, "assertionResults": [RESULT], "status": "passed"}],
-            "passes": [passed],
-            "pending": [],
-            "failures": [],
-        }
-        (tmp_path / name / "report.json").write_text(json.dumps(report))
-        (tmp_path / name / "run.sh").write_text(f'for last; do :; done; cp report.json "${{last#*=}}" && exit {code}\n')
-    run = 'f() { for each in a b; do (cd $each && sh run.sh "$@") || failed=1; done; [ -z "$failed" ]; }; f'
-    suite = SuiteCommand(command=run, framework=framework)
-    command = report_command(suite, shlex.quote(str(tmp_path / "all.json")), None)
-    ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False)
-    assert ended.returncode == 1
-    read = FRAMEWORKS[framework].read
-    assert read is not None
-    assert sorted(read((tmp_path / "all.json").read_bytes()) or ()) == ["a/x.js::adds", "b/x.js::adds"]
-    assert sorted(path.name for path in tmp_path.rglob(".*")) == []
+RUNNING: Mapping[str, str] = {
+    "jest": """
+        const reporter = new (require(path))();
+        const file = (name) => ({
+          testFilePath: process.cwd() + '/' + name,
+          testResults: [{ ancestorTitles: ['S'], title: 'adds', status: 'passed' }],
+        });
+        const first = file('x.js');
+        reporter.onTestResult({}, first);
+        if (!stops) reporter.onRunComplete({}, { testResults: [first, file('y.js')] });
+        """,
+    "mocha": """
+        const runner = new (require('events'))();
+        require(path)(runner);
+        const parent = { title: 'S', parent: { title: '' } };
+        const test = (name) => ({ file: process.cwd() + '/' + name, title: 'adds', parent });
+        runner.emit('pass', test('x.js'));
+        if (!stops) ['pass', 'end'].forEach((event) => runner.emit(event, test('y.js')));
+        """,
+    "vitest": """
+        import(path).then(({ default: Reporter }) => {
+          const reporter = new Reporter();
+          const parent = { type: 'suite', name: 'S', parent: { type: 'module' } };
+          const test = { name: 'adds', parent, result: () => ({ state: 'passed' }) };
+          const module = (name) => ({
+            id: name, moduleId: process.cwd() + '/' + name, errors: () => [], children: { allTests: () => [test] },
+          });
+          reporter.onTestModuleEnd(module('x.js'));
+          if (!stops) reporter.onTestRunEnd([module('x.js'), module('y.js')], []);
+        });
+        """,
+    "vitest, old": """
+        import(path).then(({ default: Reporter }) => {
+          const reporter = new Reporter();
+          const tasks = [{ name: 'S', tasks: [{ name: 'adds', result: { state: 'pass' } }] }];
+          const file = (name) => ({ id: name, filepath: process.cwd() + '/' + name, result: { state: 'pass' }, tasks });
+          const files = [file('x.js'), file('y.js')];
+          reporter.onInit({ state: { idMap: new Map(files.map((one) => [one.id, one])) } });
+          reporter.onTaskUpdate([['x.js', {}], ['unknown', {}]]);
+          if (!stops) reporter.onFinished(files, []);
+        });
+        """,
+}
+"""Runners that end with code 1: in a stopped one the first of two files has ended."""
+
+
+@pytest.mark.parametrize("runner", sorted(RUNNING))
+async def test_packages_and_a_stopped_suite_report_what_has_ended(tmp_path: Path, runner: str) -> None:
+    framework = cast("FrameworkName", f"{runner.partition(',')[0]}-workspace")
+    program = "const [path, stops] = [process.argv.pop().split('=').pop(), !!process.env.STOPS];"
+    text = f"{program}\n{textwrap.dedent(RUNNING[runner])}\nprocess.exitCode = 1;\n"
+    files = {"run.js": text.encode(), "a/package.json": b"{}", "b/package.json": b"{}"}
+    run = 'f() { for each in a b; do (cd $each && node ../run.js "$@") || failed=1; done; [ -z "$failed" ]; }; f'
+    title = "S adds" if framework.startswith("mocha") else "S > adds"
+    whole = await measure(ReportingSandbox(tmp_path, files), SuiteCommand(run, framework), timeout=60.0)
+    assert whole.passing == tuple(f"{place}/{file}::{title}" for place in "ab" for file in ("x.js", "y.js"))
+    assert (whole.failing, whole.execution.exit_code) == ((), 1)
+    stopping = SuiteCommand(f"export STOPS=1; {run}", framework)
+    assert (await measure(ReportingSandbox(tmp_path), stopping, timeout=60.0)).passing is None
+    stopped = await measure(StoppedSandbox(tmp_path), stopping, timeout=60.0)
+    assert stopped.passing == (f"a/x.js::{title}", f"b/x.js::{title}")
 
 
 def test_a_target_that_cannot_be_compiled_does_not_end_the_others(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from app.verify.reports import (
     read_bun,
     read_cargo,
     read_go,
-    read_jest,
     read_junit,
-    read_mocha,
+    read_lines,
     read_unittest,
 )
 
@@ -146,88 +145,50 @@ def test_a_broken_report_is_ignored(garbage: bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_are_an_error(data: bytes) -> None:
-    for read in (read_junit, read_jest, read_mocha, read_go, read_cargo, read_unittest):
+    for read in (read_junit, read_lines, read_go, read_cargo, read_unittest):
         report = read(data)
         assert report is None or isinstance(report, dict)
 
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-        lambda x: (
-            st.lists(x)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["testResults", "assertionResults", "passes", "failures", "pending", "name", "status", "title"]
-                ),
-                x,
-            )
-        ),
+        st.none() | st.booleans() | st.integers() | st.sampled_from(["passed", "failed", "", "a"]),
+        lambda x: st.lists(x) | st.dictionaries(st.sampled_from(["Action", "Package", "Test"]), x),
         max_leaves=8,
     )
 )
 def test_no_json_is_an_error(document: object) -> None:
     data = json.dumps(document).encode()
-    for read in (read_jest, read_mocha, read_go):
-        read(data)
+    read_lines(data, stopped=True)
+    read_go(data)
 
 
-def test_deeply_nested_json_is_not_a_report() -> None:
-    assert read_jest(b"[" * 100_000) is None
+LINES = b"""\
+[1, "/workspace/test/a.test.js::S > one", "failed", "Error: \\u001b[31mno\\u001b[0m"]
+[1, "test/a.test.js::top", "passed", ""]
+what a test prints
+[1, "test/a.test.js::later", "skipped", ""]
+[1, "", "error", "outside of all tests"]
+[2, "test/c.test.js::other", "passed", ""]
+[1, "test/b.test.js", "error", "Cannot find module"]
+[1]
+[2, "test/c.test.js::cut"""
 
 
-JEST = {
-    "testResults": [
-        {
-            "name": "/workspace/test/a.test.js",
-            "status": "failed",
-            "assertionResults": [
-                {
-                    "ancestorTitles": ["S"],
-                    "title": "one",
-                    "status": "failed",
-                    "failureMessages": ["Error: \x1b[31mno\x1b[0m"],
-                },
-                {"ancestorTitles": [], "title": "top", "status": "passed", "failureMessages": []},
-                {"ancestorTitles": [], "title": "later", "status": "todo"},
-            ],
-        },
-        {
-            "name": "/workspace/test/b.test.js",
-            "status": "failed",
-            "message": "Cannot find module",
-            "assertionResults": [],
-        },
-    ]
-}
-
-
-def test_jest_and_vitest() -> None:
-    report = read_jest(json.dumps(JEST).encode())
-    assert statuses(report) == {
+def test_lines_count_if_their_process_has_ended_or_the_suite_was_stopped() -> None:
+    ended = {
         "test/a.test.js::S > one": "failed",
         "test/a.test.js::top": "passed",
         "test/a.test.js::later": "skipped",
         "test/b.test.js": "error",
     }
+    report = read_lines(LINES)
+    assert statuses(report) == ended
     assert report is not None
     assert report["test/a.test.js::S > one"].text == "Error: no"
-
-
-def test_mocha() -> None:
-    document = {
-        "passes": [{"fullTitle": "S one", "file": "/workspace/test/a.js", "err": {}}],
-        "pending": [{"fullTitle": "S two", "file": "/workspace/test/a.js", "err": {}}],
-        "failures": [{"fullTitle": 'S "before all" hook', "file": None, "err": {"stack": "Error: no\n at x"}}],
-    }
-    report = read_mocha(json.dumps(document).encode())
-    printed = b"> x@1.0.0 test\n{}\n" + json.dumps({"stats": {}, **document}, indent=2).encode() + b"\n{ more }\n"
-    assert read_mocha(printed) == report
-    assert statuses(report) == {
-        "test/a.js::S one": "passed",
-        "test/a.js::S two": "skipped",
-        '::S "before all" hook': "failed",
-    }
+    assert statuses(read_lines(LINES, stopped=True)) == {**ended, "test/c.test.js::other": "passed"}
+    assert read_lines(b'[1, "a", "passed", ""]') is None
+    assert read_lines(b"[" * 100_000) is None
 
 
 GO = "\n".join(
@@ -376,11 +337,12 @@ def test_unittest_lines_of_old_and_new_pythons() -> None:
     assert report["test_u.A.test_bad"].text == "AssertionError: 1 != 2"
 
 
-def test_an_interrupted_unittest_keeps_what_it_reported() -> None:
+def test_a_stopped_unittest_keeps_what_it_reported() -> None:
     lines = (
         b"test_a (t.A.test_a) ... ok\ntest_b (t.A.test_b) ... Traceback (most recent call last):\nKeyboardInterrupt\n"
     )
-    assert statuses(read_unittest(lines)) == {"t.A.test_a": "passed"}
+    assert statuses(read_unittest(lines, stopped=True)) == {"t.A.test_a": "passed"}
+    assert read_unittest(lines) is None
 
 
 def test_output_without_a_summary_is_not_a_result() -> None:

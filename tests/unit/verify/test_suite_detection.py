@@ -1,6 +1,7 @@
 """The suite that a repository's own files speak for, and how a command is asked for results."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -259,24 +260,28 @@ def test_a_command_that_cannot_be_narrowed_says_so(files: dict[str, str], only: 
 def test_reports_are_asked_for_by_the_environment_where_that_is_possible() -> None:
     suite = found({"tests/test_a.py": PLAIN})
     assert suite is not None
-    assert report_command(suite, "/tmp/r", None) == "python3 -m pytest"
+    assert report_command(suite, "/tmp/r").endswith("AGENT_FIX_REPORT=/tmp/r AGENT_FIX_PARALLEL=''; python3 -m pytest")
+    own = replace(suite, command="PYTHONPATH=src pytest", narrowed="PYTHONPATH=src pytest")
+    assert report_command(own, "/tmp/r") == "PYTHONPATH=src pytest"
     assert "--junitxml=/tmp/r" in report_environment(suite, "/tmp/r")["PYTEST_ADDOPTS"]
     node = found({"package.json": '{"scripts": {"test": "node --test"}}'})
     assert node is not None
-    assert report_command(node, "/tmp/r", None) == "npm test"
-    assert "--test-reporter-destination=/tmp/r" in report_environment(node, "/tmp/r")["NODE_OPTIONS"]
+    assert report_command(node, "/tmp/r").endswith("> /tmp/r.node.mjs; npm test")
+    assert "--test-reporter=/tmp/r.node.mjs" in report_environment(node, "/tmp/r")["NODE_OPTIONS"]
 
 
 def test_reports_are_asked_for_by_arguments_elsewhere() -> None:
     jest = found({"package.json": '{"scripts": {"test": "jest"}}'})
     assert jest is not None
-    assert report_command(jest, "/tmp/r", ("a.test.js",)) == "npm test -- --json --outputFile=/tmp/r a.test.js"
+    command = "npm test -- --reporters=default --reporters=/tmp/r.jest.cjs a.test.js"
+    assert report_command(jest, "/tmp/r", ("a.test.js",)).endswith(f"> /tmp/r.jest.cjs; {command}")
     mocha = SuiteCommand(command="npx mocha", framework="mocha", narrowed="npx mocha")
-    assert report_command(mocha, "/tmp/r", None) == "npx mocha --reporter json -O output=/tmp/r"
+    assert report_command(mocha, "/tmp/r").endswith("; npx mocha --reporter /tmp/r.mocha.cjs")
     go = found({"go.mod": "", "a_test.go": ""})
     assert go is not None
-    assert report_command(go, "/tmp/r", None).endswith("; go test -json ./... > /tmp/r")
+    assert report_command(go, "/tmp/r").endswith("; go test -json ./... > /tmp/r")
     piped = found({"package.json": '{"scripts": {"test": "jest && tsc"}}'})
     assert piped is not None
-    assert "> /tmp/r.cjs; npm test; ended=$?; " in report_command(piped, "/tmp/r", None)
+    assert report_command(piped, "/tmp/r").endswith("> /tmp/r.cjs; npm test")
+    assert "> /tmp/r.vitest.mjs; " in report_command(piped, "/tmp/r")
     assert report_environment(piped, "/tmp/r")["NODE_OPTIONS"] == "--require /tmp/r.cjs"

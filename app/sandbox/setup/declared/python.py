@@ -120,6 +120,8 @@ class DeclaredSetup:
     requirements: tuple[str, ...] = ()
     test: str = ""
     pythons: tuple[str, ...] = ()
+    parallel: str = ""
+    """In how many processes pytest runs the tests, and how it divides them: `auto`, `4 --dist=loadfile`."""
 
 
 @dataclass(slots=True)
@@ -129,6 +131,8 @@ class _Reading:
     files: ManifestFiles
     requirements: list[str] = field(default_factory=list)
     tests: list[str] = field(default_factory=list)
+    parallel: str = ""
+    """Of the first of the tests."""
     seen: set[str] = field(default_factory=set)
     variables: Mapping[str, str] = field(default_factory=dict)
     """What the environment of a command is set to, in the place that is followed."""
@@ -152,7 +156,7 @@ def declared_setups(files: ManifestFiles) -> list[DeclaredSetup]:
         wanted = tuple(dict.fromkeys(reading.requirements))
         key = (tuple(sorted(wanted)), reading.tests[0])
         if key not in found:
-            found[key] = DeclaredSetup(source, score, wanted, reading.tests[0], pythons)
+            found[key] = DeclaredSetup(source, score, wanted, reading.tests[0], pythons, reading.parallel)
     return sorted(found.values(), key=lambda one: -one.score)
 
 
@@ -253,6 +257,8 @@ def _installed(reading: _Reading, program: str, rest: list[str]) -> list[str] | 
 def _tested(reading: _Reading, program: str, rest: list[str]) -> list[str] | None:
     """The test command that a command is; None if it runs no tests."""
     if program in {"pytest", "py.test"}:
+        if not reading.tests:
+            reading.parallel = _parallel(rest)
         return [_pytest(reading.files, rest)]
     if program == "unittest":
         return [shlex.join(["python3", "-m", "unittest", *(word for word in rest if "$" not in word)])]
@@ -347,6 +353,14 @@ def _pytest(files: ManifestFiles, arguments: Iterable[str]) -> str:
             continue
         kept.append(word)
     return shlex.join(["python3", "-m", "pytest", *kept])
+
+
+def _parallel(words: list[str]) -> str:
+    """The number of processes among pytest's options, and how the tests are divided; empty without more than one."""
+    text = " ".join(words)
+    number = re.search(r"(?<!\S)(?:-n ?=?|--numprocesses[= ])(auto|logical|[2-9]|[1-9]\d)(?!\S)", text)
+    divided = re.search(r"(?<!\S)--dist[= ](load\w*|worksteal)(?!\S)", text)
+    return " ".join([number[1], *([f"--dist={divided[1]}"] if divided else [])]) if number else ""
 
 
 def _is_value(files: ManifestFiles, option: str, word: str) -> bool:

@@ -13,14 +13,3 @@ function send(...parts) {
   count += 1;
   while (line.length > 0) line = line.subarray(writeSync(fd, line));
 }
-
-// A path as seen from the top of the work tree.
-function inside(file) {
-  const path = String(file ?? '').replace(/^file:\/\//, '');
-  return path.startsWith(root + '/') ? path.slice(root.length + 1) : path;
-}
-
-function shortened(text) {
-  const whole = String(text ?? '');
-  return whole.length <= 20000 ? whole : whole.slice(0, 10000) + '\n…\n' + whole.slice(-10000);
-}
