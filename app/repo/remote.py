@@ -35,11 +35,11 @@ _CONNECTION_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository's URL and token; `variables` are others for git, such as a proxy's address."""
+    """A repository's URL and token; `variables` are for git's environment, such as a proxy's address."""
 
     url: str
     token: str = field(repr=False)
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def scheme(self) -> str:
@@ -47,9 +47,10 @@ class Remote:
 
     @property
     def secret(self) -> dict[str, str]:
-        """Git configuration as environment variables: one header, for this URL only."""
+        """`variables`, which may hold a proxy's password, and git configuration: one header, for this URL only."""
         credentials = base64.b64encode(f"x-access-token:{self.token}".encode()).decode()
         return {
+            **self.variables,
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": f"http.{self.url}.extraHeader",
             "GIT_CONFIG_VALUE_0": f"Authorization: Basic {credentials}",

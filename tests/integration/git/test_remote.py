@@ -16,7 +16,7 @@ from app.core.task import Person
 from app.repo.git_command import Git, GitError, identity_variables
 from app.repo.git_store import GitStore
 from app.repo.index.ranking import CommitChange, read_log
-from app.repo.remote import HISTORY_SPAN, Remote, RemoteError, fetch, fetch_history, push
+from app.repo.remote import HISTORY_SPAN, Remote, RemoteError, branch_tips, fetch, fetch_history, push
 from tests.support.loopback import git_over_http, listening, serving
 from tests.support.repositories import commit_files, git, make_repository
 
@@ -131,6 +131,17 @@ def test_a_moved_ref_gives_no_other_commit(forge: Forge, remote: Remote, store: 
     assert git(store.path, "for-each-ref") == ""
     assert not store.keeps(head)
     assert not store.keeps(tip), "it was not asked for by anybody"
+
+
+def test_git_reaches_the_remote_through_the_operators_proxy(forge: Forge, store: GitStore) -> None:
+    commit = git(forge.work, "rev-parse", "HEAD")
+    with listening() as listener, serving(forge.app(), listener) as proxy:
+        remote = Remote("http://forge.invalid/ada/sample.git", "token", {"http_proxy": proxy})
+        fetch(store, remote, commit)
+        assert store.keeps(commit)
+        assert push(store, remote, "topic", commit, expected=None).refused == ""
+        assert branch_tips(store, remote, "topic") == {"topic": commit}
+    assert set(forge.asked) == {"info/refs", "git-upload-pack", "git-receive-pack"}
 
 
 REFS = ("--upload-pack=touch x", "main", "+x/y", "refs/pull/7/head:refs/heads/main", "refs/../x", "refs/*", "refs/a b")
