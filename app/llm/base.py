@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from app.core.model_usage import MicroUSD, WorkKind
 from app.core.record import Record
+from app.core.text import words
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
@@ -80,7 +81,10 @@ class ModelAnswer(Record):
 
 
 class ModelRequest(Record):
-    """Everything sent to the model. `schema` requests structured output of that JSON schema."""
+    """Everything sent to the model.
+
+    `response_schema` asks for an answer that matches this JSON schema; `schema_name` is its name in the request.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -154,30 +158,47 @@ WireProtocol = Literal["chat", "responses", "messages"]
 
 Body = Mapping[str, Any]
 
-_SAMPLING = ("temperature", "top_p", "tools", "tool_choice", "parallel_tool_calls")
-_CHAT = ("messages", "response_format", "stop", "n", "seed", "logit_bias", "logprobs", "top_logprobs")
-_SAMPLING_FIELDS = ("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
-FIELDS: Mapping[WireProtocol, frozenset[str]] = {
-    "chat": frozenset((*_SAMPLING, *_CHAT, *_SAMPLING_FIELDS)),
-    "responses": frozenset((*_SAMPLING, "input", "instructions", "reasoning", "text", "include", "truncation")),
-    "messages": frozenset((*_SAMPLING, "messages", "system", "top_k", "stop_sequences", "thinking")),
-}
-"""The fields that a request of each protocol may have."""
-OURS = frozenset(
-    {"model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens", "max_output_tokens"}
-)
-"""Fields that the gateway sets for each call."""
-_LABELS = ("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-_REASONING_FIELDS = ("reasoning", "thinking", "enable_thinking", "chat_template_kwargs", "usage")
-EXTRAS: Mapping[WireProtocol, frozenset[str]] = {
-    "chat": frozenset(
-        (*_LABELS, *_REASONING_FIELDS, "service_tier", "modalities", "top_k", "min_p", "repetition_penalty")
+
+class ProtocolFields(NamedTuple):
+    """The fields that a request of one protocol may have, and the name of its limit of output tokens.
+
+    Those `passed_as_extra` are known to some providers only, and no more than a label or a way to think. Those that
+    are `dropped` need headers of Anthropic's own, which are not passed on.
+    """
+
+    limit: str
+    passed: frozenset[str]
+    passed_as_extra: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> frozenset[str]:
+        return self.passed | self.passed_as_extra | self.dropped
+
+
+_SAMPLING = words("temperature top_p tools tool_choice parallel_tool_calls")
+_LABELS = words("metadata client_metadata user safety_identifier prompt_cache_key prompt_cache_retention service_tier")
+FIELDS: Mapping[WireProtocol, ProtocolFields] = {
+    "chat": ProtocolFields(
+        "max_tokens",
+        _SAMPLING
+        | words("messages response_format stop n seed logit_bias logprobs top_logprobs")
+        | words("presence_penalty frequency_penalty reasoning_effort verbosity"),
+        _LABELS
+        | words("reasoning thinking enable_thinking chat_template_kwargs usage")
+        | words("modalities top_k min_p repetition_penalty"),
     ),
-    "responses": frozenset((*_LABELS, "service_tier")),
-    "messages": frozenset(("metadata", "service_tier", "context_management", "output_config")),
+    "responses": ProtocolFields(
+        "max_output_tokens", _SAMPLING | words("input instructions reasoning text include truncation"), _LABELS
+    ),
+    "messages": ProtocolFields(
+        "max_tokens",
+        _SAMPLING | words("messages system top_k stop_sequences thinking"),
+        dropped=words("metadata service_tier context_management output_config"),
+    ),
 }
-"""Known to some providers only, and no more than a label or a way to think. Those of `messages` stay here: they go
-with headers of Anthropic's own, which are not passed on."""
+OURS = words("model stream stream_options store max_tokens max_completion_tokens max_output_tokens")
+"""Fields that the gateway sets for each call."""
 
 
 class StreamEvent(NamedTuple):
@@ -190,8 +211,8 @@ class StreamEvent(NamedTuple):
 class RawProxyCall(Protocol):
     """One model behind one name, asked in any of the protocols. Raises only `app.llm.errors.ModelError`.
 
-    `body` is what the agent sent, but for `OURS`. Of it FIELDS and EXTRAS are passed on, and nothing else: what a
-    provider or our library takes for an address, a key, another model or a tool of its own is none of them.
+    `body` is the agent's request without the fields in OURS. Only what FIELDS lists is passed on, so an agent cannot
+    set an address, a key, another model or a tool that the provider runs.
     """
 
     @property

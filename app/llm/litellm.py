@@ -4,6 +4,7 @@ LiteLLM is imported late and in the background.
 """
 
 import asyncio
+import base64
 import gc
 import json
 import logging
@@ -17,14 +18,14 @@ from concurrent.futures import Future
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from http.client import HTTPException
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from app.core.model_usage import DOLLAR, MicroUSD, Reasoning
 from app.core.tracing import span
 from app.llm.base import (
-    EXTRAS,
     FIELDS,
     Body,
     ModelAnswer,
@@ -38,8 +39,17 @@ from app.llm.base import (
 from app.llm.chat_format import ChatDialect, StreamAssembly, may_think, only_json, request_body, usage_of
 from app.llm.errors import ModelError, classify, read
 from app.llm.ledger import Ledger
-from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, Price, cost_of, dollars, model_info, price_list
-from app.llm.providers import PROVIDERS, Route, check_environment, check_name, route, unknown_provider
+from app.llm.prices import MILLION, Price, cost_of, dollars
+from app.llm.providers import (
+    OLLAMA,
+    PROVIDERS,
+    Route,
+    check_environment,
+    check_name,
+    model_properties,
+    route,
+    unknown_provider,
+)
 from app.llm.tokens import count_text, count_tokens
 
 T = TypeVar("T")
@@ -100,6 +110,7 @@ def _import_modules() -> LiteLLMModules:
     litellm.suppress_debug_info = True
     litellm.disable_aiohttp_transport = True
     litellm.use_chat_completions_url_for_anthropic_messages = True
+    litellm.DEFAULT_MAX_RETRIES = 0  # for embeddings, LiteLLM uses it instead of a call's own 0
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
@@ -124,7 +135,7 @@ def probe(url: str, headers: Mapping[str, str]) -> Literal["there", "bad_key", "
     except HTTPError as error:
         error.close()
         return "bad_key" if error.code == 401 else "there"
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):
         return "unreachable"
 
 
@@ -145,6 +156,8 @@ async def preflight(route: Route, environment: Mapping[str, str], *, any_name: b
         headers = {"x-api-key": route.key, "anthropic-version": "2023-06-01"}
     elif route.key:
         headers = {"authorization": f"Bearer {route.key}"}
+    base, password = _without_password(base)
+    headers |= password
     finding = await asyncio.wrap_future(background(lambda: probe(base, headers), "probe-endpoint"))
     local = bool(route.base) or not route.known.keys
     if finding == "unreachable" and local:
@@ -164,6 +177,15 @@ async def preflight(route: Route, environment: Mapping[str, str], *, any_name: b
         )
 
 
+def _without_password(url: str) -> tuple[str, dict[str, str]]:
+    """A URL without its user name and password, and the header that they become."""
+    userinfo, at, _ = urlsplit(url).netloc.rpartition("@")
+    if not at:
+        return url, {}
+    credentials = base64.b64encode(unquote(userinfo).encode()).decode()
+    return url.replace(f"{userinfo}@", "", 1), {"authorization": f"Basic {credentials}"}
+
+
 UNUSUAL_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
 CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
@@ -171,8 +193,9 @@ THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high
 """Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
 AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "azure", "azure_ai"})
 """Who takes parameters as OpenAI calls them, also for models that LiteLLM does not know."""
-OLLAMA = frozenset({"ollama", "ollama_chat"})
 PARAMETER_REFUSED = frozenset({400, 422, 501})
+LOST = frozenset({"timeout", "connection_lost"})
+"""Reasons of failures that the provider may charge for all the same."""
 
 
 def _classified(error: BaseException, route: Route, environment: Mapping[str, str], name: str = "") -> ModelError:
@@ -191,6 +214,20 @@ class ModelTimeouts:
     total: float = 1_800.0
 
 
+def _call_options(library: LiteLLMModules, route: Route, info: ModelInfo, timeouts: ModelTimeouts) -> dict[str, Any]:
+    """LiteLLM's arguments that do not depend on the request: one call, without retries."""
+    options: dict[str, Any] = {
+        "model": route.wire_name,
+        "timeout": library.httpx.Timeout(timeouts.first, connect=timeouts.connect),
+        "max_retries": 0,
+        "num_retries": 0,
+        "drop_params": True,
+    }
+    if route.provider in OLLAMA:
+        options["num_ctx"] = info.context_window
+    return options | dict(route.connection)
+
+
 class LiteLLMModel:
     """One model by its LiteLLM name; keys and endpoints come from `environment`, by the names LiteLLM knows."""
 
@@ -207,16 +244,14 @@ class LiteLLMModel:
         self._route = route(name, environment)
         self._price = price
         self._timeouts = timeouts or ModelTimeouts()
-        listed = price_list().find(self._route.name) or price_list().find(self._route.listed_name)
+        listed = self._route.listed
         claude = "claude" in self._route.model
         self._dialect = ChatDialect(
             thinking=claude, schema="json_schema" if listed is None or listed.structured else "prompt"
         )
         self._reasoning = reasoning
         self._takes_reasoning = None if listed is None else listed.reasoning
-        window = OLLAMA_WINDOW if self._route.provider in OLLAMA else DEFAULT_WINDOW
-        info = model_info(self._route.name, listed.info if listed else None, price, window=window)
-        self._info = replace(info, thinking=THINKING[reasoning], endpoint=self._route.base)
+        self._info = replace(model_properties(self._route, price), thinking=THINKING[reasoning])
 
     @property
     def info(self) -> ModelInfo:
@@ -297,11 +332,8 @@ class LiteLLMModel:
 
     def _arguments(self, library: LiteLLMModules, request: ModelRequest) -> dict[str, Any]:
         arguments = request_body(request, self._dialect)
-        arguments |= self._route.connection
         if "claude" in self._route.model:
             arguments["cache_control_injection_points"] = list(CACHE_POINTS)
-        if self._route.provider in OLLAMA:
-            arguments["num_ctx"] = self._info.context_window
         if (
             self._reasoning
             and request.max_tokens > self._info.thinking
@@ -310,14 +342,7 @@ class LiteLLMModel:
             arguments["reasoning_effort"] = self._reasoning
             if self._takes_reasoning is None and self._route.provider in AS_OPENAI:  # a model that no list knows
                 arguments["allowed_openai_params"] = ["reasoning_effort"]
-        limits = library.httpx.Timeout(self._timeouts.first, connect=self._timeouts.connect)
-        return arguments | {
-            "model": self._route.wire_name,
-            "timeout": limits,
-            "max_retries": 0,
-            "num_retries": 0,
-            "drop_params": True,
-        }
+        return arguments | _call_options(library, self._route, self._info, self._timeouts)
 
     async def _collect(self, stream: Any, assembly: StreamAssembly) -> Any:
         """Read the stream to its end; return usage only if the provider reported it, because LiteLLM makes it up."""
@@ -373,7 +398,7 @@ class LiteLLMModel:
         started = not assembly.empty or "MidStreamFallbackError" in fault.names
         if found.kind == "retry" and started:
             return self._cut(request, assembly, "stream_cut")
-        if found.reason in ("timeout", "connection_lost"):
+        if found.reason in LOST:
             found.usage = self._estimate(request, assembly)
         return found
 
@@ -395,10 +420,13 @@ _BYTES_PER_TOKEN = 3
 class Embedding:
     """One model by its LiteLLM name; keys and endpoints by the names LiteLLM knows. Raises only ModelError."""
 
-    def __init__(self, name: str, *, environment: Mapping[str, str], ledger: Ledger) -> None:
+    def __init__(
+        self, name: str, *, environment: Mapping[str, str], ledger: Ledger, price: Price | None = None
+    ) -> None:
         self._route = route(name, environment)
         self._environment = environment
         self._ledger = ledger
+        self._own_price = price
 
     async def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """A vector for each text, in one request. Raises BudgetError if the job's money does not suffice."""
@@ -418,8 +446,10 @@ class Embedding:
                 list(map(float, each["embedding"])) for each in sorted(answer.data, key=lambda each: each["index"])
             ]
         except (TimeoutError, library.openai.OpenAIError, library.httpx.HTTPError, *UNUSUAL_BODIES) as error:
-            await asyncio.to_thread(self._ledger.book, CALL, Usage())
-            raise _classified(error, self._route, self._environment) from error
+            found = _classified(error, self._route, self._environment)
+            lost = found.reason in LOST
+            await asyncio.to_thread(self._ledger.book, CALL, if_lost if lost else Usage())
+            raise found from error
         used = getattr(answer.usage, "prompt_tokens", 0) or tokens
         usage = Usage(prompt_tokens=used, cost=self._price(library.litellm, used))
         await asyncio.to_thread(self._ledger.book, CALL, usage)
@@ -432,19 +462,14 @@ class Embedding:
         return vectors
 
     def _price(self, litellm: Any, tokens: int) -> MicroUSD:
-        """The price from LiteLLM's list; 0 for a model that is not in it."""
+        """The operator's price, or the one in LiteLLM's list; 0 for a model that is not in it."""
+        if self._own_price is not None:
+            return dollars(tokens * self._own_price.input / MILLION)
         try:
             cost = litellm.cost_per_token(model=self._route.name, prompt_tokens=tokens, call_type="aembedding")
         except (litellm.exceptions.ModelNotMappedError, *UNUSUAL_BODIES):
             return 0
         return dollars(sum(cost))
-
-
-LIMIT: Final[Mapping[WireProtocol, str]] = {
-    "chat": "max_tokens",
-    "responses": "max_output_tokens",
-    "messages": "max_tokens",
-}
 
 
 class LiteLLMRawCall:
@@ -461,8 +486,7 @@ class LiteLLMRawCall:
         self._environment = environment
         self._route = route(name, environment)
         self._timeouts = timeouts or ModelTimeouts()
-        listed = price_list().find(self._route.name)
-        self._info = model_info(self._route.name, listed.info if listed else None, price)
+        self._info = model_properties(self._route, price)
 
     @property
     def info(self) -> ModelInfo:
@@ -499,15 +523,8 @@ class LiteLLMRawCall:
     async def _call(
         self, library: LiteLLMModules, protocol: WireProtocol, body: Body, limit: int, *, stream: bool
     ) -> Any:
-        arguments = arguments_of(protocol, body, limit) | {
-            "model": self._route.name,
-            "stream": stream,
-            "timeout": library.httpx.Timeout(self._timeouts.first, connect=self._timeouts.connect),
-            "max_retries": 0,
-            "num_retries": 0,
-            "drop_params": True,
-        }
-        arguments |= self._route.connection
+        arguments = arguments_of(protocol, body, limit) | {"stream": stream}
+        arguments |= _call_options(library, self._route, self._info, self._timeouts)
         match protocol:
             case "chat":
                 if stream:
@@ -523,11 +540,11 @@ class LiteLLMRawCall:
 
 def arguments_of(protocol: WireProtocol, body: Body, limit: int) -> dict[str, Any]:
     """LiteLLM's arguments: the protocol's own fields, and a few others as plain fields of the request."""
+    fields = FIELDS[protocol]
     given = {name: value for name, value in body.items() if value is not None}
-    arguments = {name: value for name, value in given.items() if name in FIELDS[protocol]}
-    arguments[LIMIT[protocol]] = limit
-    others = {name: value for name, value in given.items() if name in EXTRAS[protocol]}
-    if others and protocol != "messages":
+    arguments = {name: value for name, value in given.items() if name in fields.passed}
+    arguments[fields.limit] = limit
+    if others := {name: value for name, value in given.items() if name in fields.passed_as_extra}:
         arguments["extra_body"] = others
     if "reasoning_effort" in arguments:
         arguments["allowed_openai_params"] = ["reasoning_effort"]

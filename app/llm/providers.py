@@ -1,12 +1,13 @@
 """The providers of models: the environment that each needs, as data, and how models are named."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from app.llm.base import ModelInfo
 from app.llm.errors import ModelError
-from app.llm.prices import price_list
+from app.llm.prices import DEFAULT_WINDOW, OLLAMA_WINDOW, ListedModel, Price, model_info, price_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ PROVIDERS: Mapping[str, Provider] = {
 }
 
 
+OLLAMA = frozenset({"ollama", "ollama_chat"})
 _NO_KEY = "no-key"
 """Custom endpoints often need none, and the client wants one."""
 
@@ -114,6 +116,11 @@ class Route(NamedTuple):
         return f"{self.provider}/{self.model.removeprefix('responses/')}"
 
     @property
+    def listed(self) -> ListedModel | None:
+        """The model in LiteLLM's list."""
+        return price_list().find(self.name) or price_list().find(self.listed_name)
+
+    @property
     def wire_name(self) -> str:
         """The name used for calls: Ollama's older protocol knows tools only as words in a prompt."""
         return f"ollama_chat/{self.model}" if self.provider == "ollama" else self.name
@@ -136,6 +143,18 @@ def route(name: str, environment: Mapping[str, str]) -> Route:
         provider, model = _maker(name, environment), name
     known = PROVIDERS.get(provider, Provider())
     return Route(provider, model, _set(environment, known.bases), _set(environment, known.keys))
+
+
+def operator_price(name: str, found: Route, prices: Mapping[str, Price]) -> Price | None:
+    """The operator's price of the model that people call `name`, also under its other names."""
+    return next((prices[each] for each in (name, found.name, found.listed_name) if each in prices), None)
+
+
+def model_properties(found: Route, price: Price | None) -> ModelInfo:
+    """A model's properties: from the operator's price, else LiteLLM's list, else cautious sizes without a price."""
+    window = OLLAMA_WINDOW if found.provider in OLLAMA else DEFAULT_WINDOW
+    info = model_info(found.name, found.listed.info if found.listed else None, price, window=window)
+    return replace(info, endpoint=found.base)
 
 
 def _maker(name: str, environment: Mapping[str, str]) -> str:
@@ -179,7 +198,7 @@ def check_environment(route: Route, environment: Mapping[str, str]) -> None:
 def check_name(route: Route) -> None:
     """Raise an error for a name that the provider does not have, with the most similar names that it does."""
     known = PROVIDERS.get(route.provider)
-    if route.base or known is None or known.free_names or price_list().find(route.name) is not None:
+    if route.base or known is None or known.free_names or route.listed is not None:
         return
     similar = price_list().similar_names(route.name)
     raise ModelError(

@@ -6,8 +6,8 @@ from pathlib import Path
 from app.core.model_usage import Reasoning
 from app.llm.base import Model, ModelInfo
 from app.llm.litellm import LiteLLMModel
-from app.llm.prices import Price, price_list
-from app.llm.providers import route
+from app.llm.prices import Price
+from app.llm.providers import operator_price, route
 from app.llm.replay import PREFIX, ModelRecorder, RecordedModel
 
 
@@ -25,8 +25,7 @@ def make_model(
     """
     if name.startswith(PREFIX):
         return RecordedModel(Path(name.removeprefix(PREFIX)))
-    own = prices or {}
-    price = own.get(name) or own.get(route(name, environment).name)
+    price = operator_price(name, route(name, environment), prices or {})
     return LiteLLMModel(name, environment=environment, price=price, reasoning=reasoning)
 
 
@@ -37,6 +36,5 @@ def record_to(path: Path, model: Model, *, of: ModelInfo) -> Model:
 
 def takes_reasoning(name: str, environment: Mapping[str, str]) -> bool:
     """True if a model is known to accept a reasoning setting."""
-    found = route(name, environment)
-    listed = price_list().find(found.name) or price_list().find(found.listed_name)
+    listed = route(name, environment).listed
     return listed is not None and listed.reasoning

@@ -108,15 +108,17 @@ def asks_for_tests(received: ReceivedRequest) -> bool:
 class OpenAIEndpoint:
     """Serves `replies` in order while used as a context; what was asked by POST stands in `requests`.
 
-    `models` is what every GET is answered with. The author of specification tests, who is asked at the same time as
-    others, has answers of their own, and requests that are kept apart.
+    `models` is what every GET is answered with, or decides that by the request's headers. The author of specification
+    tests, who is asked at the same time as others, has answers of their own, and requests that are kept apart.
     """
 
     author: Callable[[ReceivedRequest], Reply] = staticmethod(declines)
 
     def __init__(self, replies: Iterable[Reply] = (), *, models: Reply | None = None) -> None:
         self._replies = list(replies)
-        self.models = models or Reply(body=b'{"object": "list", "data": []}')
+        self.models: Reply | Callable[[Mapping[str, str]], Reply] = models or Reply(
+            body=b'{"object": "list", "data": []}'
+        )
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self.requests: list[ReceivedRequest] = []
@@ -199,6 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         reply = self.server.endpoint.models
+        if not isinstance(reply, Reply):
+            reply = reply({name.lower(): value for name, value in self.headers.items()})
         self._send(reply, reply.body or b"")
 
     def _send(self, reply: Reply, body: bytes) -> None:

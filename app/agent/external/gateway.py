@@ -38,7 +38,7 @@ from app.agent.external.exchange import (
 from app.agent.external.recipe import AgentRecipe
 from app.core.errors import AgentFixError
 from app.core.model_usage import MicroUSD
-from app.llm.base import EXTRAS, FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
+from app.llm.base import FIELDS, OURS, Body, RawProxyCall, StreamEvent, WireProtocol
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import Ledger
 from app.llm.tokens import count_text
@@ -130,7 +130,7 @@ def check(protocol: WireProtocol, body: Body, models: Collection[str]) -> None:
     for name, value in body.items():
         if value is None or name in PROVIDER_STATE_FIELDS:
             continue
-        if not (name in FIELDS[protocol] or name in EXTRAS[protocol] or name in OURS):
+        if name not in OURS | FIELDS[protocol].known:
             raise RequestRefused(400, "not_offered", f"The field {name[:60]!r} is not offered here.")
         allowed = ALLOWED_VALUES.get(name)
         if allowed is not None and not any(value == each and type(value) is type(each) for each in allowed):

@@ -29,6 +29,8 @@ from app.llm.budgeted_model import JobModels
 from app.llm.errors import ModelError
 from app.llm.ledger import Ledger
 from app.llm.litellm import Embedding
+from app.llm.prices import read_prices
+from app.llm.providers import operator_price, route
 from app.llm.sql_ledger import SqlLedger
 from app.pipeline.lessons.learning import JobExperience, lessons_of
 from app.pipeline.lessons.recall import (
@@ -112,7 +114,9 @@ def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) ->
     by_words = FullTextRanking()
     match kind:
         case "embedding":
-            embed = Embedding(argument, environment=settings.model_environment, ledger=ledger)
+            environment = settings.model_environment
+            price = operator_price(argument, route(argument, environment), read_prices(settings.prices))
+            embed = Embedding(argument, environment=environment, ledger=ledger, price=price)
             return EmbeddingRanking(argument, embed, lessons, by_words)
         case "chroma":
             check_installed()

@@ -222,6 +222,34 @@ async def test_an_unreachable_endpoint_is_reported() -> None:
     assert (caught.value.kind, caught.value.reason) == ("give_up", "unreachable")
 
 
+@pytest.mark.parametrize("path", ["/v1", "/v 1"])
+async def test_an_endpoint_that_does_not_speak_http_is_reported(path: str) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 mail.example.com ESMTP\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+        with pytest.raises(ModelError) as caught:
+            await LiteLLMModel("local", environment={"OPENAI_API_BASE": base}).check()
+    assert (caught.value.kind, caught.value.reason) == ("give_up", "unreachable")
+
+
+async def test_a_password_in_an_endpoints_address_is_sent_and_never_shown(endpoint: OpenAIEndpoint) -> None:
+    environment = {"OPENAI_API_KEY": KEY, "OPENAI_API_BASE": endpoint.url.replace("//", "//ada:pass%20word@")}
+    asked = LiteLLMModel("local", environment=environment)
+    endpoint.script(answer("ok"))
+    await asked.complete(ASK)
+    sent = endpoint.requests[0].headers["authorization"]
+    endpoint.models = lambda headers: Reply(status=200 if headers["authorization"] == sent else 401, body=b"{}")
+    await asked.check()
+    closed = environment | {"OPENAI_API_BASE": "http://ada:pass%20word@127.0.0.1:9/v1"}
+    with pytest.raises(ModelError, match=r"at http://127\.0\.0\.1:9/v1\.") as caught:
+        await LiteLLMModel("local", environment=closed).check()
+    assert caught.value.reason == "unreachable"
+
+
 async def test_a_schema_is_asked_for_strictly(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(answer('{"a": "b"}'))
     got = await model(endpoint).complete(STRUCTURED)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.core.model_usage import Reasoning
-from app.llm.base import Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec
+from app.llm.base import Body, Message, ModelAnswer, ModelRequest, ToolCall, ToolSpec, WireProtocol
 from app.llm.budgeted_model import BudgetedModel
 from app.llm.errors import ModelError
 from app.llm.ledger import MemoryLedger
-from app.llm.litellm import THINKING, LiteLLMModel
+from app.llm.litellm import THINKING, LiteLLMModel, LiteLLMRawCall
 from app.llm.prices import OLLAMA_WINDOW, Price
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, answer, cut, error
 from tests.support.protocol_streams import anthropic, anthropic_error, ollama, responses
@@ -29,6 +29,7 @@ STEP = (
     Message(role="tool", tool_call_id="t1", content="a.py"),
 )
 ASK = ModelRequest(messages=(*HEAD, *STEP), tools=(BASH,), max_tokens=2_000)
+TURN = [{"role": "user", "content": "go"}]
 TOOLS = [("t2", "bash", '{"command": "pwd"}')]
 
 
@@ -228,6 +229,21 @@ async def test_ollama_is_asked_for_a_window_and_by_the_protocol_that_knows_tools
     price = Price(input=0, output=0, context_window=65_536)
     await model(endpoint, "ollama_chat/qwen3-of-mine", price=price).complete(ASK)
     assert endpoint.requests[1].body["options"]["num_ctx"] == 65_536
+
+
+@pytest.mark.parametrize(
+    ("protocol", "body"),
+    [("chat", {"messages": TURN}), ("responses", {"input": TURN}), ("messages", {"messages": TURN})],
+)
+async def test_another_agents_calls_reach_ollama_in_the_same_way(
+    endpoint: OpenAIEndpoint, protocol: WireProtocol, body: Body
+) -> None:
+    endpoint.script(ollama("ok"))
+    asked = LiteLLMRawCall("ollama/qwen3-of-mine", environment(endpoint))
+    async for _ in asked.stream(protocol, body, 100):
+        pass
+    assert endpoint.requests[0].path == "/api/chat"
+    assert endpoint.requests[0].body["options"]["num_ctx"] == OLLAMA_WINDOW
 
 
 @pytest.mark.parametrize("name", ["hosted_vllm/qwen3-coder", "openai/qwen3-coder", "qwen3-coder"])

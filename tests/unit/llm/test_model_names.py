@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from app.llm.base import Message, ModelRequest, ToolCall, ToolSpec
 from app.llm.chat_format import clean, only_json, strict
 from app.llm.errors import FailureDetails, ModelError, excerpt, retry_after
-from app.llm.litellm import preflight
+from app.llm.litellm import LiteLLMModel, LiteLLMRawCall, preflight
 from app.llm.prices import Price, dollars, listed_model, model_info, price_list
-from app.llm.providers import PROVIDERS, check_environment, check_name, route
+from app.llm.providers import PROVIDERS, check_environment, check_name, operator_price, route
 from app.llm.tokens import count_text, count_tokens
 
 
@@ -102,8 +102,23 @@ async def test_unknown_model_name_gets_suggestions(name: str, near: str) -> None
 
 
 def test_known_model_names_pass() -> None:
-    for name in ("gpt-4o", "openai/gpt-4o", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro"):
+    for name in ("gpt-4o", "openai/gpt-4o", "openai/responses/gpt-4o", "anthropic/claude-sonnet-4-5"):
         check_name(route(name, {}))
+
+
+def test_raw_calls_have_the_same_properties_as_others() -> None:
+    environment = {"OPENAI_API_BASE": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "k", "OLLAMA_API_BASE": "http://own"}
+    for name in ("gpt-4o", "openai/responses/gpt-4o", "ollama/never-heard-of", "never-heard-of"):
+        raw, plain = LiteLLMRawCall(name, environment), LiteLLMModel(name, environment=environment)
+        assert raw.info == plain.info
+    assert LiteLLMRawCall("openai/responses/gpt-4o", environment).info.priced
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "openai/gpt-4o", "openai/responses/gpt-4o"])
+def test_operators_price_counts_however_the_model_is_named(name: str) -> None:
+    price = Price(input=1, output=2)
+    assert operator_price(name, route(name, {}), {"openai/gpt-4o": price}) == price
+    assert operator_price(name, route(name, {}), {"azure/gpt-4o": price}) is None
 
 
 def test_price_list_has_windows_and_prices() -> None:

@@ -16,6 +16,7 @@ from app.jobs.tables import sqlite_engine
 from app.llm.errors import BudgetError, ModelError
 from app.llm.ledger import MemoryLedger
 from app.llm.litellm import CALL, Embedding
+from app.llm.prices import Price
 from app.pipeline.lessons.recall import ChromaRanking, EmbeddingRanking, FullTextRanking
 from app.pipeline.wiring.prompts import make_ranking
 from tests.support.openai_endpoint import OpenAIEndpoint, Reply, error
@@ -36,8 +37,14 @@ def vectors(*found: list[float], tokens: int = 9) -> Reply:
     return Reply(body=json.dumps({"object": "list", "data": data[::-1], "model": "e", "usage": usage}).encode())
 
 
-def embedding(endpoint: OpenAIEndpoint, ledger: MemoryLedger, name: str = "openai/text-embedding-3-small") -> Embedding:
-    return Embedding(name, environment={"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}, ledger=ledger)
+def embedding(
+    endpoint: OpenAIEndpoint,
+    ledger: MemoryLedger,
+    name: str = "openai/text-embedding-3-small",
+    price: Price | None = None,
+) -> Embedding:
+    environment = {"OPENAI_API_BASE": endpoint.url, "OPENAI_API_KEY": KEY}
+    return Embedding(name, environment=environment, ledger=ledger, price=price)
 
 
 async def test_texts_are_embedded_in_order(endpoint: OpenAIEndpoint) -> None:
@@ -73,6 +80,27 @@ async def test_every_embedding_failure_is_a_model_error(endpoint: OpenAIEndpoint
         await embedding(endpoint, ledger)(["one", "two"])
     assert KEY not in caught.value.message + caught.value.hint
     assert ledger.totals().pending == 0
+
+
+@pytest.mark.parametrize(("reply", "tokens"), [(Reply(hang_up=True), 3), (error(429, "slow down"), 0)])
+async def test_what_a_lost_embedding_call_may_have_cost_is_booked(
+    endpoint: OpenAIEndpoint, reply: Reply, tokens: int
+) -> None:
+    endpoint.script(reply, vectors([1.0], [1.0]))
+    ledger = MemoryLedger(1_000_000)
+    asked = embedding(endpoint, ledger, price=Price(input=3, output=0))
+    with pytest.raises(ModelError):
+        await asked(["one", ""])
+    assert len(endpoint.requests) == 1
+    totals = ledger.totals()
+    assert (totals.cost, totals.prompt_tokens) == (3 * tokens, tokens)
+
+
+async def test_the_operators_price_counts_for_embeddings(endpoint: OpenAIEndpoint) -> None:
+    endpoint.script(vectors([1.0]))
+    ledger = MemoryLedger(1_000_000)
+    await embedding(endpoint, ledger, "openai/own-model", price=Price(input=3, output=0))(["one"])
+    assert ledger.totals().cost == 27
 
 
 async def test_embedding_without_budget_or_key_is_refused(endpoint: OpenAIEndpoint) -> None:
