@@ -224,12 +224,12 @@ async def test_an_unreachable_endpoint_is_reported() -> None:
 
 @pytest.mark.parametrize("path", ["/v1", "/v 1"])
 async def test_an_endpoint_that_does_not_speak_http_is_reported(path: str) -> None:
-    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def speak_smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"220 mail.example.com ESMTP\r\n")
         writer.close()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(speak_smtp, "127.0.0.1", 0) as server:
         base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
         with pytest.raises(ModelError) as caught:
             await LiteLLMModel("local", environment={"OPENAI_API_BASE": base}).check()

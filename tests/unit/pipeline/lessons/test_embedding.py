@@ -83,7 +83,7 @@ async def test_every_embedding_failure_is_a_model_error(endpoint: OpenAIEndpoint
 
 
 @pytest.mark.parametrize(("reply", "tokens"), [(Reply(hang_up=True), 3), (error(429, "slow down"), 0)])
-async def test_what_a_lost_embedding_call_may_have_cost_is_booked(
+async def test_lost_embedding_call_is_booked_at_its_probable_cost(
     endpoint: OpenAIEndpoint, reply: Reply, tokens: int
 ) -> None:
     endpoint.script(reply, vectors([1.0], [1.0]))
@@ -96,7 +96,7 @@ async def test_what_a_lost_embedding_call_may_have_cost_is_booked(
     assert (totals.cost, totals.prompt_tokens) == (3 * tokens, tokens)
 
 
-async def test_the_operators_price_counts_for_embeddings(endpoint: OpenAIEndpoint) -> None:
+async def test_operators_price_counts_for_embeddings(endpoint: OpenAIEndpoint) -> None:
     endpoint.script(vectors([1.0]))
     ledger = MemoryLedger(1_000_000)
     await embedding(endpoint, ledger, "openai/own-model", price=Price(input=3, output=0))(["one"])
