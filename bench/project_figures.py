@@ -11,7 +11,7 @@ import yaml
 KEPT = Path(__file__).with_name("projects.measured.json")
 _LIST = Path(__file__).with_name("projects.yml")
 _PATH = re.compile(r"(?<![\w.:/])(?:/[\w.+@-]+){2,}/?")
-_KEYS = ("comparable", "candidate", "seconds", "passed", "failed", "not_run", "written")
+_KEYS = ("comparable", "first_tests", "candidate", "seconds", "passed", "failed", "not_run", "written")
 _LENGTH = 160
 _COLUMNS = "| Project | Comparable | Candidate | Passed | Failed | Not run | Written | Seconds |"
 
@@ -32,14 +32,22 @@ _OTHER_REPAIR = "the `setup:` and `test:` that its CI executes"
 
 
 def checked(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The result, which is not comparable where less than half of the tests in the text ran."""
+    """The result, which is not comparable where less than half of the tests in the text ran.
+
+    Of a suite that was stopped only the first tests are comparable, which is a mark of its own.
+    """
+    if found["comparable"] and found.get("stopped"):
+        return {**found, "comparable": False, "first_tests": True}
     ran = sum(found.get(key, 0) for key in ("passed", "failed", "not_run"))
     if not found["comparable"] or 2 * ran >= found["written"]:
         return dict(found)
-    stopped = any("stopped at its limit" in reason for reason in found["reasons"])
-    end = " before the suite was stopped at its limit" if stopped else ""
-    reason = f"Only {ran} of {found['written']} tests in the text ran{end}."
+    reason = f"Only {ran} of {found['written']} tests in the text ran."
     return {**found, "comparable": False, "reasons": [reason, *found["reasons"]]}
+
+
+def mark(found: Mapping[str, Any]) -> str:
+    """Whether a suite is comparable, in a word or two."""
+    return "yes" if found.get("comparable") else "first tests" if found.get("first_tests") else "no"
 
 
 def keep(results: Path) -> None:
@@ -92,12 +100,17 @@ def page() -> str:
 def _table(title: str, text: str, names: Sequence[str], measured: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     good = sum(measured[name]["comparable"] for name in names)
     share = f" ({100 * good // len(names)} %)" if names else ""
-    yield from (f"## {title}\n", f"{text} {good} of {len(names)}{share} have a comparable suite.\n", _COLUMNS)
+    first = sum(mark(measured[name]) == "first tests" for name in names)
+    stopped = (
+        f" Of {first} more, which are not counted, the first tests of a suite that was stopped are." if first else ""
+    )
+    sentence = f"{text} {good} of {len(names)}{share} have a comparable suite.{stopped}"
+    yield from (f"## {title}\n", f"{sentence}\n", _COLUMNS)
     yield "|" + " --- |" * _COLUMNS.count(" | ") + " --- |"
     for name in names:
         found = measured[name]
         numbers = [str(found.get(key, "")) for key in ("passed", "failed", "not_run", "written")]
-        cells = [name, "yes" if found["comparable"] else "no", str(found.get("candidate", "")), *numbers]
+        cells = [name, mark(found), str(found.get("candidate", "")), *numbers]
         yield f"| {' | '.join([*cells, str(round(found.get('seconds', 0)))])} |"
     yield ""
     for name in names:

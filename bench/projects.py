@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from bench.ground import COMMAND
-from bench.project_figures import checked, keep
+from bench.project_figures import checked, keep, mark
 
 LIST = Path(__file__).with_name("projects.yml")
 SECONDS = 300.0
-"""After this no further candidate is begun; a project is ended at three times as many."""
+"""After this no further candidate is begun; a project is ended at twice as many."""
 WIDTHS = (34, 12, 46, 8, 7, 7, 8, 7)
 _WRITTEN = {
     "python": (r"^\s*(async )?def test\w*\(", "*.py"),
@@ -104,7 +104,7 @@ def examine(project: Project, mirrors: Path | None, root: Path, seconds: float, 
         argv += ["--json", "--seconds", str(seconds)]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         try:
-            output, error_output = process.communicate(timeout=3 * seconds)
+            output, error_output = process.communicate(timeout=2 * seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGTERM)
             process.communicate()
@@ -141,7 +141,7 @@ def shown(project: Project, found: dict[str, Any]) -> Iterator[str]:
     """The project's row, and beneath it why it is not comparable."""
     yield _row(
         project.name,
-        "yes" if found.get("comparable") else "no",
+        mark(found),
         str(found.get("candidate", "")),
         f"{found.get('seconds', 0):.0f}",
         *(str(found.get(key, "")) for key in ("passed", "failed", "not_run", "written")),

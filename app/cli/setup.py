@@ -107,6 +107,7 @@ class SetupReport:
             "failed": count.failed if count else 0,
             "not_run": count.skipped if count else 0,
             "comparable": self.comparable,
+            "stopped": self.best is not None and self.best.stopped,
             "seconds": round(self.seconds, 1),
             "reasons": [*self.judged, *self.noted],
         }
@@ -141,7 +142,8 @@ class SetupReport:
         if self.works and not self.comparable:
             return "The tests pass; single ones are not known, only the exit code"
         skipped = f", {count.skipped} more are skipped" if count.skipped else ""
-        return f"{count.passed} of {count.passed + count.failed} tests pass{skipped}"
+        stopped = ", until the suite was stopped at its limit" if best.stopped else ""
+        return f"{count.passed} of {count.passed + count.failed} tests pass{skipped}{stopped}"
 
 
 def _line(text: str) -> str:

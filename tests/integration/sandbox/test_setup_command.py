@@ -45,7 +45,7 @@ def test_the_command_of_the_ci_workflow_is_chosen(repository: Path, tmp_path: Pa
     found: dict[str, Any] = json.loads(output)
     assert code == 0
     assert found.keys() == {
-        *("candidate", "setup", "test", "passed", "failed", "not_run", "comparable", "seconds", "reasons"),
+        *("candidate", "setup", "test", "passed", "failed", "not_run", "comparable", "stopped", "seconds", "reasons"),
     }
     assert found["candidate"] == ".github/workflows/ci.yml, job tests"
     assert found["test"] == "python3 -m unittest discover -v -s checks -p 'check_*.py'"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bench.project_figures import KEPT, checked, page, plain, repair
+from bench.project_figures import KEPT, checked, mark, page, plain, repair
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,14 @@ def test_a_suite_of_which_little_ran_is_not_comparable(passed: int, *, comparabl
     found = checked({"comparable": True, "passed": passed, "failed": 1, "written": 100, "reasons": ["tox.ini"]})
     assert found["comparable"] is comparable
     assert (found["reasons"][0] == "Only 41 of 100 tests in the text ran.") is not comparable
+
+
+@pytest.mark.parametrize(
+    ("stopped", "comparable", "shown"),
+    [(False, True, "yes"), (True, True, "first tests"), (True, False, "no"), (False, False, "no")],
+)
+def test_first_tests_of_a_suite_that_was_stopped_are_no_plain_yes(stopped: bool, comparable: bool, shown: str) -> None:
+    found = {"comparable": comparable, "stopped": stopped, "passed": 90, "written": 100, "reasons": ["a: stopped"]}
+    assert mark(checked(found)) == shown
+    assert checked(found)["comparable"] is (shown == "yes")
+    assert checked(found)["reasons"] == ["a: stopped"]

@@ -1,5 +1,6 @@
 """What `agent-fix setup` shows to people, and what it writes into a configuration."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -68,6 +69,10 @@ def test_a_suite_that_is_too_long_is_not_called_wrong() -> None:
     trial = Trial(Candidate("tox.ini", "what tox.ini says", 1, SetupChoice(), SUITE), 9.2, stopped, "It was stopped.")
     shown = list(SetupReport(ChosenSetup(PLAN, SUITE, trials=(trial,)), 9.0).lines(explain=False))
     assert shown[-1].startswith("The suite needs more time: give --seconds, or a `test:`")
+    first = stopped.model_copy(update={"count": TestCount(passed=60)})
+    trial = replace(trial, result=first)
+    shown = list(SetupReport(ChosenSetup(PLAN, SUITE, trials=(trial,)), 9.0).lines(explain=False))
+    assert shown[0] == "60 of 60 tests pass, until the suite was stopped at its limit (9 s)."
 
 
 def test_only_lines_that_were_tried_are_written(tmp_path: Path) -> None:
