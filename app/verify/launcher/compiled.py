@@ -261,7 +261,6 @@ class CargoLauncher(Launcher):
         return RustCopies(contents, self.suite.directory, random)
 
 
-MAX_COMMAND = 90_000
 SHARE = 0.4
 """Of the time that calls are repeated, in each of two processes: the first may leave something for the second."""
 REPLAY_TIMEOUT = 300.0
@@ -313,8 +312,8 @@ def go_replay(
     listed = "\n\t".join(['"fmt"', *imports])
     main = f"package main\n\nimport (\n\t{listed}\n)\n\nfunc main() {{\n\t" + "\n\t".join([*calls, end]) + "\n}\n"
     files[str(PurePosixPath(directory, mark.lower(), "main.go"))] = main
-    build = _or_without(f"go build -o {{place}}/{mark} ./{mark.lower()}", f"{mark}Text", files, directory)
-    build = f"{GO_COMPILED}; {build} && {{ {{place}}/{mark} >/dev/null; exec {{place}}/{mark}; }}"
+    build = _or_without(f'go build -o "$0"/{mark} ./{mark.lower()}', f"{mark}Text", files, directory)
+    build = f'{GO_COMPILED}; {build} && {{ "$0"/{mark} >/dev/null; exec "$0"/{mark}; }}'
     return _program(files, directory, build, (chosen, paths), mark)
 
 
@@ -381,14 +380,13 @@ def _filled(name: str, replaced: Mapping[str, str]) -> str:
 
 def _program(
     files: Mapping[str, str], directory: str, build: str, found: tuple[Sequence[str], Sequence[str]], token: str
-) -> ReplayProgram | None:
+) -> ReplayProgram:
     """`found` are the ids and the paths of their files."""
     lines = []
     for path, text in files.items():
         file = shlex.quote(str(PurePosixPath(path).relative_to(directory or ".")))
         lines.append(f"mkdir -p $(dirname {file}) && base64 -d <<<{base64.b64encode(text.encode()).decode()} >{file}")
     command = " && ".join([*lines, f"{{ {build}; }}"])
-    if len(command) > MAX_COMMAND:
-        return None
-    step = SupervisorStep(argv=("bash", "-c", command), cwd=directory, timeout=REPLAY_TIMEOUT, keep=8 * 1024**2)
+    argv = ("bash", "-c", 'eval "$(cat)"', "{place}")  # an argument is at most 128 KiB
+    step = SupervisorStep(argv=argv, cwd=directory, timeout=REPLAY_TIMEOUT, input=command, keep=8 * 1024**2)
     return ReplayProgram(ids=tuple(found[0]), paths=tuple(found[1]), steps=(step,), token=token)

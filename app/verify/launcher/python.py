@@ -158,17 +158,17 @@ class PythonLauncher(Launcher):
         job = {"files": found.files, "paths": paths, "seconds": seconds, "pause": REPLAY_PAUSE}
         steps = tuple(
             SupervisorStep(
-                argv=(self.python, *options, "-c", program_text(paths, text)),
+                argv=(self.python, *options, "-c", program),
                 cwd=self.directory,
                 timeout=REPLAY_TIMEOUT + 10 * seconds,
                 env={**self.environment, **environment},
-                prelude=with_program("python_replay.py"),
+                prelude=before + with_program("python_replay.py"),
                 input=repr({**job, "shifted": shifted}),
                 channel=True,
             )
-            for shifted, options, text, environment in (
-                (False, (), found.plain, {}),
-                (True, ("-O",), "", OTHER_ENVIRONMENT),
+            for shifted, options, (program, before), environment in (
+                (False, (), program_text(paths, found.plain), {}),
+                (True, ("-O",), program_text(paths, ""), OTHER_ENVIRONMENT),
             )
         )
         return ReplayProgram(ids=found.ids, paths=found.paths, steps=steps)

@@ -15,7 +15,8 @@ from app.verify.launcher.python_copies import FunctionLocation, PythonSource, fu
 from app.verify.launcher.python_test_doubles import TestCase
 
 MAX_PLAIN = 60_000
-"""Bytes of tests that are given to a program as its argument."""
+"""Bytes of tests that are given to a program as its argument, which may have 128 KiB; more are in its input."""
+_READ = "sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))"
 _OF_PYTEST = frozenset({"raises", "mark", "param", "approx", "fail"})
 _OF_UNITTEST = frozenset({"TestCase", "main"})
 _OF_CASE = frozenset(name for name in dir(TestCase) if not name.startswith("_"))
@@ -72,8 +73,11 @@ def replayed(
     return ReplayedTests(tuple(files), tuple(ids), tuple(paths), "\n".join(plain))
 
 
-def program_text(paths: Sequence[str], plain: str) -> str:
-    """A program for `python -c`: the test doubles, then the tests as plain statements, then what its input says."""
+def program_text(paths: Sequence[str], plain: str) -> tuple[str, str]:
+    """A program for `python -c`: the test doubles, then the tests as plain statements, then what its input says.
+
+    The second text is what the input has to begin with.
+    """
     test_doubles = Path(__file__).with_name("python_test_doubles.py").read_text("utf-8")
     text = (
         f"import sys\nsys.path += [path for path in {list(paths)!a} if path != '.']\n"
@@ -83,8 +87,8 @@ def program_text(paths: Sequence[str], plain: str) -> str:
         "_replay_given = _replay['compare'].given\n"
         "_replay_pytest, _replay_unittest = _replay['Pytest'], _replay['Unittest']\n"
     )
-    end = "\nexec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())), _replay)"
-    return f"{text}{plain if len(plain) < MAX_PLAIN else ''}{end}"
+    size, end = len(plain.encode()), f"\nexec({_READ}, _replay)"
+    return (f"{text}{plain}{end}", "") if size < MAX_PLAIN else (f"{text}exec({_READ}){end}", f"{size}\n{plain}")
 
 
 def _is_callable(tree: ast.Module, place: FunctionLocation) -> bool:

@@ -66,6 +66,12 @@ OTHER_ENVIRONMENT: Mapping[str, str] = {
 """A time zone west of Greenwich with summer time, and a language with an order and numbers of its own."""
 REPLAY_PAUSE = 2.0
 """Seconds after which the tests are called once more."""
+_FROM_INPUT = """(() => {
+  const given = require('node:fs').readFileSync(0, 'utf8');
+  const program = given.slice(given.indexOf('\\n') + 1);
+  (0, eval)(program)(JSON.parse(given.split('\\n', 1)[0]), program);
+})();"""
+"""A script that calls the function in its input, whose first line is the channel's: an argument is at most 128 KiB."""
 _PLAIN_SCRIPT = re.compile(r"\.[cm]?js$")
 _TAIL = 4_000
 
@@ -159,9 +165,9 @@ class ScriptLauncher(Launcher):
         steps = []
         for shifted, environment in ((False, {}), (True, OTHER_ENVIRONMENT)):
             job = {"framework": framework, "files": files, "seconds": seconds, "pause": REPLAY_PAUSE}
-            text = f"(() => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})();"
-            timeout = REPLAY_TIMEOUT + 10 * seconds
-            steps.append(SupervisorStep(argv=("node", "-e", text), timeout=timeout, env=environment, channel=True))
+            text = f"((route, program) => {{\nconst job = {json.dumps({**job, 'shifted': shifted})};\n{program}}})"
+            argv, timeout = ("node", "-e", _FROM_INPUT), REPLAY_TIMEOUT + 10 * seconds
+            steps.append(SupervisorStep(argv=argv, timeout=timeout, env=environment, input=text, channel=True))
         chosen_ids = tuple(name for names in by_path.values() for name in names)
         return ReplayProgram(ids=chosen_ids, paths=tuple(by_path), steps=tuple(steps))
 

@@ -1,5 +1,6 @@
 // Runs inside the sandbox with `node -e`: calls the functions of tests in a process that has no test framework.
-// It is the body of a function, as the code under test can reach what a script declares. `job` is defined before:
+// It is the body of a function of `route` (the channel's; undefined in a worker) and `program` (the function's text),
+// as the code under test can reach what a script declares. `job` is defined before:
 // `framework`, `files` (`path`, `text`, `loads`, `ids`), `directory`, `shifted`, `seconds`, `pause`. Messages are JSON:
 // ["result", id, phase, kind, text], where an empty kind means that the test passed; ["left", id] for a test that needs
 // its framework; ["odd", …]; ["end"]. A text that `loads` awaits modules.
@@ -251,7 +252,6 @@ const { createRequire, isBuiltin, register } = require('node:module');
 const { pathToFileURL } = require('node:url');
 const { performance } = globalThis;
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
-const program = process._eval;
 const post = parentPort && parentPort.postMessage.bind(parentPort);
 const token = isMainThread ? require('node:crypto').randomBytes(16).toString('hex') : workerData.token;
 if (!isMainThread) delete workerData.token;
@@ -487,7 +487,7 @@ function many() {
   }
 }
 
-function finish(route) {
+function finish() {
   const { createHmac } = require('node:crypto');
   for (const [id, what] of odd.values()) results.push(['odd', id, 'result', [[what, '', 0]]]);
   [...results, ...left.map((id) => ['left', id]), ['end']].forEach((parts, number) => {
@@ -501,7 +501,7 @@ function finish(route) {
 
 function inWorker(then) {
   let waiting = later(() => done(null, 'worker_end'), WORKER_MS);
-  const worker = new Worker(program, { eval: true, workerData: { token }, resourceLimits: { stackSizeMb: 1 } });
+  const worker = new Worker(`${program}();`, { eval: true, workerData: { token }, resourceLimits: { stackSizeMb: 1 } });
   let more = null;
   const leave = () => {
     forget(more);
@@ -539,13 +539,12 @@ function begin() {
   phase(job.shifted ? 'shifted' : 'first');
   phase('plain');
   if (!job.shifted) many();
-  const route = JSON.parse(fs.readFileSync(0, 'utf8').split('\n')[0]);
   later(() => {
     phase('task');
-    if (!job.shifted) inWorker(() => finish(route));
+    if (!job.shifted) inWorker(finish);
     else later(() => {
       phase('pause');
-      finish(route);
+      finish();
     }, job.pause * 1000);
   }, 5);
 }

@@ -438,3 +438,20 @@ async def test_tests_of_jest_are_called_without_it(provider: BubblewrapProvider)
     code = files["sums.js"].replace("one + two", "typeof jest === 'object' || process.argv.length > 1 ? 3 : 4")
     knows = await replayed(provider, files, "test/more.test.js", text, ids, sums_js=code)
     assert ("first", ids[0]) in knows.failures()
+
+
+@pytest.mark.parametrize(
+    ("files", "test", "text", "name"),
+    [
+        (JAVASCRIPT, "test/more.test.js", f"{SCRIPT}// {'word ' * 28_000}\n", "test/more.test.js::sums > numbers"),
+        (PYTHON, "test_more.py", TESTS.replace("300\n", f"300\nNAME = '{'字' * 50_000}'\n"), NUMBERS),
+        (GO, "more_test.go", f"{GO_TEST}// {'word ' * 28_000}\n", "example.com/sums::TestLast"),
+        (CARGO, "tests/more.rs", f"{CARGO_TEST}// {'word ' * 28_000}\n", "tests/more.rs::even"),
+    ],
+    ids=["node", "unittest", "go", "cargo"],
+)
+async def test_test_file_that_is_longer_than_an_argument_may_be_is_called_as_well(
+    provider: BubblewrapProvider, files: dict[str, str], test: str, text: str, name: str
+) -> None:
+    found = await replayed(provider, files, test, text, (name,))
+    assert (found.report.problem, found.why_not, found.ids, list(found.failures())) == ("", "", (name,), [])
