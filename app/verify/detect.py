@@ -3,10 +3,11 @@
 A configured command, or a Node project's script, is parsed far enough to get per-test results from it.
 """
 
+import fnmatch
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -20,7 +21,7 @@ from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
 from app.sandbox.setup.ecosystems.python_metadata import inner_root
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
-from app.verify.frameworks import WORKSPACES, FrameworkName, SuiteCommand
+from app.verify.frameworks import WORKSPACES, FrameworkName, SuiteCommand, needs_shell
 from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_DEPTH = 2
@@ -193,6 +194,8 @@ _LAUNCHER_RE = re.compile(
     rf"(?:(?:{RUN_COMMANDS_RE}) run (?:--\S+ )*|npx (?:--\S+ )*|coverage run (?:--?\S+ )*-m )?"
     r"(?:[\w./-]*python[\d.]*(?: -[IEsWX]\S*)* -m )?"
 )
+_NO_SHELL = re.compile(r"\b(?:py\.?test|unittest|manage\.py|node)\b")
+"""Names of programs whose arguments are given to our launcher, or are quoted."""
 _NODE_SCRIPT = re.compile(rf"^(?:{TEST_SCRIPT_RE})(?: run)? test$|^npm t$")
 _FILE_RUNNER_VALUES = words("""
     --preload -r --timeout --concurrency --ignore --post-compile --tsconfig-override --jsx-import-source --conditions
@@ -220,7 +223,7 @@ class _ConfiguredCommand(NamedTuple):
 def recognise(tree: Tree, command: str, detected: SuiteCommand | None) -> SuiteCommand:
     """The framework behind a configured command; `detected` names it for `make test` and the like."""
     suite = SuiteCommand(command=command)
-    if _OPERATORS.search(command):
+    if _OPERATORS.search(command) or (_NO_SHELL.search(command) and needs_shell(command, patterns=False)):
         return replace(suite, framework=_through(command, detected))
     if _NODE_SCRIPT.match(command):
         return _node_script(tree, suite)
@@ -255,11 +258,18 @@ def _recognise_pytest(command: _ConfiguredCommand) -> SuiteCommand:
     kept, previous = [first], first
     for word in words:
         path = word.split("::")[0].rstrip("/").removeprefix("./")
-        chosen = word in (".", "./") or path in entries or path in directories
+        chosen = word in (".", "./") or path in entries or path in directories or _matches(path, entries)
         if not chosen or previous in _PYTEST_VALUES:
             kept.append(word)
         previous = word
     return replace(command.suite, framework="pytest", narrowed=command.launcher + shlex.join(kept))
+
+
+def _matches(pattern: str, paths: Iterable[str]) -> bool:
+    """True if a shell would replace the word by some of these paths, if it is not quoted."""
+    depth = pattern.count("/")
+    found = re.compile(fnmatch.translate(pattern)) if re.search(r"[*?\[]", pattern) else None
+    return found is not None and any(found.match("/".join(path.split("/")[: depth + 1])) for path in paths)
 
 
 def _recognise_unittest(command: _ConfiguredCommand) -> SuiteCommand:

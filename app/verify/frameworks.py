@@ -86,6 +86,26 @@ class Framework:
     reporter: str = ""
 
 
+_ASSIGNMENTS = re.compile(r"(?:\w+=\S* )*")
+PATH_VARIABLE = re.compile(r"\$(?:PWD|\{PWD\}|PYTHONPATH|\{PYTHONPATH\})(?!\w)")
+"""What the launcher of Python tests itself replaces in `PYTHONPATH=…`."""
+
+
+def needs_shell(command: str, *, patterns: bool = True) -> bool:
+    """True if only a shell knows the words of this simple command: variables, `~`, and `patterns` of file names."""
+    before = (_ASSIGNMENTS.match(command) or [""])[0]
+    if "'" in before and "$" in before:
+        return True
+    paths = (PATH_VARIABLE.sub("", word) if word.startswith("PYTHONPATH=") else word for word in before.split())
+    outside = re.sub(r"'[^']*'", "''", command[len(before) :])
+    unquoted = re.sub(r'"[^"]*"', '""', outside)
+    return (
+        any("$" in text for text in (*paths, outside))
+        or re.search(r"(?:^|[\s=:])~", before + unquoted) is not None
+        or (patterns and re.search(r"[*?\[]", unquoted) is not None)
+    )
+
+
 def report_command(
     suite: SuiteCommand, report: str, only: tuple[str, ...] | None = None, *, parallel: bool = False
 ) -> str:

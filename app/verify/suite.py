@@ -142,7 +142,7 @@ async def measure_cases(
     command = report_command(suite, report, only, parallel=parallel)
     ran = await run(sandbox, command, timeout=timeout, env=environment)
     if _REPORT_REFUSED.search(ran.output[-20_000:].decode(errors="replace")):
-        ran = await run(sandbox, suite.command, timeout=timeout)
+        ran = await run(sandbox, shown, timeout=timeout)
         return SuiteMeasurement(result_of(ran, None, shown, timeout), None, ran.output)
     content = await read_file(sandbox, report)
     if suite.framework == "go" and content:

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.core.text import python_literal
 from app.core.verification import Status
-from app.verify.frameworks import SuiteCommand
+from app.verify.frameworks import PATH_VARIABLE, SuiteCommand, needs_shell
 from app.verify.launcher.base import (
     START,
     Launcher,
@@ -67,10 +67,15 @@ class PythonLauncher(Launcher):
         words = shlex.split(given)
         if words[:1] == ["cd"] and "&&" in words:
             words = words[words.index("&&") + 1 :]
+            given = given.partition("&& ")[2]
+        if needs_shell(given):
+            raise ValueError("only a shell knows the words of the suite's command")
         environment = {}
         while words and (found := _VARIABLE.fullmatch(words[0])):
             environment[found["name"]] = found["value"]
             words.pop(0)
+        if path := environment.get("PYTHONPATH"):
+            environment["PYTHONPATH"] = PATH_VARIABLE.sub(lambda name: "." if "PWD" in name[0] else "", path)
         at = next((n for n, word in enumerate(words) if PurePosixPath(word).name in _FRAMEWORKS), None)
         if at is None:
             raise ValueError("the suite's command cannot be narrowed to these tests")

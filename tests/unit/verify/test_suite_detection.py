@@ -7,6 +7,8 @@ import pytest
 
 from app.verify.detect import find_suite
 from app.verify.frameworks import SuiteCommand, narrow, report_command, report_environment
+from app.verify.launcher.python import PythonLauncher
+from app.verify.suite import suite_launcher
 from tests.support.memory_tree import MemoryTree
 
 UNITTEST = "import unittest\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"
@@ -162,6 +164,16 @@ CONFIGURED = [
     ("uv run --frozen pytest", "pytest", "uv run --frozen pytest"),
     ("PYTHONPATH=src python3 -m pytest .", "pytest", "PYTHONPATH=src python3 -m pytest"),
     ("coverage run -m pytest", "pytest", "coverage run -m pytest"),
+    ("PYTHONPATH=$PWD/src pytest -q", "pytest", "PYTHONPATH=$PWD/src pytest -q"),
+    ("PYTHONPATH=src:${PYTHONPATH} pytest", "pytest", "PYTHONPATH=src:${PYTHONPATH} pytest"),
+    ("ROOT=$PWD pytest", "pytest", ""),
+    ("pytest --rootdir=$PWD", "pytest", ""),
+    ('pytest "--rootdir=$PWD"', "pytest", ""),
+    ("pytest '--rootdir=$PWD'", "pytest", "pytest '--rootdir=$PWD'"),
+    ("pytest -c ~/pytest.ini", "pytest", ""),
+    ("pytest -q tests/test_*.py", "pytest", "pytest -q"),
+    ("pytest -k 'a or b[1]' t*", "pytest", "pytest -k 'a or b[1]'"),
+    ("node --test --import $HOME/x.mjs", "pytest", ""),
     ("make test", "pytest", ""),
     ("tox -e py311", "pytest", ""),
     ("pytest tests && ruff check", "pytest", ""),
@@ -187,6 +199,23 @@ def test_a_configured_command_wins_and_is_recognised(command: str, framework: st
     assert (suite.framework, suite.narrowed) == (framework, narrowed)
     if framework != "unittest":
         assert suite.command == command
+
+
+@pytest.mark.parametrize(
+    ("command", "launched"),
+    [
+        ("PYTHONPATH=$PWD/src:$PYTHONPATH pytest -q", {"PYTHONPATH": "./src:"}),
+        ("PYTHONPATH=src pytest -k 'a[1]*'", {"PYTHONPATH": "src"}),
+        ("pytest -q tests/test_*.py", None),
+        ("pytest --rootdir=$PWD", None),
+        ("PYTHONPATH='$PWD' pytest", None),
+    ],
+)
+def test_words_that_only_a_shell_knows_are_left_to_it(command: str, launched: dict[str, str] | None) -> None:
+    suite = found({"tests/test_a.py": PLAIN}, command)
+    assert suite is not None
+    launcher = suite_launcher(suite)
+    assert (launcher.environment if isinstance(launcher, PythonLauncher) else None) == launched
 
 
 def test_a_configured_command_that_nobody_knows_is_run_as_it_is() -> None:
