@@ -198,11 +198,10 @@ class SuiteRunner:
         """For a suite longer than its limit: the tests nearest to the change, on base and head."""
         chosen = await asyncio.to_thread(self._chosen, tree, patch)
         there = tuple(path for path in chosen if path in tree.entries())
-        try:
-            narrow(self.command, chosen)
-            narrow(self.command, there)
-        except ValueError:
-            reason = f"The suite does not finish within {self.limit:g} s, and its runner cannot run chosen test files."
+        if not (there and _can_run(self.command, chosen) and _can_run(self.command, there)):
+            none_near = self.command.narrowed and not there
+            why = "no existing test file is near the change" if none_near else "its runner cannot run chosen test files"
+            reason = f"The suite does not finish within {self.limit:g} s, and {why}."
             return SuiteComparison(command=self.command.command, base=base, not_run=reason)
         total = len({path for path in tree.entries() if is_test_file(path)}.union(chosen))
         chosen_of = f"only the {len(chosen)} of {total} test files nearest to the change were run."

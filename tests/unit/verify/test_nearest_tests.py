@@ -1,7 +1,18 @@
 """Which tests a change is near to."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.core.patch import Patch
+from app.core.verification import Execution, SuiteResult
+from app.sandbox.base import Sandbox
+from app.verify.frameworks import SuiteCommand
+from app.verify.suite_runner import SuiteRunner
 from app.verify.test_paths import MAX_FILES, nearest
 from tests.support.memory_tree import MemoryTree
+from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import patch_of
 
 TREE = MemoryTree(
@@ -53,3 +64,33 @@ def test_names_that_say_nothing_bring_nothing_near() -> None:
 def test_the_number_of_near_tests_is_limited() -> None:
     many = MemoryTree({f"tests/test_{number}.py": b"import money" for number in range(200)})
     assert len(nearest(many, patch_of({"money.py": "x"}))) == MAX_FILES
+
+
+@asynccontextmanager
+async def no_sandbox(name: str, _patch: Patch | None) -> AsyncIterator[Sandbox]:
+    raise AssertionError(name)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("suite", "changes", "why"),
+    [
+        (
+            SuiteCommand("pytest", "pytest", "pytest"),
+            {"lib/__init__.py": "x"},
+            "no existing test file is near the change",
+        ),
+        (
+            SuiteCommand("pytest", "pytest", "pytest"),
+            {"new/test_a.py": "x"},
+            "no existing test file is near the change",
+        ),
+        (SuiteCommand("make test"), {"src/shop/money.py": "x"}, "its runner cannot run chosen test files"),
+    ],
+)
+async def test_reason_why_no_part_of_a_long_suite_is_run(
+    suite: SuiteCommand, changes: dict[str, str], why: str
+) -> None:
+    base = SuiteResult(execution=Execution(command=suite.command, exit_code=137, seconds=60.0, timed_out=True))
+    found = await SuiteRunner(suite, no_sandbox, ListProgress(), 60.0).compare(patch_of(changes), TREE, base)
+    assert why.replace("near the change", "near the change") in found.not_run
