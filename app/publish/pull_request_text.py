@@ -35,9 +35,9 @@ from app.publish.verification_text import (
     Caps,
     bullets,
     known_failures,
+    list_of_tests,
     meaning,
     red_to_green,
-    test_list,
     verification_section,
 )
 
@@ -333,7 +333,7 @@ def _remarks(stat: FileStat, warned: list[GateResult]) -> Iterator[str]:
 def _notes(facts: PullRequestContent, caps: Caps) -> str:
     known = known_failures(facts.verification.suite)
     title = f"{count(len(known), 'test')} already failing on the base, not caused by this change"
-    return paragraphs(bullets(facts.notes, caps), details(title, test_list(known, caps)) if known else "")
+    return paragraphs(bullets(facts.notes, caps), details(title, list_of_tests(known, caps)) if known else "")
 
 
 def _footer(facts: PullRequestContent) -> str:

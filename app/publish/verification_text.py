@@ -259,7 +259,7 @@ def known_failures(suite: SuiteComparison | None) -> tuple[str, ...]:
     return tuple(test for test in suite.base.failing or () if test in still)
 
 
-def test_list(tests: Sequence[str], caps: Caps) -> str:
+def list_of_tests(tests: Sequence[str], caps: Caps) -> str:
     return "\n".join([*(f"- {code_span(clip(test, 200))}" for test in tests[: caps.items]), *_more(len(tests), caps)])
 
 
@@ -372,7 +372,7 @@ def _tests(suite: SuiteComparison | None, caps: Caps) -> Iterator[str]:
 
 
 def _titled_tests(tests: Sequence[str], what: str, icon: str, caps: Caps) -> str:
-    return f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{test_list(tests, caps)}" if tests else ""
+    return f"{icon} **{count(len(tests), 'test')} {what}:**\n\n{list_of_tests(tests, caps)}" if tests else ""
 
 
 def about_rest(rest: RestOfSuite | None) -> str:

@@ -14,10 +14,10 @@ from app.core.text import plain
 from app.core.verification import ExistingTestChange
 from app.repo.grammars import language_of
 from app.verify.gates.candidate import as_text
-from app.verify.gates.test_changes import PACKAGE_KEYS, configures_tests, removed_tests, test_settings
+from app.verify.gates.changes_of_tests import PACKAGE_KEYS, configures_tests, removed_tests, settings_of_tests
 from app.verify.overlay import Overlay
+from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.sources.parsed_sources import with_test_modules
-from app.verify.test_paths import is_test_file, is_test_path
 
 MAX_DIFF = 6_000
 _NOT_LOADED = "unittest.loader._FailedTest."
@@ -162,13 +162,13 @@ def _ruled(path: str, old: bytes, new: bytes) -> bytes:
     if path.endswith(".rs"):
         return with_test_modules(old, new)
     before, after = as_text(old), as_text(new)
-    settings = test_settings(path, before or "")
-    if settings is None or before is None or settings == test_settings(path, after or ""):
+    settings = settings_of_tests(path, before or "")
+    if settings is None or before is None or settings == settings_of_tests(path, after or ""):
         return new
     if path.endswith(".json"):
         return _package(before, after or "").encode()
     merged = _with_sections(before, after or "")
-    return merged.encode() if test_settings(path, merged) == settings else old
+    return merged.encode() if settings_of_tests(path, merged) == settings else old
 
 
 def _package(before: str, after: str) -> str:
@@ -256,11 +256,11 @@ def _texts(tree: Tree, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _may_configure(path: str) -> bool:
-    return configures_tests(path) or test_settings(path, "") is not None
+    return configures_tests(path) or settings_of_tests(path, "") is not None
 
 
 def _settings(path: str, text: str) -> str:
-    found = None if configures_tests(path) else test_settings(path, text)
+    found = None if configures_tests(path) else settings_of_tests(path, text)
     return text if found is None else found if isinstance(found, str) else json.dumps(found)
 
 

@@ -28,9 +28,9 @@ from app.sandbox.setup.ecosystems.base import ManifestFiles, SetupChoice, table
 from app.sandbox.setup.ecosystems.python_metadata import LOCKS, workspace_roots
 from app.verify.detect import find_suite, prefix, recognise
 from app.verify.frameworks import WORKSPACES, SuiteCommand
+from app.verify.paths_of_tests import is_test_file
 from app.verify.reports import cause_of
 from app.verify.suite import could_not_start, measure
-from app.verify.test_paths import is_test_file
 
 MAX_DECLARED = 3
 _NO_TESTS = re.compile(r"(?:.+/)?(?:benchmarks|docs|examples)(?=/)")

@@ -24,11 +24,11 @@ from app.repo.grammars import language_of
 from app.verify.base_rules import JudgedPatch, support_files
 from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
+from app.verify.paths_of_tests import is_test_path
 from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, other_types, replay_controls
 from app.verify.selected_tests import Repeats, Runs, passed
 from app.verify.sources.analysis import kind_of
 from app.verify.sources.new_conditions import NewCondition
-from app.verify.test_paths import is_test_path
 
 TIMES = ((3.0, 10), (10.0, 5), (30.0, 2))
 """(seconds, alterations): for runs up to that long, even on a busy machine, at most that many are tried."""

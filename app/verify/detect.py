@@ -22,7 +22,7 @@ from app.sandbox.setup.ecosystems.node import BUN_FILES, workspace_members
 from app.sandbox.setup.ecosystems.python_metadata import inner_root
 from app.sandbox.setup.package_tools import RUN_COMMANDS_RE, TEST_SCRIPT_RE
 from app.verify.frameworks import WORKSPACES, FrameworkName, SuiteCommand, needs_shell
-from app.verify.test_paths import is_test_file, is_test_path
+from app.verify.paths_of_tests import is_test_file, is_test_path
 
 MAX_DEPTH = 2
 MAX_READ = 512 * 1024

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from app.core.patch import Tree
 from app.core.verification import Execution, FailureReason
 from app.sandbox.base import WORKSPACE
+from app.verify.paths_of_tests import is_test_path
 from app.verify.reports import CaseResult, Report
-from app.verify.test_paths import is_test_path
 
 MAX_SEARCHED = 2_000
 MAX_FILE = 512 * 1024

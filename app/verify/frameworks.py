@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from app.sandbox.setup.ecosystems.compiled import GO_CACHE
+from app.verify.paths_of_tests import is_test_file
 from app.verify.reports import (
     Report,
     read_bun,
@@ -21,7 +22,6 @@ from app.verify.reports import (
     read_unittest,
     read_uvu,
 )
-from app.verify.test_paths import is_test_file
 
 FrameworkName = Literal[
     "pytest",

@@ -36,12 +36,12 @@ from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.launcher import launcher_of, left_to_framework
 from app.verify.overlay import Overlay, difference
+from app.verify.paths_of_tests import is_test_file, is_test_path, matching, nearest, nearest_first
 from app.verify.reproduction import BorrowSandbox, FixUnderTest, with_tests_only
 from app.verify.selected_tests import Repeats, Runs, run_selected
 from app.verify.sources import analysis
 from app.verify.sources.literals import uses_unseen_values
 from app.verify.sources.suspicious_code import EQUALITY
-from app.verify.test_paths import is_test_file, is_test_path, matching, nearest, nearest_first
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
 MAX_SENTENCE = 300

@@ -39,7 +39,7 @@ def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
     """Cases by id; of several with the same id (a test and its teardown) the worst counts."""
     report: dict[str, CaseResult] = {}
     for name, case in cases:
-        key = test_id(name)
+        key = plain_id(name)
         if not key:  # pytest leaves a nameless case for the test that was interrupted
             continue
         known = report.get(key)
@@ -48,7 +48,7 @@ def collect(cases: Iterable[tuple[str, CaseResult]]) -> dict[str, CaseResult]:
     return report
 
 
-def test_id(name: str) -> str:
+def plain_id(name: str) -> str:
     """An id without control characters, of bounded length, with paths relative to the repository's top."""
     return one_line(name.replace(f"{WORKSPACE}/", ""))[:MAX_ID]
 

@@ -30,9 +30,9 @@ from app.verify.execution import gather_pair, run
 from app.verify.failure_reason import LOOKED_AT, ExistingNames, FailedRun, failure_reason, rightly_failing, words_of
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.overlay import Overlay, apply_patch, difference
+from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.reports import Report, read_cargo, read_junit, read_unittest
 from app.verify.suite import measure_cases, read_file
-from app.verify.test_paths import is_test_file, is_test_path
 
 _WORD = re.compile(r"\S+")
 _READS_TEXT = frozenset(
@@ -368,7 +368,7 @@ _IDS: dict[FrameworkName, str] = {
 }
 
 
-def test_layout(tree: Tree, suite: SuiteCommand) -> str:
+def layout_of_tests(tree: Tree, suite: SuiteCommand) -> str:
     """A few lines; paths are from the top of the repository."""
     files = sorted(path for path in tree.entries() if is_test_file(path))
     directories = Counter(str(PurePosixPath(path).parent) for path in files)

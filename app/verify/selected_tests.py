@@ -24,7 +24,7 @@ from app.verify.launcher.base import (
 )
 from app.verify.overlay import apply_patch
 from app.verify.replay import Replayed, ReplaysTests, replay_tests
-from app.verify.reports import CaseResult, shortened, test_id
+from app.verify.reports import CaseResult, plain_id, shortened
 from app.verify.reproduction import BorrowSandbox
 
 FAILURE_UNSEEN = "A test that must fail was not reported as failed."
@@ -136,9 +136,9 @@ class _Trial:
             if problem:
                 return problem
             if odd.same:
-                return f"{test_id(next(iter(odd.same.values())))} passes under its own name but fails under another."
+                return f"{plain_id(next(iter(odd.same.values())))} passes under its own name but fails under another."
             if odd.altered:
-                original = test_id(next(iter(odd.altered.values())))
+                original = plain_id(next(iter(odd.altered.values())))
                 return f"{original} also passes when its expectation is changed so that it must fail."
         return await self._alone(copies)
 

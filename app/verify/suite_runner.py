@@ -21,10 +21,10 @@ from app.verify.base_rules import JudgedPatch, loaded_tests
 from app.verify.frameworks import FrameworkName, SuiteCommand, narrow
 from app.verify.launcher import launcher_of
 from app.verify.overlay import Overlay, apply_patch
+from app.verify.paths_of_tests import is_test_file, matching, nearest, nearest_first
 from app.verify.reproduction import BorrowSandbox
 from app.verify.selected_tests import contradiction
 from app.verify.suite import FailingTest, could_not_start, launch, measure, suite_launcher
-from app.verify.test_paths import is_test_file, matching, nearest, nearest_first
 from app.verify.verdict import changes_beyond, compare, suite_regression, without_outdated
 
 MAX_ALONE = 200

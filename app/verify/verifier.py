@@ -40,6 +40,7 @@ from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.programs import ConfiguredGates, lint, security_scan
 from app.verify.gates.shadowing import installed_modules, shadowing
 from app.verify.overlay import Overlay
+from app.verify.paths_of_tests import is_test_path
 from app.verify.proof import Prover, without_test_ids
 from app.verify.reproduction import (
     FixUnderTest,
@@ -51,7 +52,6 @@ from app.verify.reproduction import (
     with_tests_of,
 )
 from app.verify.suite_runner import Guards, RestRunner, SuiteRunner, left_out, no_guards, rest_of
-from app.verify.test_paths import is_test_path
 from app.verify.verdict import changes_beyond, specification_supports_change, with_verdict, without_outdated
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from app.verify.paths_of_tests import is_test_path
+
 pytestmark = pytest.mark.xdist_group("architecture")  # one process parses all modules, not each
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "app" / "cli" / "demo_data" / "sample"
@@ -529,6 +531,18 @@ def test_names_of_tests_are_not_metaphors() -> None:
         if path.suffix == ".py" and path.is_relative_to(ROOT / "tests") and path.is_file()
         for name in bound_names(ast.parse(path.read_text("utf-8")))
         if words_of(name) & (METAPHORS - ORDINARY_SENSE)
+    ]
+    assert not wrong, wrong
+
+
+def test_nothing_of_the_product_is_taken_for_a_test() -> None:
+    """By our own gates, which put back the base's version of tests, nor by pytest when a test imports a function."""
+    wrong = [module for module, path in sources().items() if is_test_path(path.relative_to(ROOT).as_posix())]
+    wrong += [
+        f"{module}.{node.name}"
+        for module, tree in modules().items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     ]
     assert not wrong, wrong
 

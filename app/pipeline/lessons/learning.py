@@ -23,7 +23,7 @@ from app.core.text import listed, one_line, visible
 from app.core.verification import BaselineResult, Reproduction, VerifiedPatch
 from app.pipeline.lessons.recall import find_citation
 from app.sandbox.setup.package_tools import TEST_SCRIPT_RE
-from app.verify.test_paths import is_test_file
+from app.verify.paths_of_tests import is_test_file
 
 MIN_LENGTH: Final = 12
 """Characters that a fact needs."""

@@ -57,7 +57,7 @@ from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines
 from app.verify.proof import NO_RUNNER, Prover
-from app.verify.reproduction import test_layout
+from app.verify.reproduction import layout_of_tests
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
 
 
@@ -126,7 +126,7 @@ class SpecificationAuthor:
             freeze=self.prover.specify,
             share=self.inputs.job.budget.usd // MONEY_SHARE,
         )
-        return await author.write(key, self.prompts.specification(test_layout(self.inputs.tree, suite), answers))
+        return await author.write(key, self.prompts.specification(layout_of_tests(self.inputs.tree, suite), answers))
 
     async def test_change(self, key: str, patch: Patch, first: Specification) -> Specification:
         """A second author's tests against a submitted change, or why there are none."""
@@ -150,7 +150,7 @@ class SpecificationAuthor:
         diff = (await asyncio.to_thread(unified_diff, self.inputs.mirror, patch)).decode("utf-8", "replace")
         known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
         brief = self.prompts.change(
-            test_layout(self.inputs.tree, suite), head_and_tail(diff, MAX_DIFF), head_and_tail(known, MAX_DIFF)
+            layout_of_tests(self.inputs.tree, suite), head_and_tail(diff, MAX_DIFF), head_and_tail(known, MAX_DIFF)
         )
         return await author.write(key, brief)
 

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Sequence
 from app.core.task import AllowedPath
 from app.core.verification import GateResult
 from app.verify.gates.candidate import CandidatePatch
+from app.verify.gates.changes_of_tests import how_tests_run, tests_alone, weaker_tests
 from app.verify.gates.contents import conflicts, dependencies, hidden_characters, secrets, syntax
 from app.verify.gates.paths import file_kinds, protected_paths, refused_files, size
 from app.verify.gates.shadowing import shadowing
-from app.verify.gates.test_changes import how_tests_run, tests_alone, weaker_tests
 
 __all__ = ["CandidatePatch", "publisher_gates", "static_gates"]
 

@@ -17,7 +17,7 @@ from app.repo.merge import markers_left
 from app.repo.syntax import first_error, language_of
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
 from app.verify.overlay import Overlay
-from app.verify.test_paths import is_test_file, is_test_path
+from app.verify.paths_of_tests import is_test_file, is_test_path
 
 
 def conflicts(candidate: CandidatePatch, paths: Iterable[str]) -> GateResult:

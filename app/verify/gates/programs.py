@@ -21,8 +21,8 @@ from app.core.text import plain
 from app.core.verification import Execution, GateResult
 from app.verify.execution import CommandResult, run
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
+from app.verify.paths_of_tests import is_test_path
 from app.verify.reproduction import BorrowSandbox
-from app.verify.test_paths import is_test_path
 
 Outcome = Literal["passed", "blocked", "warned"]
 MAX_LINES = 10

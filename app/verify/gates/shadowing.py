@@ -11,7 +11,7 @@ from app.core.yaml_and_toml import toml_table
 from app.sandbox.base import Sandbox
 from app.sandbox.setup.ecosystems.base import table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
-from app.verify.test_paths import is_test_file
+from app.verify.paths_of_tests import is_test_file
 
 _FRAMEWORKS = frozenset({"pytest", "_pytest", "pluggy", "nose", "nose2", "hypothesis", "xdist", "coverage"})
 _STANDARD = frozenset(sys.stdlib_module_names) | {"asyncore", "asynchat", "distutils", "imp", "smtpd", "cgi", "pipes"}

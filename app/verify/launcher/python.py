@@ -25,7 +25,7 @@ from app.verify.launcher.base import (
 )
 from app.verify.launcher.python_copies import FunctionLocation, PythonCopies
 from app.verify.launcher.replay_text import program_text, replayed
-from app.verify.reports import CaseResult, test_id
+from app.verify.reports import CaseResult, plain_id
 
 _PYTHON = re.compile(r"python[\d.]*$")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
@@ -254,7 +254,7 @@ class _ReportReader:
         known = self._tests.get(name)
         # A whole suite of unittest may have a test class twice; the worse result counts.
         if known is not None and not name.startswith("setUp") and (self._ids or self._pytest):
-            self._problem = self._problem or f"{test_id(name)} was reported twice."
+            self._problem = self._problem or f"{plain_id(name)} was reported twice."
         if known is None or _RANK[outcome.status] >= _RANK[known.status]:
             self._tests[name] = outcome
 

@@ -18,12 +18,12 @@ from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
-from app.verify.gates.test_changes import configures_tests, test_settings
+from app.verify.gates.changes_of_tests import configures_tests, settings_of_tests
+from app.verify.paths_of_tests import is_test_path
 from app.verify.sources.literals import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, encoded
 from app.verify.sources.python_sources import Unused, is_used_elsewhere
-from app.verify.test_paths import is_test_path
 
 _PATTERNS = (
     (re.compile(r"^setup\.py$"), re.compile(rb"\bversion\s*=\s*[\"'](\d+(?:\.\d+)+[^\"'\n]*)[\"']")),
@@ -298,7 +298,7 @@ def _variables_of_tests(base: Tree, sources: Sequence[ChangedSource]) -> Iterato
     ours, theirs = set[bytes](), set[bytes]()
     for path, content in base.read_many(_readable(base)[:_MAX_SEARCHED]).items():
         words = {*re.findall(rb"\w+", content)}
-        if is_test_path(path) or configures_tests(path) or test_settings(path, "") is not None:
+        if is_test_path(path) or configures_tests(path) or settings_of_tests(path, "") is not None:
             theirs |= words
         elif language_of(path) is not None:
             ours |= words

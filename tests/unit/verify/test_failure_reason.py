@@ -6,9 +6,9 @@ from app.core.verification import Execution, FailureReason
 from app.verify.execution import excerpt, failing_pipe
 from app.verify.failure_reason import ExistingNames, FailedRun, failure_reason, rightly_failing
 from app.verify.frameworks import SuiteCommand
+from app.verify.paths_of_tests import is_test_file, is_test_path
 from app.verify.reports import CaseResult, Report
 from app.verify.reproduction import changed_tests, only_reads_source, with_tests_only
-from app.verify.test_paths import is_test_file, is_test_path
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

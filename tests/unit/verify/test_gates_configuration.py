@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.verify.gates import CandidatePatch
+from app.verify.gates.changes_of_tests import how_tests_run
 from app.verify.gates.shadowing import installed_modules, required_modules, shadowing
-from app.verify.gates.test_changes import how_tests_run
 from tests.support.local_sandbox import LocalSandbox
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of

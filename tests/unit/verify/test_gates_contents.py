@@ -4,9 +4,9 @@ import pytest
 
 from app.core.verification import GateResult
 from app.verify.gates import CandidatePatch, static_gates
+from app.verify.gates.changes_of_tests import weaker_tests
 from app.verify.gates.contents import conflicts, dependencies, hidden_characters, secrets, syntax
 from app.verify.gates.programs import security_scan
-from app.verify.gates.test_changes import weaker_tests
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandbox_projects import patch_of
 

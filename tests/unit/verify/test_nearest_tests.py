@@ -1,7 +1,6 @@
 """Which tests a change is near to."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -9,8 +8,8 @@ from app.core.patch import Patch
 from app.core.verification import Execution, SuiteResult
 from app.sandbox.base import Sandbox
 from app.verify.frameworks import SuiteCommand
+from app.verify.paths_of_tests import MAX_FILES, nearest
 from app.verify.suite_runner import SuiteRunner
-from app.verify.test_paths import MAX_FILES, nearest
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress
 from tests.support.sandbox_projects import patch_of
@@ -66,10 +65,8 @@ def test_the_number_of_near_tests_is_limited() -> None:
     assert len(nearest(many, patch_of({"money.py": "x"}))) == MAX_FILES
 
 
-@asynccontextmanager
-async def no_sandbox(name: str, _patch: Patch | None) -> AsyncIterator[Sandbox]:
+def no_sandbox(name: str, _patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:
     raise AssertionError(name)
-    yield
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 from app.core.verification import GateResult
 from app.core.yaml_and_toml import toml_table
 from app.verify.gates.candidate import CandidatePatch, ChangedPath, displayed_path, gate
-from app.verify.test_paths import is_test_file, is_test_path
+from app.verify.paths_of_tests import is_test_file, is_test_path
 
 _FILES = re.compile(
     r"^(?:conftest\.py|pytest\.(?:ini|toml)|tox\.ini|noxfile\.py|\.coveragerc|\.env(?:\..+)?"
@@ -38,7 +38,7 @@ def configures_tests(path: str) -> bool:
     return _FILES.match(PurePosixPath(path).name) is not None or ".cargo" in PurePosixPath(path).parts[:-1]
 
 
-def test_settings(path: str, text: str) -> Any:
+def settings_of_tests(path: str, text: str) -> Any:
     """The test settings in a file with other contents; None for every other file."""
     part = _PARTS.get(PurePosixPath(path).name)
     return None if part is None else part(text)
