@@ -428,15 +428,14 @@ def parse_defaults(value: str) -> OperatorDefaults:
     return parse_as(OperatorDefaults, content, value)
 
 
-def with_variables(defaults: OperatorDefaults, runner: str, fallbacks: str) -> OperatorDefaults:
-    """`AGENT_FIX_RUNNER` and `AGENT_FIX_FALLBACKS` (with commas) for the same keys. Raises ConfigError."""
-    names = [name.strip() for name in fallbacks.split(",") if name.strip()]
-    lines = [f"runner: '{runner}'"] if runner else []
-    lines += [f"fallbacks: [{', '.join(map(repr, names))}]"] if names else []
-    if not lines:
-        return defaults
-    found = parse_as(OperatorDefaults, "\n".join(lines).encode(), f"{RUNNER}, {FALLBACKS}")
-    return defaults.model_copy(update={name: getattr(found, name) for name in found.model_fields_set})
+def with_value(defaults: OperatorDefaults, key: str, value: object) -> OperatorDefaults:
+    """The same with another value for one key. Raises ConfigError."""
+    try:
+        found = OperatorDefaults.model_validate({key: value}, strict=True)
+    except ValidationError as error:
+        details = error.errors(include_url=False)[0]
+        raise ConfigError(f"{dotted(details['loc'])}: {wrong_value(details)}") from error
+    return defaults.model_copy(update={key: getattr(found, key)})
 
 
 DIRECTORY: Final = ".github/agent-fix/prompts"

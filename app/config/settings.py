@@ -24,7 +24,7 @@ from app.config.repository import (
     RUNNER,
     OperatorDefaults,
     parse_defaults,
-    with_variables,
+    with_value,
 )
 from app.config.roles import (
     ALLOWED_VARIABLES,
@@ -130,15 +130,16 @@ class VariableReader:
         like = "https://host/api/v3" if path else "https://agent-fix.example.org"
         return self._wrong(name, default, "is not a usable URL.", f"Set it to a URL such as {like}.")
 
-    def path(self, name: str) -> Path | None:
-        """A file's absolute path, also if the file is missing: its reader reports that."""
+    def path(self, name: str, kind: Literal["file", "directory"] = "file") -> Path | None:
+        """An absolute path, also if nothing is there: its reader reports that."""
         value = self.text(name)
         if not value:
             return None
         path = Path(value).expanduser().absolute()
-        if path.is_file():
+        if path.is_file() if kind == "file" else path.is_dir():
             return path
-        return self._wrong(name, path, f"is {value[:200]!r}, but there is no such file.", "Set it to a file's path.")
+        message = f"is {value[:200]!r}, but there is no such {kind}."
+        return self._wrong(name, path, message, f"Set it to a {kind}'s path.")
 
     def lessons(self, name: str) -> str:
         """How lessons of earlier jobs are searched: `fts`, `embedding:MODEL`, `chroma:PATH`, or `off`."""
@@ -165,10 +166,12 @@ class VariableReader:
             found = parse_defaults(self.text(DEFAULTS)) if self.text(DEFAULTS) else NO_DEFAULTS
         except ConfigError as error:
             return self._wrong(DEFAULTS, NO_DEFAULTS, f"cannot be used: {error.message}.", "Correct that.")
-        try:
-            return with_variables(found, self.text(RUNNER), self.text(FALLBACKS))
-        except ConfigError as error:
-            return self._wrong(RUNNER, found, f"or {FALLBACKS} cannot be used: {error.message}.", "Correct that.")
+        for name, key, value in ((RUNNER, "runner", self.text(RUNNER)), (FALLBACKS, "fallbacks", self.words(FALLBACKS))):
+            try:
+                found = with_value(found, key, value) if value else found
+            except ConfigError as error:
+                self._wrong(name, None, f"cannot be used: {error.message}.", "Correct that.")
+        return found
 
     def ids(self, name: str) -> frozenset[int]:
         """The comma-separated numbers of a variable; a wildcard is refused."""
@@ -557,7 +560,7 @@ def settings_from(environment: Mapping[str, str], state: Path | None = None) -> 
         model=reading.text(MODEL),
         models=ModelNames(**{kind: reading.text(name) for kind, name in MODELS.items()}),
         prices=reading.path("AGENT_FIX_PRICES"),
-        runners=reading.path("AGENT_FIX_RUNNERS"),
+        runners=reading.path("AGENT_FIX_RUNNERS", "directory"),
         sandbox=reading.text("AGENT_FIX_SANDBOX", "bubblewrap"),
         container_image=reading.text("AGENT_FIX_CONTAINER_IMAGE"),
         e2b_template=reading.checked("AGENT_FIX_E2B_TEMPLATE", value_rules.e2b_template),

@@ -88,10 +88,25 @@ def test_environment_variables_override_the_defaults_file(tmp_path: Path) -> Non
     found = settings_from({**environment, "AGENT_FIX_RUNNER": "kilo"}, tmp_path).defaults
     assert (found.runner, found.fallbacks, found.locks("runner")) == ("kilo", ("a/b", "c/d"), True)
     assert found.apply_to(RepoConfig()).fallbacks == ("a/b", "c/d")
-    wrong = settings_from({"AGENT_FIX_RUNNER": "../evil"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RUNNER", "../evil", "runner: must be a runner name"),
+        ("RUNNER", "co'dex", "must be a runner name"),
+        ("FALLBACKS", "a/b, c d", "fallbacks[1]: must be"),
+        ("FALLBACKS", ",".join(["a/b"] * 6), "has 6 items"),
+    ],
+)
+def test_a_wrong_variable_is_named_alone(tmp_path: Path, name: str, value: str, said: str) -> None:
+    right = {"AGENT_FIX_RUNNER": "kilo", "AGENT_FIX_FALLBACKS": "a/b"}
     with pytest.raises(SettingsError) as refused:
-        wrong.check("publisher")
-    assert "must be a runner name" in refused.value.hint
+        settings_from({**right, f"AGENT_FIX_{name}": value}, tmp_path).check("publisher")
+    (problem,) = (each for each in refused.value.problems if "cannot be used" in each)
+    assert problem.startswith(f"AGENT_FIX_{name} cannot be used:")
+    assert said in problem
+    assert "AGENT_FIX_" not in problem.removeprefix(f"AGENT_FIX_{name}")
 
 
 VALUES = {

@@ -130,6 +130,16 @@ def test_private_key_may_be_text_one_line_text_or_a_file(tmp_path: Path) -> None
         assert found.private_key == private_key()
 
 
+def test_runners_of_ones_own_are_a_directory(tmp_path: Path) -> None:
+    found = settings_from(server(RUNNERS=str(tmp_path), SANDBOX="e2b"), PLACE)
+    assert (found.check("worker"), found.runners) == ((), tmp_path)
+    (tmp_path / "file.toml").touch()
+    for wrong in ("file.toml", "none"):
+        hint = problems_of("worker", RUNNERS=str(tmp_path / wrong))
+        assert "AGENT_FIX_RUNNERS" in hint
+        assert "no such directory" in hint
+
+
 def test_key_file_readable_by_others_gives_a_warning(tmp_path: Path) -> None:
     file = tmp_path / "app.pem"
     file.write_text(private_key())
