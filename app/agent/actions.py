@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from app.agent.base import Submission
 from app.llm.base import ToolCall, ToolSpec
 
 MAX_TIMEOUT = 1_800
@@ -139,6 +140,15 @@ class SubmitAction(Action):
         Field(description="Rarely: lasting facts for later jobs here, each `path: fact`."),
         BeforeValidator(_lessons),
     ] = ()
+
+    @property
+    def submission(self) -> Submission:
+        return Submission(
+            summary=self.summary,
+            reproduction=self.reproduction.strip(),
+            objection=self.objection.strip(),
+            lessons=self.lessons,
+        )
 
 
 class TestFile(BaseModel):

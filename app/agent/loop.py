@@ -76,12 +76,7 @@ async def handle_submission(
 
     `unread_messages`: people had written before the submission was made, so it is not reviewed.
     """
-    submission = Submission(
-        summary=action.summary,
-        reproduction=action.reproduction.strip(),
-        objection=action.objection.strip(),
-        lessons=action.lessons,
-    )
+    submission = action.submission
     if unread_messages:
         return SubmissionResult(submission, "messages_first", _MESSAGES_FIRST)
     was_requested = any(step.turn.fate == "asked_for_reproduction" for step in steps)

@@ -20,6 +20,8 @@ IMAGE = 6_000
 IMAGE_COSTS = {"gpt-4o-mini": 50_000}
 """Who counts far more for the same image, as published, at a price that is lower in turn."""
 _PIECE = re.compile(r" ?[A-Z]?[^\W\d_A-Z]{1,6}|[A-Z]{1,2}|\d{1,3}|\s+| ?[^\w\s]|_")
+_PART = 20_000
+"""Characters that are encoded at once."""
 TOKENIZERS = ("litellm_core_utils", "tokenizers")
 
 
@@ -42,8 +44,8 @@ def estimate_tokens(request: ModelRequest) -> int:
 
 
 def count_text(name: str, text: str) -> int:
-    """Tokens of a piece of text, such as the part of an answer that arrived before its stream was cut."""
-    return -(-_of_text(text) * _percent(name) // 100)
+    """Tokens of a piece of text, such as the part of an answer that arrived before its stream was cut. Not cached."""
+    return -(-_encoded(text) * _percent(name) // 100)
 
 
 def _counted(request: ModelRequest, of_text: Callable[[str], int]) -> int:
@@ -67,10 +69,15 @@ def _pieces(text: str) -> int:
 @lru_cache(maxsize=4_096)
 def _of_text(text: str) -> int:
     """Cached per message: the history is append-only, so all but the newest were counted before."""
+    return _encoded(text)
+
+
+def _encoded(text: str) -> int:
+    """In parts, because the tokenizer takes far longer for a very long text without words: minutes for 32 MB."""
     encoding = _encoding()
     if encoding is None:
         return len(text.encode("utf-8", "replace")) // 3
-    return len(encoding.encode_ordinary(text))
+    return sum(len(encoding.encode_ordinary(text[at : at + _PART])) for at in range(0, len(text), _PART))
 
 
 def _image(name: str) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import resource
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -283,6 +284,24 @@ async def test_a_thousand_parallel_calls_are_limited(e2e_server: ParallelJobs) -
         assert (totals.calls, totals.pending, totals.lost, totals.estimated) == (most, 0, 0, 0)
         assert (totals.prompt_tokens, totals.completion_tokens) == (most * 120, most * 30)
         assert totals.cost == most * COST
+
+
+async def test_counting_takes_a_place_and_holds_up_no_other_call(e2e_server: ParallelJobs) -> None:
+    path = "/v1/messages/count_tokens"
+    async with e2e_server.job(Provider(short), limits=GatewayLimits(at_once=1, waiting=0)) as job:
+        large = asyncio.ensure_future(heard(*await job.send(b" " * 4_000_000, path)))
+        statuses: set[int] = set()
+        while not large.done():
+            statuses.add((await job.ask(path))[0])
+        assert statuses == {200, 429}
+        assert (await large)[0] == 200
+
+
+def test_counted_texts_are_not_kept() -> None:
+    counted = request(max_tokens=7).decode()
+    references = sys.getrefcount(counted)
+    assert count_text(INFO.name, counted) > 10
+    assert sys.getrefcount(counted) == references
 
 
 async def test_a_stream_ends_where_the_money_does(e2e_server: ParallelJobs) -> None:

@@ -478,7 +478,9 @@ def application(gateway: Gateway) -> Starlette:
         """Anthropic's clients ask for the size of a conversation; counted here, at no cost."""
         gateway.admit(token_of(request))
         raw = await _read(request, gateway.limits.body)
-        tokens = count_text(gateway.account.info.name, raw.decode("utf-8", "replace"))
+        async with gateway.places.taken():
+            text = raw.decode("utf-8", "replace")
+            tokens = await asyncio.to_thread(count_text, gateway.account.info.name, text)
         return JSONResponse({"input_tokens": tokens})
 
     async def refused(request: Request, refusal: Any) -> Response:

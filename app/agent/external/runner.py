@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from app.agent.actions import SubmitAction
 from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerContext, RunnerEnding, Submission
 from app.agent.external.exchange import Exchange
 from app.agent.external.gateway import ModelSocket
@@ -180,7 +181,7 @@ class ExternalRunner:
         budget = self.context.budget
         turns = max(0, budget.steps - sum(run.turns for run in self.runs))
         seconds = max(1.0, budget.minutes * 60 - sum(run.seconds for run in self.runs))
-        values = self._placeholder_values(task.text)
+        values = self._placeholder_values(task.text, turns)
         await self._prepare(values)
         command = self.recipe.again if task.again else self.recipe.command
         argv = [fill_placeholders(part, values) for part in command]
@@ -236,7 +237,7 @@ class ExternalRunner:
         while not await self.context.user_messages.since(last_message):  # noqa: ASYNC110  # it may be rows of a database
             await asyncio.sleep(self.user_messages_interrupt)
 
-    def _placeholder_values(self, task: str) -> dict[str, str]:
+    def _placeholder_values(self, task: str, turns: int) -> dict[str, str]:
         return {
             "tools": TOOLS,
             "home": HOME,
@@ -244,7 +245,7 @@ class ExternalRunner:
             "model": self.recipe.model,
             "base": f"http://127.0.0.1:{MODEL_PORT}",
             "token": self.model_socket.new_token(),
-            "turns": str(self.context.budget.steps),
+            "turns": str(turns),
         }
 
     async def _prepare(self, values: Mapping[str, str]) -> None:
@@ -265,7 +266,7 @@ class ExternalRunner:
         if not done.ok:
             return None
         try:
-            return Submission.model_validate_json(done.output)
+            return SubmitAction.model_validate_json(done.output).submission
         except ValidationError:
             return None
 

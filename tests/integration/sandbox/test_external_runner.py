@@ -213,6 +213,22 @@ async def test_a_change_counts_without_the_agents_report(case_runner: RunnerHarn
     assert case_runner.submitted == [Submission(summary="exit", reproduction_was_requested=True)]
 
 
+@pytest.mark.parametrize("field", ['"reproduction_was_requested": true', r'"reproduction": "true \u0000"'])
+async def test_a_submission_with_another_field_or_nul_does_not_count(case_runner: RunnerHarness, field: str) -> None:
+    hand_in = f"""cat > /tmp/submission.json << 'END'\n{{"summary": "add adds", {field}}}\nEND"""
+    ending = await case_runner.work(ScriptedTexts([FIX, hand_in, "exit"]))
+    assert ending.exit_status == "submitted"
+    assert [each.summary for each in case_runner.submitted] == ["exit"]
+
+
+async def test_an_agent_is_told_the_turns_that_are_left(case_runner: RunnerHarness) -> None:
+    case_runner.recipe = RECIPE.model_copy(update={"environment": {"TURNS": "$turns"}})
+    case_runner.verdicts = [ReviewResult(accepted=False, text="no"), ReviewResult(accepted=True)]
+    tell = "echo $TURNS >> turns"
+    await case_runner.work(ScriptedTexts([tell, HAND_IN, "exit", tell, HAND_IN, "exit"]), Budget(steps=9))
+    assert case_runner.patch == {"turns": b"9\n6\n"}
+
+
 @pytest.mark.parametrize(("code", "status"), [("exit", "no_change"), ("exit 7", "error")])
 async def test_a_job_that_did_nothing_says_so(case_runner: RunnerHarness, code: str, status: str) -> None:
     ending = await case_runner.work(ScriptedTexts(["true", code]))
