@@ -114,10 +114,16 @@ def inside(path: str) -> bool:
 
 async def read_file(sandbox: Sandbox, path: str) -> bytes:
     """All bytes of a file. Raises FileError."""
+    content = await _read_beginning(sandbox, path)
+    if len(content) > LARGEST:
+        raise FileError(f"{display_path(path)} is larger than {LARGEST:,} bytes; use bash on it.")
+    return content
+
+
+async def _read_beginning(sandbox: Sandbox, path: str) -> bytes:
+    """At most LARGEST + 1 bytes. Raises FileError."""
     done = await _sh(sandbox, _READ, workspace_path(path), str(LARGEST + 1))
     _check(done, path)
-    if len(done.output) > LARGEST:
-        raise FileError(f"{display_path(path)} is larger than {LARGEST:,} bytes; use bash on it.")
     return done.output
 
 
@@ -347,9 +353,9 @@ class AgentTools:
     async def _write(self, action: WriteAction, allowance: ToolLimits) -> ToolResult:
         before: bytes | None = None
         try:
-            before = await read_file(self._sandbox, action.path)
+            before = await _read_beginning(self._sandbox, action.path)
         except FileError as error:
-            if error.directory:
+            if not error.missing:
                 raise
         after = _like(before, action.content.encode())
         if before == after:

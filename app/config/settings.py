@@ -166,7 +166,7 @@ class VariableReader:
             found = parse_defaults(self.text(DEFAULTS)) if self.text(DEFAULTS) else NO_DEFAULTS
         except ConfigError as error:
             return self._wrong(DEFAULTS, NO_DEFAULTS, f"cannot be used: {error.message}.", "Correct that.")
-        for name, key, value in ((RUNNER, "runner", self.text(RUNNER)), (FALLBACKS, "fallbacks", self.words(FALLBACKS))):
+        for name, key, value in (RUNNER, "runner", self.text(RUNNER)), (FALLBACKS, "fallbacks", self.words(FALLBACKS)):
             try:
                 found = with_value(found, key, value) if value else found
             except ConfigError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.agent.actions import Action, BashAction, EditAction, SearchAction, ViewAction, WriteAction
-from app.agent.tools import AgentTools, ToolLimits, ToolResult
+from app.agent.tools import LARGEST, AgentTools, ToolLimits, ToolResult, write_file
 from app.sandbox.base import Sandbox, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from tests.support.recorded_progress import ListProgress
@@ -268,6 +268,13 @@ async def test_write_keeps_line_ends_and_byte_order_mark(tools: Tools) -> None:
     await tools.do(WriteAction(path="bom.txt", content="a\n"))
     assert await tools.content("dos.txt") == b"a\r\nb\r\n"
     assert await tools.content("bom.txt") == b"\xef\xbb\xbfa\n"
+
+
+async def test_write_replaces_a_file_of_any_size_in_its_own_form(tools: Tools) -> None:
+    await write_file(tools.sandbox, "large.txt", b"\xef\xbb\xbf" + b"line\r\n" * (LARGEST // 5))
+    done = await tools.do(WriteAction(path="large.txt", content="a\nb\n"))
+    assert done.text == "Replaced large.txt, 2 lines."
+    assert await tools.content("large.txt") == b"\xef\xbb\xbfa\r\nb\r\n"
 
 
 async def test_files_outside_the_workspace_are_reported_as_not_in_the_patch(tools: Tools) -> None:
