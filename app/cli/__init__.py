@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -327,7 +327,9 @@ def _add_repository_commands(commands: "Commands[argparse.ArgumentParser]") -> N
     setup.add_argument("--repo", type=Path, required=True, metavar="PATH", help="a local git repository")
     setup.add_argument("--base", metavar="REF", help="commit, branch or tag to examine (default: HEAD)")
     setup.add_argument("--sandbox", choices=tuple(SANDBOXES), help=described())
-    setup.add_argument("--seconds", type=float, default=900.0, metavar="N", help="start no new trial after N seconds")
+    setup.add_argument(
+        "--seconds", type=_number(86_400, float), default=900.0, metavar="N", help="start no new trial after N seconds"
+    )
     setup.add_argument("--explain", action="store_true", help="show every candidate that was tried, and its commands")
     setup.add_argument("--write", action="store_true", help="add `setup:` and `test:` to .github/agent-fix.yml")
     _add_json(setup, default=False)
@@ -365,7 +367,9 @@ def _add_server_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         "with a token, the issues are only listed; in a workflow, they are also set as the output `issues`.",
     )
     sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
-    sweep.add_argument("--max", type=int, default=5, metavar="N", help="start at most N jobs (default: %(default)s)")
+    sweep.add_argument(
+        "--max", type=_number(1_000), default=5, metavar="N", help="start at most N jobs (default: %(default)s)"
+    )
     sweep.add_argument(
         "--query",
         default="",
@@ -446,7 +450,7 @@ def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     _add_server(jobs)
     actions = jobs.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="the newest jobs (the default)")
-    listing.add_argument("-n", type=int, default=20, metavar="N", help="how many (default: %(default)s)")
+    listing.add_argument("-n", type=_number(10_000), default=20, metavar="N", help="how many (default: %(default)s)")
     show = actions.add_parser("show", help="one job: plan, steps, cost, state")
     show.add_argument("job", help="the id or its first characters")
     show.add_argument("--patch", action="store_true", help="print its change for `git apply`, published or not")
@@ -459,7 +463,9 @@ def _add_jobs_and_view(commands: "Commands[argparse.ArgumentParser]") -> None:
     start.add_argument("target", metavar="OWNER/NAME[#N]", help="the repository, and the issue if it is one")
     start.add_argument("--text", metavar="FILE", help="open an issue with this text; `-` for standard input")
     start.add_argument("--search", metavar="Q", help="a job for each open issue that GitHub's search finds")
-    start.add_argument("--limit", type=int, default=20, metavar="N", help="with --search (default: %(default)s)")
+    start.add_argument(
+        "--limit", type=_number(100), default=20, metavar="N", help="with --search (default: %(default)s)"
+    )
     start.add_argument("--plan-only", action="store_true", help="make a plan, and wait for its approval")
     start.add_argument("--urgent", action="store_true", help="before jobs that are not urgent")
     for name, metavar in (("model", "M"), ("runner", "R"), ("budget", "USD")):
@@ -500,7 +506,7 @@ def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Shows how jobs ended, how many of their pull requests were merged, closed, or changed before "
         "merging, and the cost per merged pull request. Run it on a machine that can reach the database.",
     )
-    report.add_argument("--days", type=int, default=30, metavar="N", help="how far back (default: 30)")
+    report.add_argument("--days", type=_number(36_500), default=30, metavar="N", help="how far back (default: 30)")
     report.add_argument("--html", type=Path, metavar="FILE", help="write the report as a self-contained HTML page")
     _add_json(report, default=False)
     _add_state(report)
@@ -557,6 +563,21 @@ def _add_other_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         "agent-fix completion fish > ~/.config/fish/completions/agent-fix.fish",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def _number(most: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """A type for arguments: a number from 1 to `most`."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 1 <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {most:,}")
+        return value
+
+    return read
 
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:

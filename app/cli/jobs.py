@@ -35,9 +35,7 @@ _NEEDED = {"worker": "for a worker", "pull_requests": "until a pull request is m
 
 
 def jobs_command(arguments: argparse.Namespace) -> int:
-    if getattr(arguments, "server", None):
-        return _on_server(arguments)
-    if arguments.action in REMOTE_ONLY:
+    if arguments.action in REMOTE_ONLY and not arguments.server:
         hint = "Pass it the address of the server: `agent-fix jobs --server URL …`."
         raise AgentFixError(f"`jobs {arguments.action}` works with a server.", code=ExitCode.USAGE, hint=hint)
     actions: dict[str, Callable[[LocalContext, argparse.Namespace], int]] = {
@@ -46,7 +44,10 @@ def jobs_command(arguments: argparse.Namespace) -> int:
         "cancel": _cancel,
     }
     try:
-        code = actions.get(arguments.action, _list)(LocalContext(read_settings(arguments.state)), arguments)
+        if arguments.server:
+            code = _on_server(arguments)
+        else:
+            code = actions.get(arguments.action, _list)(LocalContext(read_settings(arguments.state)), arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         end_process(ExitCode.OK)  # the reader (`| head`) has seen enough
@@ -366,20 +367,35 @@ class ServerJobs:
             print(f"\nplan\n{plain(job['plan'])}")
 
     def _logs(self, arguments: argparse.Namespace) -> None:
-        terminal, offset, ended = TerminalProgress(sys.stdout), 0, False
-        if not arguments.follow:
-            while lines := (page := self._call("GET", f"/{arguments.job}/log", offset=offset))["lines"]:
-                for line in lines:
-                    terminal.report(line["kind"], line["text"])
-                if page["offset"] <= offset:
-                    raise ValueError("the server returned the same log offset twice")
-                offset = page["offset"]
-            return
-        while not ended and not terminal.closed:  # the server ends a stream after half an hour
-            for name, at, data in self._events_since(arguments.job, offset):
+        terminal = TerminalProgress(sys.stdout)
+        for line in self._follow(arguments.job) if arguments.follow else self._log(arguments.job):
+            if arguments.json:
+                print(json.dumps({name: line[name] for name in ("at", "kind", "text")}), flush=True)
+            else:
+                terminal.report(line["kind"], line["text"])
+            if terminal.closed:
+                return
+        if arguments.json:
+            job = self._call("GET", f"/{arguments.job}")
+            print(json.dumps({name: job[name] for name in ("state", "reason", "verdict")}))
+
+    def _log(self, job: str) -> Iterator[dict[str, Any]]:
+        """A job's lines so far."""
+        offset = 0
+        while lines := (page := self._call("GET", f"/{job}/log", offset=offset))["lines"]:
+            yield from lines
+            if page["offset"] <= offset:
+                raise ValueError("the server returned the same log offset twice")
+            offset = page["offset"]
+
+    def _follow(self, job: str) -> Iterator[dict[str, Any]]:
+        """A job's lines until its end."""
+        offset, ended = 0, False
+        while not ended:  # the server ends a stream after half an hour
+            for name, at, data in self._events_since(job, offset):
                 offset, ended = at or offset, name == "end"
-                if name == "line" and not terminal.closed:
-                    terminal.report(data["kind"], data["text"])
+                if name == "line":
+                    yield data
 
     def _cancel(self, arguments: argparse.Namespace) -> None:
         answer = self._call("POST", f"/{arguments.job}/cancel")
@@ -391,7 +407,7 @@ class ServerJobs:
         if number:
             body["issue"] = int(number) if number.isdecimal() else number
         if arguments.text is not None:
-            body["text"] = sys.stdin.read() if arguments.text == "-" else Path(arguments.text).read_text("utf-8")
+            body["text"] = _read_text(arguments.text)
         if arguments.search is not None:
             body |= {"search": arguments.search, "limit": arguments.limit}
         options = {name: getattr(arguments, name) for name in ("model", "runner", "budget", "urgent", "plan_only")}
@@ -402,9 +418,7 @@ class ServerJobs:
     def _plan(self, arguments: argparse.Namespace) -> None:
         plan = self._call("GET", f"/{arguments.job}/plan")
         if arguments.edit is not None:
-            edited = _edited_plan(
-                sys.stdin.read() if arguments.edit == "-" else Path(arguments.edit).read_text("utf-8")
-            )
+            edited = _edited_plan(_read_text(arguments.edit))
             version = edited.get("version", plan["version"])
             plan = self._call("PUT", f"/{arguments.job}/plan", {"version": version, "plan": edited.get("plan", edited)})
         print(json.dumps({name: plan[name] for name in ("version", "who", "at", "plan")}, indent=2))
@@ -426,6 +440,15 @@ class ServerJobs:
 
     def _print_id(self, arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
         print(json.dumps(answer) if arguments.json else plain(answer["id"]))
+
+
+def _read_text(path: str) -> str:
+    """A file's text, or that of standard input for `-`."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or NUL in the path
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise AgentFixError(f"{path} cannot be read: {reason}.", code=ExitCode.USAGE) from error
 
 
 def _edited_plan(text: str) -> dict[str, Any]:

@@ -26,6 +26,11 @@ IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
         (["jobs", "show", "x", "--pacth"], "There is no option --pacth. Did you mean --patch?"),
         (["completion", "tcsh"], "tcsh is no value for shell. Known: bash, zsh, fish."),
         (["fix", "--issue", "a", "--attempts", "two"], "Argument --attempts: invalid int value: 'two'."),
+        (["report", "--days", "99999999999"], "Argument --days: '99999999999' is no number from 1 to 36,500."),
+        (["jobs", "list", "-n", "-1"], "Argument -n: '-1' is no number from 1 to"),
+        (["jobs", "start", "a/b", "--limit", "x"], "Argument --limit: 'x' is no number from 1 to"),
+        (["sweep", "--repo", "a/b", "--max", "0"], "Argument --max: '0' is no number from 1 to"),
+        (["setup", "--repo", "a", "--seconds", "nan"], "Argument --seconds: 'nan' is no number from 1 to"),
     ],
 )
 def test_wrong_argument_is_refused_with_a_suggestion(
