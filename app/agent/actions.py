@@ -1,6 +1,5 @@
 """The tools as described to the model, and its calls of them: a typed action, or a sentence that says what is wrong."""
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NoReturn
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from app.agent.base import Submission
+from app.core.text import nearest
 from app.llm.base import ToolCall, ToolSpec
 
 MAX_TIMEOUT = 1_800
@@ -320,8 +320,8 @@ def _no_constant(name: str) -> NoReturn:
 
 def _unknown_tool(name: str, actions: Mapping[str, type[Action]]) -> str:
     shown = name if len(name) <= 64 else f"{name[:64]}… ({len(name):,} characters)"
-    near = difflib.get_close_matches(name[:64].lower(), actions, n=1)
-    guess = f" Did you mean {near[0]}?" if near else ""
+    near = nearest(name[:64].lower(), actions)
+    guess = f" Did you mean {near}?" if near else ""
     return f"There is no tool {shown!r}.{guess} The tools are: {', '.join(actions)}."
 
 

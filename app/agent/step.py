@@ -8,7 +8,7 @@ from app.agent.base import Submission
 from app.core.job import Blobs, UserMessage, UserMessages
 from app.core.patch import FileChange, Mode, Patch, RefusedFile
 from app.core.record import Record
-from app.core.text import bounded, one_line
+from app.core.text import beginning_of, one_line
 from app.llm.base import ModelAnswer, ToolCall
 from app.sandbox.base import Sandbox
 from app.sandbox.changes import Baseline, export, restore
@@ -125,7 +125,7 @@ def last_seen_message(steps: Sequence[Step]) -> int:
 def format_messages(words: Iterable[UserMessage]) -> str:
     """The messages in order, as the model reads them."""
     return "\n\n".join(
-        f"From {one_line(message.author)}, who may ask: {bounded(message.text.strip(), MAX_MESSAGE_CHARACTERS)}"
+        f"From {one_line(message.author)}, who may ask: {beginning_of(message.text.strip(), MAX_MESSAGE_CHARACTERS)}"
         for message in words
     )
 

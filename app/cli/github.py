@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from app.config.settings import Settings
 from app.config.workflow import github_token
-from app.core.errors import AgentFixError, ExitCode, IssueError
-from app.core.issue_file import IssueAddress, issue_of
+from app.core.errors import AgentFixError, ExitCode
+from app.core.issue_file import IssueAddress, issue_of, unreadable
 from app.core.patch import FileChange, Patch
 from app.core.task import Issue
 from app.github.base import GIVEN, ForgeError, NewPullRequest, NoAccess
@@ -43,7 +43,7 @@ async def read_issue_at(connection: TokenConnection, address: IssueAddress) -> I
     """The same over an open connection."""
     site = connection.host.server_url
     if not address.is_on(site):
-        raise _unreadable(
+        raise unreadable(
             f"{address} is on {address.server}, but agent-fix is configured for {site}",
             f"set AGENT_FIX_GITHUB_URL={address.server}, with a token of that server",
         )
@@ -54,20 +54,16 @@ async def read_issue_at(connection: TokenConnection, address: IssueAddress) -> I
         hint = "check that the token in GITHUB_TOKEN may read it"
         if not connection.token:
             hint = "a private repository needs a token: set GITHUB_TOKEN"
-        raise _unreadable(f"{address} cannot be read: {error.message}", hint) from error
+        raise unreadable(f"{address} cannot be read: {error.message}", hint) from error
     except ForgeError as error:
-        raise _unreadable(f"{address} cannot be read: {error.message}", error.hint) from error
+        raise unreadable(f"{address} cannot be read: {error.message}", error.hint) from error
     if found is None:
-        raise _unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
+        raise unreadable(f"{address.owner}/{address.name} has no issue {address.number}")
     if found.pull_request:
-        raise _unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
+        raise unreadable(f"{address} is a pull request", "use an issue, or comment `/agent …` on the pull request")
     issue = issue_of(found.title, found.body, number=found.number, labels=found.labels)
     page = f"{site}/{address.owner}/{address.name}/issues/{address.number}"
     return issue.model_copy(update={"url": page})
-
-
-def _unreadable(message: str, hint: str = "") -> IssueError:
-    return IssueError(message, code=ExitCode.ISSUE_UNREADABLE, hint=hint)
 
 
 async def open_init_pull_request(

@@ -15,7 +15,7 @@ from app.cli.local_context import LocalContext
 from app.cli.result_screen import local_state
 from app.config.settings import process_environment, read_settings
 from app.core.errors import AgentFixError, ExitCode, OutputError
-from app.core.text import one_line, plain
+from app.core.text import clip, one_line, plain
 from app.llm.ledger import usd
 
 TRAJECTORY = "trajectory.jsonl"
@@ -183,5 +183,4 @@ def _action(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    text = plain(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False))
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
+    return clip(plain(value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)), MAX_TEXT)

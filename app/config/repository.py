@@ -4,11 +4,9 @@ The operator's defaults are a file of the same form: its values count if a repos
 counts in any case. `AGENT_FIX_DEFAULTS` names that file, or holds its text.
 """
 
-import difflib
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
@@ -31,8 +29,8 @@ from app.core.model_usage import DOLLAR, ModelNames
 from app.core.patch import Tree
 from app.core.record import Record
 from app.core.task import TaskKind
-from app.core.text import one_line, visible
-from app.core.yaml_and_toml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, read_yaml
+from app.core.text import nearest, one_line, visible
+from app.core.yaml_and_toml import WHOLE_FILE, Path, YamlDocument, YamlProblem, dotted, front_matter, read_yaml
 
 SOURCE = ".github/agent-fix.yml"
 MAX_PROBLEMS = 20
@@ -365,8 +363,8 @@ def lockable_keys() -> Iterator[str]:
 def _lockable(value: str) -> str:
     known = list(lockable_keys())
     if value not in known:
-        similar = difflib.get_close_matches(value, known, 1)
-        raise ValueError(f"`{value}` is not a known key" + (f"; did you mean `{similar[0]}`?" if similar else ""))
+        similar = nearest(value, known)
+        raise ValueError(f"`{value}` is not a known key" + (f"; did you mean `{similar}`?" if similar else ""))
     return value
 
 
@@ -498,8 +496,8 @@ def requested_prompt(name: str, overrides: Overrides, listed: Iterable[str] = ()
     if (found := overrides.of(name)) is not None and name not in NAMES:
         return found
     own = sorted({*(each.name for each in overrides.files), *own_prompt_names(listed)} - {*NAMES, name})
-    similar = get_close_matches(name, own, n=1, cutoff=0.6)
-    meant = f" Did you mean `{similar[0]}`?" if similar else f" There are {', '.join(own)}." if own else ""
+    similar = nearest(name, own)
+    meant = f" Did you mean `{similar}`?" if similar else f" There are {', '.join(own)}." if own else ""
     why = next((note for note in overrides.notes if path_of(name) in note), "")
     raise ConfigError(f"There is no usable prompt `{path_of(name)}`.{meant} {why}".strip())
 
@@ -534,19 +532,19 @@ def _read(path: str, content: bytes) -> Override | str:
     if len(content) > MAX_BYTES:
         return _too_large(path, len(content))
     try:
-        front_matter, body = _parts(content.decode())
+        settings, body = front_matter(content.decode())
     except UnicodeDecodeError:
         return f"`{path}` is ignored: it is not UTF-8 text."
-    override, text = _settings(name, front_matter), visible(body).text.strip()
+    override, text = _settings(name, settings), visible(body).text.strip()
     if override is None:
         also = "" if name in NAMES else f", and `kind:` with one of {', '.join(KINDS)}"
         return f"`{path}` is ignored: its front matter may only contain {_FRONT_MATTER}{also}."
     return override.model_copy(update={"text": text}) if text else f"`{path}` is ignored: it is empty."
 
 
-def _settings(name: str, front_matter: str) -> Override | None:
+def _settings(name: str, yaml: str) -> Override | None:
     """The override without its text; None if the front matter is invalid."""
-    document = read_yaml(front_matter.encode())
+    document = read_yaml(yaml.encode())
     settings = document.value if document.value is not None else {}
     known = {"replace"} if name in NAMES else {"replace", "kind"}
     if document.problems or not isinstance(settings, dict) or settings.keys() - known:
@@ -555,15 +553,6 @@ def _settings(name: str, front_matter: str) -> Override | None:
     if not isinstance(replace, bool) or (kind is not None and kind not in KINDS):
         return None
     return Override.model_validate({"name": name, "text": "", "replace": replace, "kind": kind})
-
-
-def _parts(text: str) -> tuple[str, str]:
-    """The front matter, or an empty text, and the rest."""
-    lines = text.removeprefix("\ufeff").splitlines()
-    if not lines or lines[0].rstrip() != "---":
-        return "", text
-    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
-    return ("", text) if end is None else ("\n".join(lines[1:end]), "\n".join(lines[end + 1 :]))
 
 
 def path_of(name: str) -> str:
@@ -577,7 +566,7 @@ def is_own_name(name: str) -> bool:
 
 def _slip(name: str) -> str:
     """The known name that was probably meant: `bugs` is not a prompt of its own."""
-    return next(iter(get_close_matches(name, NAMES, n=1, cutoff=0.8)), "")
+    return nearest(name, NAMES, 0.8)
 
 
 def _too_large(path: str, size: int) -> str:

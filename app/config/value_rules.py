@@ -1,6 +1,5 @@
 """Validates values of `.github/agent-fix.yml`, and says what is valid in messages that help to repair the file."""
 
-import difflib
 import ipaddress
 import json
 import math
@@ -8,6 +7,8 @@ import re
 from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
+
+from app.core.text import nearest
 
 HIGHEST_HOST_LENGTH = 253
 STATE_LABELS = frozenset({"agent-fix", "agent-in-progress", "agent-done", "agent-needs-human"})
@@ -207,7 +208,7 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     if name in _SERVER_ONLY or name.endswith(_SERVER_ONLY_ENDINGS):
         return "is a server setting; a repository cannot set it"
     names = list(known)
-    if similar := _BY_OTHER_NAMES.get(name) or next(iter(difflib.get_close_matches(name, names, 1)), None):
+    if similar := _BY_OTHER_NAMES.get(name) or nearest(name, names):
         return f"is not a known key; did you mean `{similar}`?"
     return f"is not a known key; known keys are {', '.join(names)}"
 

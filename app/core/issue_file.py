@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from app.core.errors import ExitCode, IssueError
 from app.core.task import Issue
 from app.core.text import one_line, visible
-from app.core.yaml_and_toml import Value, read_yaml
+from app.core.yaml_and_toml import Value, front_matter, read_yaml
 
 MAX_BYTES = 256 * 1024
 MAX_LABELS = 100
@@ -62,7 +62,7 @@ def where_issue(text: str, origin: Callable[[], str] | None = None) -> Path | Is
     if found and not Path(text).exists():
         return IssueAddress(found[1], found[2], found[3], int(found[4]))
     if text.startswith(("http://", "https://")):
-        raise _unreadable(
+        raise unreadable(
             f"{text} is not the address of an issue", "Write it like https://github.com/OWNER/NAME/issues/3"
         )
     return Path(text)
@@ -75,7 +75,7 @@ def _at_origin(number: int, url: str) -> IssueAddress:
     name = name.removesuffix(".git")
     if found is None or not slash or not name or "/" in name:
         is_not = f"its remote `origin` is {url!r}, no repository on GitHub" if url else "it has no remote `origin`"
-        raise _unreadable(
+        raise unreadable(
             f"Issue {number} cannot be looked up in this repository: {is_not}",
             f"Name it with its repository: --issue OWNER/NAME#{number}",
         )
@@ -112,7 +112,7 @@ def read_issue(path: Path, *, stdin: BinaryIO | None = None) -> Issue:
 
 
 def parse_issue(content: bytes, name: str = "the issue") -> Issue:
-    labels, markdown = _front_matter(_decode(content, name))
+    labels, markdown = _split_labels(_decode(content, name))
     text, hidden = visible(markdown)
     if not text.strip():
         raise IssueError(
@@ -133,20 +133,17 @@ def parse_issue(content: bytes, name: str = "the issue") -> Issue:
     return Issue(title=title, body=body, hidden_characters=hidden, labels=labels)
 
 
-def _front_matter(text: str) -> tuple[tuple[str, ...], str]:
-    """Split off the front matter: return its labels and the text below it.
+def _split_labels(text: str) -> tuple[tuple[str, ...], str]:
+    """The labels in the front matter, and the text below it.
 
     Other keys, which exports contain, are ignored. Anything that does not look like front matter belongs to the issue's
     text.
     """
-    lines = text.replace("\r\n", "\n").split("\n")
-    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
-    if lines[0].rstrip() != "---" or end is None:
-        return (), text
-    document = read_yaml("\n".join(lines[1:end]).encode())
+    yaml, rest = front_matter(text)
+    document = read_yaml(yaml.encode())
     if document.problems or not isinstance(document.value, dict):
         return (), text
-    return _labels(document.value.get("labels")), "\n".join(lines[end + 1 :])
+    return _labels(document.value.get("labels")), rest
 
 
 def _labels(value: Value) -> tuple[str, ...]:
@@ -163,14 +160,15 @@ def _read(path: Path) -> bytes:
                 raise _too_large(str(path), path.stat().st_size)
             return content
     except FileNotFoundError as error:
-        raise _unreadable(f"{path} does not exist") from error
+        raise unreadable(f"{path} does not exist") from error
     except IsADirectoryError as error:
-        raise _unreadable(f"{path} is a directory", "Name the Markdown file that holds the issue") from error
+        raise unreadable(f"{path} is a directory", "Name the Markdown file that holds the issue") from error
     except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        raise _unreadable(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise unreadable(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _unreadable(message: str, hint: str = "") -> IssueError:
+def unreadable(message: str, hint: str = "") -> IssueError:
+    """The error for an issue that cannot be read."""
     return IssueError(message, code=ExitCode.ISSUE_UNREADABLE, hint=hint)
 
 

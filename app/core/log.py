@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 from app.core.redaction import Redactor
-from app.core.text import plain
+from app.core.text import clip, plain
 
 Format = Literal["human", "json"]
 MAX_CHARACTERS = 2_000
@@ -54,7 +54,7 @@ class _LineFormatter(logging.Formatter):
         self._redactor = redactor
 
     def _message(self, record: logging.LogRecord) -> str:
-        return self._safe(_cut(record.getMessage()))
+        return self._safe(clip(record.getMessage(), MAX_CHARACTERS))
 
     def _trace(self, record: logging.LogRecord) -> str:
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
@@ -75,7 +75,7 @@ class _LineFormatter(logging.Formatter):
             elif value is None or isinstance(value, int | float):
                 fields[name] = value
             else:
-                fields[name] = self._safe(_cut(str(value)))
+                fields[name] = self._safe(clip(str(value), MAX_CHARACTERS))
         return fields
 
     def _safe(self, text: str) -> str:
@@ -111,12 +111,6 @@ class HumanLines(_LineFormatter):
         line = f"{time} {record.levelname.lower()} {record.name}: {message}{fields}"
         trace = self._trace(record)
         return line + ("\n  " + trace.replace("\n", "\n  ") if trace else "")
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_CHARACTERS:
-        return text
-    return f"{text[:MAX_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def _quoted(value: object) -> str:

@@ -62,16 +62,6 @@ def render_plan(plan: Plan) -> str:
     return "\n\n".join(parts)
 
 
-def render_plan_markdown(plan: Plan) -> str:
-    """A plan as Markdown that people can edit on a web page; `parse_plan_file` reads it back."""
-    parts = ["# Plan", plan.summary]
-    for title, items in _list_fields(plan):
-        parts += [f"## {title}", _bullets(items)]
-    for title, command in _commands(plan):
-        parts += [f"## {title}", f"{_fence(command)}sh\n{command}\n{_fence(command)}"]
-    return "\n\n".join(parts) + "\n"
-
-
 def render_plan_file(plan: Plan) -> str:
     """A plan as YAML, to be edited and passed back with `--plan FILE`."""
     head = "# Edit what you like, then pass it with --plan FILE. Only the summary is required.\n"
@@ -114,11 +104,6 @@ def _commands(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _bullets(items: Sequence[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
-
-
-def _fence(command: str) -> str:
-    """A code fence longer than any run of backticks in the command."""
-    return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", command))])
 
 
 class _Dumper(yaml.SafeDumper):

@@ -10,7 +10,7 @@ import html
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -137,12 +137,19 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The known name that was probably meant; empty if none is like it."""
+    from difflib import get_close_matches  # noqa: PLC0415  # imported only for an error
+
+    return next(iter(get_close_matches(name, list(known), 1, cutoff)), "")
+
+
 def words(text: str) -> frozenset[str]:
     """The words of a list that is written as one text."""
     return frozenset(text.split())
 
 
-def bounded(text: str, limit: int) -> str:
+def beginning_of(text: str, limit: int) -> str:
     """The first `limit` characters, with the number of the others on a line of its own."""
     more = len(text) - limit
     return text if more <= 0 else f"{text[:limit].rstrip()}\n(… {more:,} more characters are left out)"

@@ -60,6 +60,15 @@ def dotted(path: Path) -> str:
     return key or WHOLE_FILE
 
 
+def front_matter(text: str) -> tuple[str, str]:
+    """The YAML between lines of `---` at the beginning, or an empty text, and the rest."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+    if lines[0].rstrip() != "---" or not end:
+        return "", text
+    return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])
+
+
 def read_yaml(content: bytes) -> YamlDocument:
     """Parse a file. Never raises because of the file's content: problems are returned."""
     if len(content) > MAX_BYTES:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeVar
 
 from app.core.task import TaskSection
-from app.core.text import bounded, one_line, plain, visible, without_quotes
+from app.core.text import beginning_of, one_line, plain, visible, without_quotes
 from app.github.base import NoAccess
 from app.github.models import (
     ChangedFile,
@@ -130,7 +130,7 @@ class PromptContext:
     ) -> None:
         """The conversation so far, grouped by author; if not all of it fits, people with write access come first."""
         quoted = [
-            (each, f"{each.heading}\n{bounded(self._clean(each.body), MAX_OF_ONE)}")
+            (each, f"{each.heading}\n{beginning_of(self._clean(each.body), MAX_OF_ONE)}")
             for each in quoted_comments(comments, reviews)
         ]
         groups = grouped(quoted, ranks, most=MAX_COMMENTS, limit=MAX_CONVERSATION)
@@ -148,7 +148,7 @@ class PromptContext:
         shown, remaining = [], MAX_DIFF
         for number, file in enumerate(files):
             about = f"{one_line(file.path)} ({file.status}, +{file.additions} -{file.deletions})"
-            text = f"{about}\n{bounded(plain(file.diff), MAX_OF_A_FILE)}".rstrip()
+            text = f"{about}\n{beginning_of(plain(file.diff), MAX_OF_A_FILE)}".rstrip()
             remaining -= len(text)
             if remaining < 0:
                 left = files[number:]
@@ -188,7 +188,7 @@ class PromptContext:
                 part
                 for part in (
                     f"{one_line(each.name)}: {each.conclusion}",
-                    bounded(self._clean(each.summary), MAX_OF_ONE),
+                    beginning_of(self._clean(each.summary), MAX_OF_ONE),
                     _end(plain(each.log), MAX_OF_A_LOG),
                 )
                 if part
@@ -204,7 +204,7 @@ class PromptContext:
         head += " (outdated)" if thread.outdated else ""
         head += " (the request is about this one)" if about else ""
         lines = [
-            f"{one_line(each.author_name)}: {bounded(self._clean(each.body), MAX_OF_ONE // 2)}"
+            f"{one_line(each.author_name)}: {beginning_of(self._clean(each.body), MAX_OF_ONE // 2)}"
             for each in thread.comments[-10:]
         ]
         return "\n".join([head, self._hunk(thread.diff), *lines])

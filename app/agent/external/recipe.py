@@ -6,7 +6,6 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from app.core.errors import AgentFixError, ConfigError, ExitCode
 from app.core.record import Record
+from app.core.text import nearest
 from app.llm.base import WireProtocol
 from app.sandbox.base import TOOLS
 
@@ -138,8 +138,8 @@ def find_recipe(name: str, directory: Path | None = None) -> AgentRecipe | None:
 
 def unknown_runner_error(name: str, known: Iterable[str]) -> AgentFixError:
     names = (NATIVE, *sorted(known))
-    similar = get_close_matches(name.casefold(), names, 1)
-    meant = f"Did you mean {similar[0]}? " if similar else ""
+    similar = nearest(name.casefold(), names)
+    meant = f"Did you mean {similar}? " if similar else ""
     hint = f"{meant}Runners are: {', '.join(names)}."
     return AgentFixError(f"There is no runner {name!r}.", code=ExitCode.CONFIG, hint=hint)
 

@@ -20,7 +20,7 @@ from app.core.plan import Plan, parse_plan_file
 from app.core.record import Record
 from app.core.redaction import Redactor
 from app.core.task import TaskSection, note_of
-from app.core.text import bounded, count, plain
+from app.core.text import beginning_of, count, plain
 from app.core.verification import Specification
 from app.jobs.lessons import SqlLessonStore
 from app.jobs.store import JobStore
@@ -268,7 +268,7 @@ class ImageDescriber:
         text = plain(answer.content).strip()
         if not text:
             return ImageDescription(why_not="The images of the issue were not described: the model's answer was empty.")
-        return ImageDescription(text=bounded(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
+        return ImageDescription(text=beginning_of(text, IMAGE_TOKENS * _CHARACTERS_PER_TOKEN))
 
     def _request(self) -> ModelRequest:
         images = self._job.task.images

@@ -101,7 +101,7 @@ def test_long_texts_are_cut_with_a_count() -> None:
     stream = logged()
     logging.getLogger("jobs").info("y" * 5_000)
     (record,) = records(stream)
-    assert str(record["message"]).endswith("y… (5,000 characters)")
+    assert str(record["message"]).endswith("y… (3,000 more characters)")
     assert len(str(record["message"])) < 2_100
 
 

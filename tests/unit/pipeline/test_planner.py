@@ -12,7 +12,7 @@ from app.agent.actions import specs
 from app.agent.prompts import head, render_brief, render_planning
 from app.core.errors import ExitCode
 from app.core.job import Budget, Job, QuestionAnswers, UserMessage
-from app.core.plan import Plan, PlanError, parse_plan_file, render_plan, render_plan_file, render_plan_markdown
+from app.core.plan import Plan, PlanError, parse_plan_file, render_plan, render_plan_file
 from app.core.task import Issue, Task, TaskSection
 from app.llm.base import Message
 from app.llm.errors import BudgetError, ModelError
@@ -262,8 +262,14 @@ ITEMS = st.lists(WORDS, max_size=4).map(tuple)
         verify=WORDS,
     )
 )
-def test_markdown_plan_file_round_trips(plan: Plan) -> None:
-    assert parse_plan_file(render_plan_markdown(plan)) == plan
+def test_plan_in_markdown_is_read(plan: Plan) -> None:
+    lists = {"Likely causes": plan.hypotheses, "Files": plan.candidate_files, "Steps": plan.steps}
+    parts = ["# Plan", plan.summary]
+    for title, items in {**lists, "Questions": plan.questions}.items():
+        parts += [f"## {title}", "\n".join(f"- {item}" for item in items)] if items else []
+    for title, command in {"Reproduce": plan.reproduce, "Verify": plan.verify}.items():
+        parts += [f"## {title}", f"````sh\n{command}\n````"] if command else []
+    assert parse_plan_file("\n\n".join(parts)) == plan
 
 
 def test_plan_files_are_readable_text() -> None:
