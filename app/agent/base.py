@@ -89,9 +89,6 @@ Reviewer = Callable[[Submission], Awaitable[ReviewResult]]
 class Runner(Protocol):
     """A coding agent. It has a sandbox and a model, but no access to git, GitHub or the publisher."""
 
-    @property
-    def name(self) -> str: ...
-
     async def work(self, assignment: Assignment, review: Reviewer) -> RunnerEnding: ...
 
     def trajectory(self) -> Iterator[str]:

@@ -123,8 +123,6 @@ class NativeRunner:
     later.
     """
 
-    name = "native"
-
     def __init__(
         self, context: RunnerContext, *, tree: WorkTreePort | None = None, clock: Callable[[], float] = monotonic
     ) -> None:

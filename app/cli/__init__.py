@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from textwrap import indent
 from typing import NoReturn
 
 from app import __version__
@@ -109,20 +108,7 @@ NEEDS = {"serve": "fastapi"}
 OVERVIEW = """\
 Fix an issue in a repository and prove it: red before, green after, run by the harness.
 
-  agent-fix demo       see it work: a sample project, recorded model answers, everything else real
-  agent-fix doctor     check this machine: git, model and key, sandbox, disk, clock
-  agent-fix fix        fix an issue in a local repository
-  agent-fix init       write the workflow and the configuration for a repository on GitHub
-  agent-fix jobs       list, show, follow and cancel jobs, here or on a server
-  agent-fix view       look at a job's steps in a browser
-  agent-fix report     what became of the pull requests, and what they cost
-  agent-fix setup      find out how a repository is set up and tested
-  agent-fix lessons    what later jobs in a repository are shown
-  agent-fix runners    the coding agents that can do the work
-  agent-fix serve      run the GitHub App on your own server
-  agent-fix keys       create and delete keys for the server's API
-  agent-fix sweep      start jobs for labelled issues
-  agent-fix completion complete commands and options with Tab in bash, zsh or fish
+{commands}
 
 Begin with:  agent-fix fix --issue ISSUE.md --model PROVIDER/MODEL
 `agent-fix COMMAND --help` explains a command; `agent-fix --help` lists the exit codes.
@@ -155,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser()
     arguments = commands.parse_args(argv)
     if arguments.command is None:
-        print(OVERVIEW)
+        print(overview(commands))
         return ExitCode.OK
     gc.set_threshold(COLLECT_AFTER, 20, 20)
     try:
@@ -171,11 +157,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
 
 
+def overview(commands: argparse.ArgumentParser) -> str:
+    """Each command with its help, in the parser's order."""
+    listed = next(each._choices_actions for each in commands._actions if isinstance(each, argparse._SubParsersAction))
+    lines = (f"  agent-fix {each.dest:<10} {each.help}" for each in listed if each.dest != "action")
+    return OVERVIEW.format(commands="\n".join(lines))
+
+
 def _refused(error: AgentFixError) -> int:
-    print(f"agent-fix: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(indent(error.hint, " " * 11), file=sys.stderr)
-    return int(error.code)
+    from app.server.terminal import print_error  # noqa: PLC0415  # imported only for an error
+
+    return print_error(error)
 
 
 def missing_extra(error: ModuleNotFoundError) -> AgentFixError | None:
@@ -223,12 +215,12 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"agent-fix {__version__}")
     commands = root.add_subparsers(dest="command", metavar="COMMAND")
+    _add_demo_and_doctor(commands)
     _add_fix(commands)
     _add_repository_commands(commands)
-    _add_server_commands(commands)
-    _add_demo_and_doctor(commands)
     _add_jobs_and_view(commands)
     _add_other_commands(commands)
+    _add_server_commands(commands)
     return root
 
 
@@ -366,7 +358,7 @@ def _add_server_commands(commands: "Commands[argparse.ArgumentParser]") -> None:
         description="Shows which issues get a job and why others do not. With a server's App the jobs are created; "
         "with a token, the issues are only listed; in a workflow, they are also set as the output `issues`.",
     )
-    sweep.add_argument("--repo", required=True, metavar="OWNER/NAME")
+    sweep.add_argument("--repo", type=_on_github, required=True, metavar="OWNER/NAME")
     sweep.add_argument(
         "--max", type=_number(1_000), default=5, metavar="N", help="start at most N jobs (default: %(default)s)"
     )
@@ -428,7 +420,9 @@ def _add_demo_and_doctor(commands: "Commands[argparse.ArgumentParser]") -> None:
         "It changes nothing there; the App's last ping is sent again. The exit code is 0, or 11 if a line "
         "says not ok.",
     )
-    doctor.add_argument("--github", metavar="OWNER/NAME", help="check whether agent-fix can work in this repository")
+    doctor.add_argument(
+        "--github", type=_on_github, metavar="OWNER/NAME", help="check whether agent-fix can work in this repository"
+    )
     doctor.add_argument("--model", metavar="M", help="the model to check (default: AGENT_FIX_MODEL)")
     doctor.add_argument(
         "--ask-model", action="store_true", help="have the model answer once; that costs a fraction of a cent"
@@ -578,6 +572,13 @@ def _number(most: int, kind: type[int] | type[float] = int) -> Callable[[str], f
         return value
 
     return read
+
+
+def _on_github(text: str) -> str:
+    """A type for arguments: OWNER/NAME."""
+    if not re.fullmatch(r"[^/\s]+/[^/\s]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a repository: use OWNER/NAME")
+    return text
 
 
 def _add_repository(to: argparse.ArgumentParser, default: object) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
 from functools import partial
-from pathlib import Path
 from textwrap import wrap
 from urllib.error import HTTPError, URLError
 
+from app.cli.local_context import LocalContext
 from app.config.settings import Settings, read_server_settings, read_settings
 from app.core.checks import Check
-from app.core.errors import AgentFixError, ExitCode
+from app.core.errors import AgentFixError, ExitCode, OutputError
 from app.llm.base import Message, Model, ModelRequest
 from app.llm.errors import ModelError
 from app.llm.ledger import usd
@@ -42,7 +42,7 @@ async def check_machine(settings: Settings, model: str, *, ask: bool) -> Sequenc
     """In the order in which a fix needs them. With `ask`, the model answers once, which costs a fraction of a cent."""
     return (
         check_git(Git("--version").text()),
-        check_disk(settings.state),
+        check_disk(settings),
         *await asyncio.gather(
             check_model(settings, model, ask=ask),
             asyncio.to_thread(check_clock, settings.github_api_url),
@@ -58,17 +58,14 @@ def check_git(version: str) -> Check:
     return Check("git", "not ok", version.strip(), "Install git 2.34 or newer.")
 
 
-def check_disk(state: Path) -> Check:
+def check_disk(settings: Settings) -> Check:
     """The free space where jobs are kept, and whether it can be written."""
-    place = next((each for each in (state, *state.parents) if each.exists()), state)
     try:
-        free = shutil.disk_usage(place).free
-        state.mkdir(parents=True, exist_ok=True)
-        (state / ".writable").touch()
-    except OSError as error:
-        repair = "Choose another directory with --state DIR or AGENT_FIX_STATE_DIR."
-        return Check("disk", "not ok", f"{state} cannot be written: {error.strerror}", repair)
-    detail = f"{free / 1024**3:.1f} GiB free in {state}"
+        LocalContext(settings).prepare()
+    except OutputError as error:
+        return Check("disk", "not ok", error.message, error.hint)
+    free = shutil.disk_usage(settings.state).free
+    detail = f"{free / 1024**3:.1f} GiB free in {settings.state}"
     if free < MIN_FREE:
         return Check("disk", "not ok", detail, "Free 2 GiB, or choose another directory with --state DIR.")
     return Check("disk", "ok", detail)
@@ -154,9 +151,7 @@ def github_command(arguments: argparse.Namespace) -> int:
     """Whether agent-fix can work in a repository."""
     from app.server.github_access import examine  # noqa: PLC0415  # GitHub's client is imported where it is needed
 
-    owner, slash, name = arguments.github.partition("/")
-    if not (owner and slash and name) or "/" in name:
-        raise AgentFixError(f"{arguments.github!r} is not a repository.", hint="Use --github OWNER/NAME.")
+    owner, _, name = arguments.github.partition("/")
     found = asyncio.run(examine(read_server_settings(arguments.state, "publisher"), owner, name))
     if arguments.json:
         print(json.dumps({"repository": arguments.github, "findings": [asdict(each) for each in found]}, indent=2))

@@ -261,19 +261,11 @@ def _positive(option: str, number: float) -> float:
 
 def work_key(job: Job) -> str:
     """A key that is equal for commands that request the same work; limits and output paths may differ."""
-    issue = job.task.issue.model_dump(exclude=None if job.task.issue.labels else {"labels"})
-    work = [job.task.repository, issue, job.task.base]
-    how = [job.model, job.runner, job.sandbox, job.plan_mode, job.plan_file]
-    choice = [job.models.model_dump(), job.reasoning]
-    chosen: list[object] = (
-        [] if choice == [ModelNames().model_dump(), ""] else [choice]
-    )  # also finds jobs from before this option existed
-    more = [job.task.kind, job.task.fixed_by, job.attempts]
-    chosen += [] if more == ["bug", "", 1] else [more]
-    prompt_and_paths = [job.task.prompt, *(each.path for each in job.task.allowed_paths)]
-    chosen += [] if prompt_and_paths == [""] else [prompt_and_paths]
-    chosen += [[image.digest for image in job.task.images]] if job.task.images else []
-    return hashlib.sha256(json.dumps([work, how, *chosen]).encode()).hexdigest()
+    task = job.task
+    work = [task.repository, task.issue.model_dump(), task.base, task.kind, task.fixed_by, task.prompt]
+    work += [[path.path for path in task.allowed_paths], [image.digest for image in task.images]]
+    how = [job.model, job.models.model_dump(), job.reasoning, job.runner, job.sandbox, job.attempts]
+    return hashlib.sha256(json.dumps([work, how, job.plan_mode, job.plan_file]).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def jobs_command(arguments: argparse.Namespace) -> int:
 
 def _list(local_context: LocalContext, arguments: argparse.Namespace) -> int:
     rows = local_context.store.newest(getattr(arguments, "n", 20))
-    if getattr(arguments, "json", False):
+    if arguments.json:
         print(json.dumps([_summary(local_context, row) for row in rows], indent=2))
         return ExitCode.OK
     if not rows:

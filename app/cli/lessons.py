@@ -31,7 +31,7 @@ def lessons_command(arguments: argparse.Namespace) -> int:
 
 def _list(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     there = lessons.all()
-    if getattr(arguments, "json", False):
+    if arguments.json:
         print(json.dumps([each.model_dump(mode="json") for each in there], indent=2))
         return
     if not there:
@@ -49,7 +49,7 @@ def _remember(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
     if lesson is None:
         message = f"Not added: you have added {MAX_REMEMBERED} lessons already, which is the limit."
         raise AgentFixError(message, hint="Delete one with `agent-fix lessons forget N`.")
-    if getattr(arguments, "json", False):
+    if arguments.json:
         print(json.dumps(lesson.model_dump(mode="json"), indent=2))
     else:
         print(f"Added as lesson {lesson.number}, until {lesson.expires:%Y-%m-%d}.")
@@ -60,7 +60,7 @@ def _forget(lessons: SqlLessonStore, arguments: argparse.Namespace) -> None:
         numbers = ", ".join(str(lesson.number) for lesson in lessons.all())
         hint = f"Existing lessons: {numbers}." if numbers else "There are no lessons for this repository."
         raise AgentFixError(f"Lesson {arguments.number} does not exist here.", hint=hint)
-    if getattr(arguments, "json", False):
+    if arguments.json:
         print(json.dumps({"deleted": arguments.number}))
     else:
         print(f"Lesson {arguments.number} was deleted.")

@@ -28,13 +28,20 @@ from app.core.failpoints import failpoint
 from app.core.job import PUBLISHED, JobResult, JobState, Journal, ProgressKind, WaitingForUser, waiting_for
 from app.core.plan import Plan, parse_plan_file, render_plan_file
 from app.core.task import note_of
-from app.core.text import plain
 from app.core.verification import Verification
 from app.github.base import NewPullRequest
 from app.jobs.store import WORKED_ON, StoredProgress
 from app.llm.ledger import usd
 from app.publish.pull_request_text import PullRequestContent, pull_request_body, pull_request_title, shown_model
-from app.server.terminal import CANCELLED, InterruptHandler, TerminalProgress, end_process, is_screen, may_colour
+from app.server.terminal import (
+    CANCELLED,
+    InterruptHandler,
+    TerminalProgress,
+    end_process,
+    is_screen,
+    may_colour,
+    print_error,
+)
 
 if TYPE_CHECKING:
     from app.jobs.engine import DurableEngine
@@ -112,13 +119,6 @@ def print_begin(order: LocalJob, terminal: TerminalProgress, *, epoch: int) -> N
         )
 
 
-def print_refusal(error: AgentFixError) -> None:
-    """One line and what to do about it."""
-    print(f"agent-fix: {plain(error.message)}", file=sys.stderr)
-    if error.hint:
-        print(f"           {plain(error.hint)}", file=sys.stderr)
-
-
 async def report(
     runner: LocalJobRunner, order: LocalJob, result: JobResult, terminal: TerminalProgress, *, as_json: bool
 ) -> None:
@@ -160,28 +160,18 @@ def job_document(order: LocalJob, result: JobResult) -> dict[str, Any]:
     return {
         "job": job.id,
         "exit_status": local_state(result.exit_status),
-        "reason": result.reason,
-        "hint": result.hint,
-        "task": job.task.model_dump(mode="json"),
-        "model": job.model,
-        "runner": job.runner,
-        "sandbox": job.sandbox,
-        "budget": job.budget.model_dump(mode="json"),
+        **job.model_dump(mode="json", include={"task", "model", "runner", "sandbox", "budget"}),
         "created_at": job.created_at.isoformat(),
-        "plan": result.plan.model_dump(mode="json") if result.plan else None,
-        "verification": result.verification.model_dump(mode="json") if result.verification else None,
-        "summary": result.summary,
-        "branch": result.branch,
-        "commit": result.commit,
-        "changes": [change.model_dump(mode="json") for change in result.changes],
+        **result.model_dump(mode="json", include=_RESULT),
         "patch": CHANGE if result.diff else "",
-        "usage": result.usage.model_dump(mode="json"),
-        "turns": result.turns,
-        "attempts": [attempt.model_dump(mode="json") for attempt in result.attempts],
-        "seconds": result.seconds,
-        "notes": list(result.notes),
-        "warnings": list(result.warnings),
     }
+
+
+_RESULT = {
+    *("reason", "hint", "plan", "verification", "summary", "branch", "commit", "changes"),
+    *("usage", "turns", "attempts", "seconds", "notes", "warnings"),
+}
+"""What `job.json` says of a result."""
 
 
 class EventLines(TerminalProgress):
@@ -226,13 +216,10 @@ async def run_local(
             await asyncio.to_thread(afterwards)
     except AgentFixError as error:
         terminal.finish()
-        print_refusal(error)
-        code = error.code
+        code = print_error(error)
     except Exception as error:  # noqa: BLE001  # one of the two places that catch everything: the boundary of the command line
         terminal.finish()
-        refusal = _unforeseen(local_context, error)
-        print_refusal(refusal)
-        code = refusal.code
+        code = print_error(_unforeseen(local_context, error))
     end_process(code)
 
 

@@ -20,9 +20,7 @@ from app.server.issue_sweep import IssueSweep, Ordering, SweepDecision, open_iss
 
 def sweep_command(arguments: argparse.Namespace) -> int:
     """In a workflow the issues are an output, for a matrix; with a server's App jobs are admitted."""
-    owner, slash, name = arguments.repo.partition("/")
-    if not (owner and slash and name) or "/" in name:
-        raise AgentFixError(f"{arguments.repo!r} is not a repository.", hint="Use --repo OWNER/NAME.")
+    owner, _, name = arguments.repo.partition("/")
     given = process_environment()
     token = github_token(given)
     workflow = workflow_from(step_environment("publish", given)) if given.get("GITHUB_OUTPUT") else None

@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from textwrap import indent
 from typing import NoReturn, TextIO
 
 from app.config.settings import process_environment
-from app.core.errors import ExitCode
+from app.core.errors import AgentFixError, ExitCode
 from app.core.job import Job, ProgressKind
 from app.core.model_usage import Totals
 from app.core.text import plain
@@ -41,6 +42,14 @@ _COLOUR: dict[ProgressKind, str] = {
 }
 WIDTH = 9
 _ONE_LINERS: frozenset[ProgressKind] = frozenset({"command", "observation"})
+
+
+def print_error(error: AgentFixError) -> ExitCode:
+    """Print one line and, below it, what to do about it; returns the exit code."""
+    print(f"agent-fix: {plain(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(indent(plain(error.hint), " " * 11), file=sys.stderr)
+    return error.code
 
 
 def is_screen(stream: TextIO, environment: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import COMMANDS, EXTRAS, OVERVIEW, main, missing_extra, parser
+from app.cli import COMMANDS, EXTRAS, main, missing_extra, parser
 
 ROOT = Path(__file__).parents[3]
 IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
@@ -29,6 +29,8 @@ IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyjwt": "jwt"}
         (["report", "--days", "99999999999"], "Argument --days: '99999999999' is no number from 1 to 36,500."),
         (["jobs", "list", "-n", "-1"], "Argument -n: '-1' is no number from 1 to"),
         (["jobs", "start", "a/b", "--limit", "x"], "Argument --limit: 'x' is no number from 1 to"),
+        (["sweep", "--repo", "a/b/c"], "Argument --repo: 'a/b/c' is not a repository: use OWNER/NAME."),
+        (["doctor", "--github", "a"], "Argument --github: 'a' is not a repository: use OWNER/NAME."),
         (["sweep", "--repo", "a/b", "--max", "0"], "Argument --max: '0' is no number from 1 to"),
         (["setup", "--repo", "a", "--seconds", "nan"], "Argument --seconds: 'nan' is no number from 1 to"),
     ],
@@ -45,11 +47,19 @@ def test_wrong_argument_is_refused_with_a_suggestion(
     assert shown.out == ""
 
 
+def test_errors_do_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["setup", "--repo", "\x1b[2J\x1b]0;title\x07nowhere"]) != 0
+    shown = capsys.readouterr().err
+    assert "nowhere does not exist.\n           Pass the top" in shown
+    assert "\x1b" not in shown
+
+
 def test_no_arguments_show_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert capsys.readouterr().out.strip() == OVERVIEW.strip()
+    shown = capsys.readouterr().out
     offered = {name for name in COMMANDS if name != "action"}  # for the Action only
-    assert {line.split()[1] for line in OVERVIEW.splitlines() if line.startswith("  agent-fix ")} == offered
+    assert {line.split()[1] for line in shown.splitlines() if line.startswith("  agent-fix ")} == offered
+    assert "doctor     check this machine" in shown
 
 
 def test_every_command_of_the_parser_has_an_implementation() -> None:

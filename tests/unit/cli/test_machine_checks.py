@@ -20,7 +20,7 @@ def test_git_version_is_checked(version: str, state: str) -> None:
 
 def test_uncreatable_state_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = check_disk(tmp_path / "file" / "state")
+    found = check_disk(settings_from({}, tmp_path / "file" / "state"))
     assert found.state == "not ok"
     assert "--state DIR" in found.repair
 
