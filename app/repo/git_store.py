@@ -221,13 +221,15 @@ class GitStore:
         plain = Git("-C", str(repository))
         check_branch(branch)
         theirs = _git_as_owner(repository)
-        for _ in range(8):  # another process may take the name between the check and the creation
+        name, delivered = free_name(branch, commit, _branches(plain))
+        refused = "" if delivered else self._transfer(_check_full_id(commit), theirs)
+        while not delivered and not refused:
+            previous, refused = name, _create_branch(theirs, name, commit)
             name, delivered = free_name(branch, commit, _branches(plain))
-            if delivered:
-                return name
-            refused = self._transfer(_check_full_id(commit), theirs) or _create_branch(theirs, name, commit)
-            if not refused:
-                return name
+            if name != previous:  # another process took the name between the check and the creation
+                refused = ""
+        if delivered:
+            return name
         hint = "Fix that and run the same command again; it continues where it stopped."
         raise OutputError(f"The branch {branch} cannot be created in {repository}: {refused}", hint=hint)
 

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 from app.core.errors import ExitCode, OutputError, RepositoryError
 from app.core.patch import FileChange, Mode, Patch
 from app.core.task import Person
-from app.repo.git_command import ATTRIBUTES
+from app.repo.git_command import ATTRIBUTES, Git
 from app.repo.git_store import GitError, GitStore, UnsafePathError
 from tests.support.repositories import commit_files, git, make_repository, snapshot
 from tests.support.small_disk import tiny_disk
@@ -379,6 +379,37 @@ def test_a_name_that_git_cannot_hold_beside_another(
 ) -> None:
     git(source, "branch", taken)
     assert store.deliver(source, "agent-fix/a", commit(store, base, change("a.txt", b"a\n"))) == expected
+
+
+class RacedStore(GitStore):
+    """Another process creates branches in the user's repository while the commit is copied there."""
+
+    def __init__(self, path: Path, branches: Iterator[list[str]]) -> None:
+        super().__init__(path)
+        self._branches = branches
+        self.copied = 0
+
+    def _transfer(self, commit: str, theirs: Git) -> str:
+        self.copied += 1
+        for branch in next(self._branches, []):
+            theirs("branch", branch)
+        return super()._transfer(commit, theirs)
+
+
+def test_a_commit_is_copied_once_before_its_branch_is_created(store: GitStore, source: Path, base: str) -> None:
+    made = commit(store, base, change("a.txt", b"a\n"))
+    raced = RacedStore(store.path, iter([["agent-fix/a", "agent-fix/a-2"]]))
+    assert raced.deliver(source, "agent-fix/a", made) == "agent-fix/a-3"
+    assert raced.copied == 1
+
+
+def test_a_branch_that_cannot_be_created_is_not_tried_again(store: GitStore, source: Path, base: str) -> None:
+    refused = RacedStore(store.path, iter([]))
+    lock = source / ".git" / "refs" / "heads" / "a.lock"
+    lock.touch()
+    with pytest.raises(OutputError, match=r"a\.lock"):
+        refused.deliver(source, "a", commit(store, base, change("a.txt", b"a\n")))
+    assert refused.copied == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
