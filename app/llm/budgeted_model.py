@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 
+from pydantic import ValidationError
 from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -198,6 +199,7 @@ class RetryBackoff:
         return float(longest * (0.5 + self.jitter()))
 
 
+_FENCE = "```"
 MIN_ANSWER = 1_024
 """Output tokens below which an answer is not worth asking for."""
 ASK_SECONDS = 3_600.0
@@ -253,9 +255,14 @@ class BudgetedModel:
         used and not bought again.
         """
         if bought := await asyncio.to_thread(self._ledger.stored_answer, key):
-            answer = ModelAnswer.model_validate_json(bought)
-            self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # maybe not yet warned
-            return answer
+            try:
+                answer = ModelAnswer.model_validate_json(bought)
+            except ValidationError:
+                text = f"The stored answer of {key} is of another version of agent-fix; the model is asked again."
+                self._progress.report("warning", text)
+            else:
+                self._warn(await asyncio.to_thread(self._ledger.nearing, answer.usage.cost))  # maybe not yet warned
+                return answer
         until = asyncio.get_running_loop().time() + self._deadline
         origin, first = AnswerOrigin(kind=self._kind), None
         # for images, a model without vision would make up what it sees
@@ -329,25 +336,17 @@ class BudgetedModel:
             self._progress.report("warning", text)
         reserve = partial(self._set_aside, model, key, request)
         fitting, prompt = await run_or_undo(reserve, lambda _: self._ledger.book(key, NOTHING))
-        streamed: list[str] = []
-
-        def stream(piece: str) -> None:
-            """Pass the text on, unless it is JSON, such as a plan: that is for the program, which shows what it reads
-            from it."""
-            streamed.append(piece)
-            if not "".join(streamed).lstrip().startswith(("{", "```")):
-                self._progress.report("text", piece)
-
+        streamed = _StreamedText(self._progress)
         try:
             with waiting_for(self._progress, f"{model.info.name} ({key})"):
-                answer = await model.complete(fitting, key=key, on_text=stream)
+                answer = await model.complete(fitting, key=key, on_text=streamed.add)
             answer = answer.model_copy(update={"origin": origin})
         except ModelError as error:
             await asyncio.to_thread(self._ledger.book, key, error.usage or NOTHING)
             raise
         except asyncio.CancelledError:
             # no await here: the cancelled task may be cancelled again before the money is booked
-            tokens = count_text(model.info.name, "".join(streamed))
+            tokens = count_text(model.info.name, "".join(streamed.pieces))
             self._ledger.book(key, _usage(model.info, prompt, tokens))
             raise
         spent, nearing = await asyncio.to_thread(self._keep, key, answer)
@@ -381,6 +380,27 @@ class BudgetedModel:
         """Book an answer with its text; returns the total spent so far, and warnings. Blocking."""
         self._ledger.book(key, answer.usage, answer.model_dump_json())
         return self._ledger.spent(), self._ledger.nearing(answer.usage.cost)
+
+
+@dataclass(slots=True)
+class _StreamedText:
+    """Reports an answer's text as it arrives, unless it is JSON, such as a plan, which the program reads and shows."""
+
+    progress: Progress
+    pieces: list[str] = field(default_factory=list)
+    _is_json: bool | None = None
+    """None until that is certain."""
+
+    def add(self, piece: str) -> None:
+        self.pieces.append(piece)
+        if self._is_json is None:
+            piece = "".join(self.pieces)
+            beginning = piece.lstrip()[:3]
+            if not beginning or (beginning != _FENCE and _FENCE.startswith(beginning)):
+                return
+            self._is_json = beginning.startswith(("{", _FENCE))
+        if not self._is_json:
+            self.progress.report("text", piece)
 
 
 def _usage(info: ModelInfo, prompt: int, completion: int = 0) -> Usage:

@@ -50,7 +50,7 @@ class Ledger(Protocol):
         ...
 
     def stored_answer(self, call: str) -> str | None:
-        """The answer stored with the booking of `call`, so that it is never bought again."""
+        """The newest answer stored with a booking of `call`, so that it is not bought again."""
         ...
 
     def spent(self) -> MicroUSD:
@@ -135,7 +135,7 @@ class MemoryLedger:
                 entry.state = "lost"
 
     def stored_answer(self, call: str) -> str | None:
-        return next((entry.answer for entry in self._entries if entry.call == call and entry.answer), None)
+        return next((entry.answer for entry in reversed(self._entries) if entry.call == call and entry.answer), None)
 
     def spent(self) -> MicroUSD:
         return sum(entry.usage.cost for entry in self._entries if entry.state != "reserved")

@@ -108,7 +108,12 @@ _LOSE_ALL = (
 _LAST = select(func.max(calls.c.attempt)).where(_OF_CALL)
 _RESERVE = insert(calls)
 _BOOK = update(calls).where(_OF_CALL, _PENDING)
-_BOUGHT = select(calls.c.answer).where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
+_BOUGHT = (
+    select(calls.c.answer)
+    .where(_OF_CALL, calls.c.state == "booked", calls.c.answer != "")
+    .order_by(calls.c.attempt.desc())
+    .limit(1)
+)
 _ALL = select(calls).where(_OF_JOB)
 _SUM_UP = text(
     "INSERT INTO job_costs (job_id, cost) SELECT CAST(:job AS VARCHAR), coalesce(sum(cost), 0) FROM calls "

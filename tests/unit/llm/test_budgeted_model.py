@@ -87,6 +87,27 @@ async def test_answer_is_booked_and_streamed() -> None:
     assert totals.cached_share == 0.4
 
 
+class StreamingModel(ScriptedModel):
+    """Streams its answers in pieces of one character."""
+
+    async def complete(self, request: ModelRequest, *, key: str = "", on_text: OnText | None = None) -> ModelAnswer:
+        answer = await super().complete(request, key=key)
+        assert on_text is not None
+        for character in answer.content:
+            on_text(character)
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"), [("\n``` x", ""), (' {"a": 1}', ""), ("\n`a` b", "\n`a` b"), ("``a", "``a"), ("  ok", "  ok")]
+)
+async def test_streamed_text_is_shown_unless_it_is_json(content: str, shown: str) -> None:
+    progress = ListProgress()
+    model = BudgetedModel(StreamingModel([text(content)]), MemoryLedger(10_000_000), progress)
+    await model.ask("turn.1", HELLO)
+    assert "".join(progress.texts("text")) == shown
+
+
 async def test_request_larger_than_the_window_is_never_sent() -> None:
     services = BudgetHarness([], info=ModelInfo("fake/small", 1_300, 1_200))
     found = await services.refused()
@@ -389,3 +410,13 @@ async def test_booked_answer_is_not_paid_again_after_a_crash() -> None:
     assert (await after_the_crash.ask("turn.1", HELLO)).content == "first"
     assert ledger.totals().calls == 1
     assert (await after_the_crash.ask("turn.2", HELLO)).content == "second"
+
+
+async def test_stored_answer_of_another_version_is_bought_again_once() -> None:
+    services = BudgetHarness([text("new")])
+    services.ledger.reserve("turn.1", 10, if_lost=NOTHING)
+    services.ledger.book("turn.1", Usage(cost=7), '{"kept": "answer"}')
+    for _ in range(2):
+        assert (await services.budgeted_model.ask("turn.1", HELLO)).content == "new"
+    assert services.model.calls == 1
+    assert len(services.progress.texts("warning")) == 1

@@ -57,6 +57,14 @@ def test_a_call_is_reserved_and_booked(make: MakeLedger) -> None:
     }
 
 
+def test_newest_stored_answer_of_a_call_counts(make: MakeLedger) -> None:
+    ledger = make(1_000)
+    for answer in ("first", "second"):
+        ledger.reserve("turn.1", 10)
+        ledger.book("turn.1", PROMPT, answer)
+    assert ledger.stored_answer("turn.1") == "second"
+
+
 def test_reservation_over_the_cap_is_refused(make: MakeLedger) -> None:
     ledger = make(1_000)
     ledger.reserve("turn.1", 1_000)
