@@ -305,7 +305,7 @@ async def _reach(sandbox: Sandbox, context: ProbeContext) -> tuple[DoctorCheck, 
             "reach": targets,
             "read": ["/etc/shadow", "/proc/1/environ", "/proc/kcore", *context.private],
             "write": [*PROTECTED, str(Path(context.python).parent)],
-            "calls": [(name, number) for name in PROBED_CALLS if (number := _number(name)) is not None],
+            "calls": {machine: _numbers(machine) for machine in ARCHITECTURES},
         }
         script = await asyncio.to_thread(INSIDE.read_text, encoding="utf-8")
         done = await sandbox.exec([context.python, "-I", "-c", script], stdin=json.dumps(order).encode(), timeout=20)
@@ -381,5 +381,8 @@ def last_line(done: CompletedCommand) -> str:
     return done.output.decode(errors="replace").strip().rpartition("\n")[2] or f"exit code {done.exit_code}"
 
 
-def _number(name: str) -> int | None:
-    return (FORBIDDEN | MISSING)[name][ARCHITECTURES[platform.machine()].column]
+def _numbers(machine: str) -> dict[str, int]:
+    """The probed system calls that a processor architecture has."""
+    column = ARCHITECTURES[machine].column
+    numbers = {name: (FORBIDDEN | MISSING)[name][column] for name in PROBED_CALLS}
+    return {name: number for name, number in numbers.items() if number is not None}

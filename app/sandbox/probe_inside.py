@@ -1,7 +1,7 @@
 """Runs inside the sandbox for the doctor: tries what must not work, and prints the results as JSON.
 
-Standard library only. It reads JSON: `reach` (label, kind, address), `read` and `write` (paths), `calls` (name and
-number).
+Standard library only. It reads JSON: `reach` (label, kind, address), `read` and `write` (paths), `calls` (numbers by
+the machine's name and the call's).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main(order: dict[str, Any]) -> dict[str, object]:
         "reached": [label for label, kind, address in order["reach"] if reached(kind, address)],
         "read": [path for path in order["read"] if readable(path)],
         "written": [path for path in order["write"] if writable(path)],
-        "answers": {name: refusal(number) for name, number in order["calls"]},
+        "answers": {name: refusal(number) for name, number in order["calls"][os.uname().machine].items()},
         "user_namespace": new_user_namespace(),
         "environment": sorted(os.environ),
     }

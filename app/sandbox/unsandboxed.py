@@ -10,13 +10,13 @@ import os
 import re
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.core.errors import SandboxError
 from app.sandbox.base import (
     BASE_LISTING,
     CANNOT_EXECUTE,
@@ -43,22 +43,11 @@ SWEEPS = 40
 MAX_RECHECKS = 8
 """How often processes without an environment are checked again, because they are just starting a program."""
 PAUSE_SECONDS = 0.002
-LISTED = ("/bin/ps", "-axwwE", "-o", "pid=,command=")
-"""On a Mac: each process with its command and environment, except those of Apple's own programs."""
 
 
 def end_marked(variable: str, value: str) -> None:
-    """Kill every process of this user with the variable in its environment, and what those start meanwhile. Blocking.
-
-    macOS hides the environment of Apple's own programs, so they are missed there.
-    """
-    if sys.platform == "linux":
-        _end_by_environment(os.fsencode(f"{variable}={value}"))
-    elif sys.platform == "darwin":
-        _end_listed(variable, value)
-
-
-def _end_by_environment(word: bytes) -> None:
+    """Kill this user's processes with the variable in their environment, and what those start meanwhile. Blocking."""
+    word = os.fsencode(f"{variable}={value}")
     doubts = 0
     for _ in range(SWEEPS):
         killed, unclear = _sweep(word)
@@ -83,25 +72,6 @@ def _sweep(word: bytes) -> tuple[int, int]:
             elif not environment and entry.stat().st_uid == os.geteuid() and (entry / "exe").readlink():
                 unclear += 1
     return killed, unclear
-
-
-def _end_listed(variable: str, value: str) -> None:
-    for _ in range(SWEEPS):
-        listed = subprocess.run(LISTED, env={}, capture_output=True, text=True, errors="replace", check=False)
-        found = [number for number in marked_in(listed.stdout, variable, value) if number != os.getpid()]
-        for number in found:
-            with suppress(OSError):
-                os.kill(number, signal.SIGKILL)
-        if not found:
-            return
-        time.sleep(PAUSE_SECONDS)
-
-
-def marked_in(listing: str, variable: str, value: str) -> list[int]:
-    """The processes of a listing, a number and a line of words each, that have the variable among their words."""
-    word = re.compile(rf"(?<!\S){re.escape(variable)}={re.escape(value)}(?!\S)")
-    lines = (line.split(None, 1) for line in listing.splitlines())
-    return [int(words[0]) for words in lines if len(words) == 2 and words[0].isdigit() and word.search(words[1])]
 
 
 MARK = "AGENT_FIX_COMMAND"
@@ -215,6 +185,8 @@ class UnsandboxedProvider:
         )
 
     async def open(self, spec: SandboxSpec, *, on_output: OnOutput | None = None) -> Sandbox:
+        if sys.platform != "linux":
+            raise SandboxError("--sandbox none works on Linux only.", hint="Use --sandbox docker or --sandbox e2b.")
         place = HostDirectory(self._root, spec.key)
         if place.tree.exists():  # a killed process of ours may have left processes here
             await asyncio.to_thread(end_marked, PLACE, str(place.directory))

@@ -23,7 +23,7 @@ from app.sandbox.bubblewrap.cgroup import make_cgroup
 from app.sandbox.bubblewrap.command import BubblewrapCommand, Mount, options, within
 from app.sandbox.bubblewrap.provider import BubblewrapProvider, end_orphans
 from app.sandbox.host_directories import HostDirectory
-from app.sandbox.setup.layers import ensure_layer, machine_proxy
+from app.sandbox.setup.layers import ensure_layer
 from tests.support.sandboxes import filler, opened, shell
 
 CANARY = "canary-7b1f93ac2e"
@@ -338,7 +338,7 @@ class TestSetupDirectories:
         spec = SandboxSpec("built", filler({"packages/a/package.json": b"{}"}), self.SETUP)
         async with opened(provider, spec):
             machine = replace((await provider.survey()).machine, overlays=False)
-        layer = await ensure_layer(machine, spec, tmp_path / "caches", upstream=machine_proxy({}))
+        layer = await ensure_layer(machine, spec, tmp_path / "caches", environment={})
         assert layer is not None
         for key in ("first", "second"):
             site = HostDirectory(tmp_path / "copied", key, machine.owner)

@@ -197,10 +197,9 @@ def limit_processors(pid: int, most: int) -> None:
 
     Raises OSError if the process is gone. Hostile code can lift the limit for itself: a control group is stronger.
     """
-    if hasattr(os, "sched_setaffinity"):  # Linux
-        there = sorted(os.sched_getaffinity(0))
-        if len(there) > most:
-            os.sched_setaffinity(pid, random.sample(there, most))
+    there = sorted(os.sched_getaffinity(0))
+    if len(there) > most:
+        os.sched_setaffinity(pid, random.sample(there, most))
 
 
 END_SECONDS = 10.0

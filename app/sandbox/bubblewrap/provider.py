@@ -43,7 +43,7 @@ from app.sandbox.bubblewrap.command import (
 from app.sandbox.host_directories import HostDirectory, write_base_listing
 from app.sandbox.probe import ProbeContext, checks, host_conditions, proven, start_repair
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM
-from app.sandbox.setup.layers import SetupLayer, ensure_layer, machine_proxy
+from app.sandbox.setup.layers import SetupLayer, ensure_layer
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
 from app.sandbox.setup.toolchains import find_toolchains
 
@@ -367,8 +367,7 @@ class BubblewrapProvider:
         """Open without the check of its properties; for the doctor."""
         machine = (await self.survey()).machine
         host_directory = HostDirectory(self._root, spec.key, machine.owner)
-        upstream = machine_proxy(self._environment)
-        ensure = partial(ensure_layer, machine, caches=self._caches, upstream=upstream, on_output=on_output)
+        ensure = partial(ensure_layer, machine, caches=self._caches, environment=self._environment, on_output=on_output)
         layer = await ensure(spec)
         tools = None
         if spec.tools is not None:  # an agent's programs need no project

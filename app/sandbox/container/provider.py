@@ -53,7 +53,7 @@ from app.sandbox.machine.socket_tunnel import SocketTunnel
 from app.sandbox.probe import Launch, ProbeContext, proven
 from app.sandbox.probe import checks as attacks
 from app.sandbox.setup.layer_build import FORWARDER_PROGRAM, PORT, PROXY_ENVIRONMENT, to_repeat
-from app.sandbox.setup.layers import exclusive_lock, machine_proxy
+from app.sandbox.setup.layers import exclusive_lock
 from app.sandbox.setup.package_tools import SYSTEM_TOOLS
 from app.sandbox.setup.plan import WORK_ENVIRONMENT
 
@@ -280,7 +280,8 @@ class ImageBuilder:
     image: ContainerImage
     scope: str
     marks: Path
-    upstream: Upstream
+    environment: Mapping[str, str]
+    """This machine's, which may name a proxy."""
 
     @asynccontextmanager
     async def new_container(self, wanted: ContainerSpec) -> AsyncIterator[ContainerMachine]:
@@ -340,8 +341,8 @@ class ImageBuilder:
             # The only time when anything is reachable: the named hosts, through our proxy.
             with scratch("egress") as private:
                 socket = private / "egress.sock"
-                upstream = self.upstream
-                proxy = EgressProxy(socket, setup.hosts, upstream=upstream.url, no_proxy=upstream.no_proxy)
+                upstream = Upstream.from_environment(self.environment, setup.hosts)
+                proxy = EgressProxy(socket, setup.hosts, upstream=upstream)
                 async with proxy, SocketTunnel(machine, str(PORT), socket):
                     failed = await sandbox.set_up(setup, on_output, lambda: proxy.explanation)
             await keep_result(machine, target, setup.directories, failed)
@@ -495,7 +496,7 @@ class ContainerProvider:
         self._marks = place / "set-ups"
         self._image = image or DEFAULT
         self._found: ContainerImage | None = None
-        self._upstream = machine_proxy(environment)
+        self._environment = environment
 
     async def check(self) -> tuple[DoctorCheck, ...]:
         return await checks(self._engine, self._image, self.launch)
@@ -538,7 +539,7 @@ class ContainerProvider:
         if self._found is None:
             self._found = await find_image(self._engine, self._image)
             self._marks.mkdir(mode=0o700, parents=True, exist_ok=True)  # also shows that there is something to sweep
-        return ImageBuilder(self._engine, self._found, self._scope, self._marks, self._upstream)
+        return ImageBuilder(self._engine, self._found, self._scope, self._marks, self._environment)
 
     def _wanted(self, spec: SandboxSpec, image: str = "") -> ContainerSpec:
         digest = hashlib.sha256(f"{self._scope} {spec.key}".encode()).hexdigest()[:24]

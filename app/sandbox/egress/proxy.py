@@ -12,13 +12,14 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import unquote, urlsplit
 
+from app.core.errors import SetupError
 from app.sandbox.egress.allow_list import AllowList, HostRule, is_public
 
 _REQUEST_LINE = re.compile(rb"(CONNECT|GET|HEAD) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
@@ -144,11 +145,28 @@ class Upstream:
     no_proxy: str = ""
     resolve: Resolve = look_up
 
-    def used_for(self, host: str) -> bool:
-        bypassed = [name.strip().lower().lstrip("*.") for name in self.no_proxy.split(",") if name.strip()]
-        everything = "*" in self.no_proxy.split(",")
-        named = any(host == name or host.endswith(f".{name}") for name in bypassed if name)
-        return bool(self.url) and not everything and not named
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str], hosts: Sequence[str]) -> Self:
+        """The proxy that this machine itself uses, for a set-up that needs these hosts.
+
+        Raises SetupError if the environment names only proxies that do not speak HTTP.
+        """
+        names = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+        named = {name: environment[name] for name in names if environment.get(name)} if hosts else {}
+        urls = [url if "://" in url else f"http://{url}" for url in named.values()]
+        usable = [url for url in urls if urlsplit(url).scheme in {"http", "https"}]
+        if urls and not usable:
+            raise SetupError(
+                f"Set-ups cannot use the proxy that {next(iter(named))} names, because it is not an HTTP proxy.",
+                hint="Set HTTPS_PROXY to the address of an HTTP proxy, such as http://proxy.example.com:3128.",
+            )
+        return cls(next(iter(usable), ""), environment.get("NO_PROXY") or environment.get("no_proxy", ""))
+
+    def used_for(self, head: RequestHead) -> bool:
+        names = [name.strip().lower() for name in self.no_proxy.split(",")]
+        ends = tuple(f".{name.lstrip('*.')}" for name in names)
+        bypassed = "*" in names or f".{head.host}".endswith(ends) or f".{head.authority}".endswith(ends)
+        return bool(self.url) and not bypassed
 
     @property
     def authorization(self) -> tuple[tuple[str, str], ...]:
@@ -162,7 +180,7 @@ class Upstream:
         """Streams that can carry out `head`: a tunnel for CONNECT, otherwise the server for its request."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                if not self.used_for(head.host):
+                if not self.used_for(head):
                     return await _open_directly(head.host, head.port, rule, self.resolve)
                 return await self._open_through_proxy(head)
         except TimeoutError:
@@ -265,23 +283,32 @@ class ConnectionRelay:
 
 
 def listen_privately(path: Path, owner: int | None) -> socket.socket:
-    """A listening unix socket for its owner only, even if the path is longer than such paths may be."""
+    """A listening unix socket for its owner only; on Linux, even if the path is longer than such paths may be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fchmod(listener.fileno(), 0o600)  # for the file that bind() creates, so that it is never open to others
-        listener.bind(f"/proc/self/fd/{directory}/{path.name}")
+        if hasattr(os, "O_PATH"):
+            os.fchmod(listener.fileno(), 0o600)  # for the file that bind() creates, so that it is never open to others
+            _bind_below(listener, path)
+        else:  # macOS has no modes of sockets; the directory is private
+            listener.bind(str(path))
+            path.chmod(0o600)
         if owner is not None:
             os.chown(path, owner, -1)
     except OSError:
         listener.close()
         raise
-    finally:
-        os.close(directory)
     listener.setblocking(False)
     return listener
+
+
+def _bind_below(listener: socket.socket, path: Path) -> None:
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
 
 
 # The server name is read from a TLS client's first message (RFC 8446 section 4.1.2, RFC 6066 section 3): many package
@@ -344,17 +371,15 @@ class EgressProxy:
         socket_path: Path,
         hosts: Sequence[str],
         *,
-        upstream: str = "",
-        no_proxy: str = "",
+        upstream: Upstream | None = None,
         owner: int | None = None,
         caps: RelayLimits | None = None,
-        resolve: Resolve = look_up,
     ) -> None:
         self.refused: list[str] = []
         """Refused hosts, in order of appearance, each once."""
         self._path = socket_path
         self._allowed = AllowList(hosts)
-        self._upstream = Upstream(upstream, no_proxy, resolve)
+        self._upstream = upstream or Upstream()
         self._owner = owner
         self._caps = caps or RelayLimits()
         self._slots = asyncio.Semaphore(self._caps.connections)
@@ -413,7 +438,7 @@ class EgressProxy:
                 far[1].write(await self._check_first_bytes(reader, head, rule))
                 await self._relay.relay((reader, writer), far, both=True)
             else:
-                chained = self._upstream.used_for(head.host)
+                chained = self._upstream.used_for(head)
                 extra = self._upstream.authorization if chained else ()
                 far[1].write(head.to_bytes(absolute=chained, extra=extra))
                 await self._relay.relay((reader, writer), far, both=False)

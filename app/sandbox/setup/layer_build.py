@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,7 +46,8 @@ class LayerBuild:
     spec: SandboxSpec
     setup: SetupPlan
     place: Path
-    upstream: Upstream
+    environment: Mapping[str, str]
+    """This machine's, which may name a proxy."""
     on_output: OnOutput | None = None
     target: str = ENV
     """Where the result will be mounted: programs remember the path that they were installed at."""
@@ -94,13 +95,8 @@ class LayerBuild:
             socket = private / "egress.sock"
             limits = replace(self.spec.limits, disk=DISK * self.spec.limits.disk)
             box = BubblewrapCommand(self.machine, lambda: self._mounts(socket), limits, self._environment())
-            proxy = EgressProxy(
-                socket,
-                self.setup.hosts,
-                upstream=self.upstream.url,
-                no_proxy=self.upstream.no_proxy,
-                owner=self.machine.owner,
-            )
+            upstream = Upstream.from_environment(self.environment, self.setup.hosts)
+            proxy = EgressProxy(socket, self.setup.hosts, upstream=upstream, owner=self.machine.owner)
             try:
                 async with proxy:
                     self.left_out += await carry_out(

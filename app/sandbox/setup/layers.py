@@ -18,7 +18,6 @@ from pathlib import Path
 
 from app.sandbox.base import ENV, WORKSPACE, OnOutput, SandboxSpec
 from app.sandbox.bubblewrap.command import HostMachine, Mount
-from app.sandbox.egress.proxy import Upstream
 from app.sandbox.host_directories import HostDirectory, copy_tree, disk_use, make_mount_point, plain_path, remove_tree
 from app.sandbox.setup.layer_build import LEFT_OUT, LayerBuild, incomplete, read_left_out
 
@@ -94,16 +93,6 @@ MAX_COPIED = 1024**3
 """Bytes of a directory that is copied for a sandbox; a larger one is shown read-only."""
 
 
-def machine_proxy(environment: Mapping[str, str]) -> Upstream:
-    """The proxy that this machine itself uses, according to its environment."""
-
-    def first(*names: str) -> str:
-        return next((environment[name] for name in names if environment.get(name)), "")
-
-    url = first("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
-    return Upstream(url, first("NO_PROXY", "no_proxy"))
-
-
 @dataclass(frozen=True, slots=True)
 class SetupLayer:
     """A finished result; `paths` are those of SetupPlan.directories that were created."""
@@ -150,12 +139,13 @@ async def ensure_layer(
     spec: SandboxSpec,
     caches: Path,
     *,
-    upstream: Upstream,
+    environment: Mapping[str, str],
     on_output: OnOutput | None = None,
     target: str = ENV,
 ) -> SetupLayer | None:
     """The layer for `spec.setup`, built if there is none yet; None if there is nothing to prepare.
 
+    `environment` is this machine's, which may name a proxy.
     Raises SetupError with the command, its exit code and the end of its output.
     """
     setup = spec.setup
@@ -167,7 +157,7 @@ async def ensure_layer(
     if (found := _finished(place, spec.key)) is None:
         async with exclusive_lock(place.with_suffix(".lock")):
             while (found := _finished(place, spec.key)) is None:
-                await LayerBuild(machine, spec, setup, place, upstream, on_output, target).run()
+                await LayerBuild(machine, spec, setup, place, environment, on_output, target).run()
         await asyncio.to_thread(prune, place.parent)
     place, lease = found
     paths = tuple(path for path in setup.directories if plain_path(place / "tree", path))

@@ -1,6 +1,8 @@
 """`agent-fix doctor`: what it prints, what it says of every kind of sandbox, and that each repair is there."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from app.pipeline.wiring.sandboxes import (
     try_provider,
 )
 from app.sandbox.base import DoctorCheck, OnOutput, Sandbox, SandboxProvider, SandboxSpec
-from app.sandbox.unsandboxed import UnsandboxedProvider, marked_in
+from app.sandbox.unsandboxed import UnsandboxedProvider
 
 GOOD = DoctorCheck("network", ok=True, detail="reached: nothing")
 BAD = DoctorCheck("identity", ok=False, detail="uid 0", repair="Run agent-fix as an ordinary user.")
@@ -112,14 +114,14 @@ def test_the_command_ends_by_what_the_chosen_one_holds(tmp_path: Path, capsys: p
     assert [kind["name"] for kind in told["sandboxes"]] == list(SANDBOXES)
 
 
-def test_a_macs_processes_are_found_by_a_variable() -> None:
-    listing = (
-        "    7 sleep 60 A=b HOME=/Users/x\n"
-        "  812 /opt/homebrew/bin/python3 -m x A=b c AGENT_FIX_COMMAND=abc123 B=d\n"
-        "  813 echo AGENT_FIX_COMMAND=abc1234\n"
-        "  814 node XAGENT_FIX_COMMAND=abc123\n"
-        "  815\n"
-        "no number AGENT_FIX_COMMAND=abc123\n"
+def test_no_sandbox_on_another_system_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """In a process that is told that it runs on a Mac once all is imported."""
+    program = (
+        "import asyncio, sys; from pathlib import Path; from app.sandbox.base import SandboxSpec\n"
+        "from app.sandbox.unsandboxed import UnsandboxedProvider\n"
+        "sys.platform = 'darwin'\n"
+        "asyncio.run(UnsandboxedProvider(Path(sys.argv[1])).open(SandboxSpec('k', fill=lambda _: None)))\n"
     )
-    assert marked_in(listing, "AGENT_FIX_COMMAND", "abc123") == [812]
-    assert marked_in("9 node AGENT_FIX_PLACE=/Users/a b/c D=e\n", "AGENT_FIX_PLACE", "/Users/a b/c") == [9]
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("SandboxError: --sandbox none works on Linux only.")
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,6 @@ import pytest
 from app.core.errors import SetupError
 from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.setup.layers import machine_proxy
 from app.sandbox.setup.package_hosts import PackageClients
 from app.sandbox.setup.plan import plan_setup
 from tests.support.memory_tree import MemoryTree
@@ -279,10 +278,3 @@ async def test_paths_of_the_machine_that_commands_may_read(services: CachedProvi
         assert await shell(sandbox, f"cat /env/package; ls {index} 2>&1 || true") == (
             f"bytesls: cannot access '{index}': No such file or directory\n"
         )
-
-
-async def test_the_environment_of_the_machine_says_its_proxy() -> None:
-    assert machine_proxy({}).url == ""
-    assert machine_proxy({"https_proxy": "http://p:1", "NO_PROXY": "a"}).url == "http://p:1"
-    assert machine_proxy({"HTTPS_PROXY": "", "HTTP_PROXY": "http://q:1"}).url == "http://q:1"
-    assert machine_proxy({"NO_PROXY": "a,b"}).no_proxy == "a,b"

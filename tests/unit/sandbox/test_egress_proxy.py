@@ -5,13 +5,16 @@ import base64
 import contextlib
 import ssl
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from app.core.errors import SetupError
 from app.sandbox.egress.allow_list import AllowList, address_of, is_public, parse_rule
-from app.sandbox.egress.proxy import EgressProxy, RelayLimits, record_length, server_name
+from app.sandbox.egress.proxy import EgressProxy, RelayLimits, Upstream, record_length, server_name
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -135,7 +138,7 @@ async def test_an_allowed_name_that_leads_to_a_private_address_is_refused(path: 
     recorder = Recorder()
     async with (
         far_server(recorder) as port,
-        EgressProxy(path, [f"loopback.example.com:{port}"], resolve=loopback) as proxy,
+        EgressProxy(path, [f"loopback.example.com:{port}"], upstream=Upstream(resolve=loopback)) as proxy,
     ):
         _, writer, head = await tunnel(path, f"loopback.example.com:{port}")
         writer.close()
@@ -148,7 +151,7 @@ async def test_an_allowed_name_that_leads_to_a_private_address_is_refused(path: 
 async def test_a_configured_index_may_live_on_a_private_address(path: Path) -> None:
     async with (
         far_server(Recorder()) as port,
-        EgressProxy(path, [f"http://index.example.com:{port}"], resolve=loopback),
+        EgressProxy(path, [f"http://index.example.com:{port}"], upstream=Upstream(resolve=loopback)),
     ):
         answer = await talk(path, f"GET http://index.example.com:{port}/ HTTP/1.1\r\n\r\n".encode())
     assert answer.endswith(b"ok")
@@ -186,7 +189,7 @@ async def test_whatever_is_not_plainly_one_request_is_refused(path: Path, reques
         asked.append(host)
         return []
 
-    async with EgressProxy(path, ["example.com"], resolve=resolve):
+    async with EgressProxy(path, ["example.com"], upstream=Upstream(resolve=resolve)):
         answer = await talk(path, request_head)
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert asked == []
@@ -253,7 +256,7 @@ async def test_a_tunnel_to_an_allowed_name_cannot_speak_to_another(path: Path) -
 
     async with (
         far_server(far) as port,
-        EgressProxy(path, [f"https://index.example.com:{port}"], resolve=loopback) as proxy,
+        EgressProxy(path, [f"https://index.example.com:{port}"], upstream=Upstream(resolve=loopback)) as proxy,
     ):
         for first in (client_hello("evil.test"), b"SSH-2.0-x\r\n", b"\x16\x03\x01\xff\xff"):
             reader, writer, head = await tunnel(path, f"index.example.com:{port}")
@@ -269,7 +272,7 @@ async def test_a_tunnel_carries_the_handshake_it_has_looked_at_unchanged(path: P
     hello = client_hello("index.example.com")
     async with (
         far_server(echo) as port,
-        EgressProxy(path, [f"https://index.example.com:{port}"], resolve=loopback),
+        EgressProxy(path, [f"https://index.example.com:{port}"], upstream=Upstream(resolve=loopback)),
     ):
         reader, writer, _ = await tunnel(path, f"index.example.com:{port}")
         for byte in hello[:9]:
@@ -397,6 +400,18 @@ async def test_a_socket_path_longer_than_the_kernel_takes_works(tmp_path: Path) 
         assert stat.S_ISSOCK((await asyncio.to_thread(deep.stat)).st_mode)
 
 
+def test_socket_is_private_without_paths_by_descriptor(path: Path) -> None:
+    """As on macOS: in a process whose `os` does not have O_PATH."""
+    program = (
+        "import os, sys; from pathlib import Path; from app.sandbox.egress.proxy import listen_privately\n"
+        "del os.O_PATH\n"
+        "listener = listen_privately(Path(sys.argv[1]), None)\n"
+        "print(listener.getsockname(), oct(Path(sys.argv[1]).stat().st_mode & 0o777))\n"
+    )
+    words = [sys.executable, "-c", program, str(path)]
+    assert subprocess.check_output(words, text=True) == f"{path} 0o600\n"
+
+
 async def test_leaving_ends_what_is_under_way(path: Path) -> None:
     async with far_server(echo) as port:
         async with EgressProxy(path, [f"http://127.0.0.1:{port}"]):
@@ -422,7 +437,7 @@ async def test_an_upstream_proxy_is_chained_to_with_its_credentials(path: Path) 
     upstream = ChainedProxy(b"HTTP/1.1 200 fine\r\n\r\n")
     async with (
         far_server(upstream) as port,
-        EgressProxy(path, ["http://example.com:80"], upstream=f"http://me:p%40ss@127.0.0.1:{port}"),
+        EgressProxy(path, ["http://example.com:80"], upstream=Upstream(f"http://me:p%40ss@127.0.0.1:{port}")),
     ):
         reader, writer, head = await tunnel(path, "example.com:80")
         assert head.startswith(b"HTTP/1.1 200 ")
@@ -444,26 +459,43 @@ async def test_an_upstream_proxy_is_chained_to_with_its_credentials(path: Path) 
 async def test_an_upstream_proxy_that_refuses_is_quoted(path: Path) -> None:
     async with (
         far_server(ChainedProxy(b"HTTP/1.1 407 who are you\r\n\r\n")) as port,
-        EgressProxy(path, ["https://example.com"], upstream=f"http://127.0.0.1:{port}"),
+        EgressProxy(path, ["https://example.com"], upstream=Upstream(f"http://127.0.0.1:{port}")),
     ):
         answer = await talk(path, b"CONNECT example.com:443 HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 502 ")
     assert b"407 who are you" in answer
 
 
-async def test_hosts_that_need_no_upstream_proxy_are_reached_straight(path: Path) -> None:
-    async with (
-        far_server(Recorder()) as port,
-        EgressProxy(
-            path,
-            [f"http://index.example.com:{port}"],
-            upstream="http://127.0.0.1:9",
-            no_proxy="localhost, .example.com",
-            resolve=loopback,
-        ),
-    ):
-        answer = await talk(path, f"GET http://index.example.com:{port}/ HTTP/1.1\r\n\r\n".encode())
+@pytest.mark.parametrize("no_proxy", ["localhost, .example.com", "*.example.com", "a, *", "index.example.com:{port}"])
+async def test_hosts_that_need_no_upstream_proxy_are_reached_straight(path: Path, no_proxy: str) -> None:
+    async with far_server(Recorder()) as port:
+        upstream = Upstream("http://127.0.0.1:9", no_proxy.format(port=port), loopback)
+        async with EgressProxy(path, [f"http://index.example.com:{port}"], upstream=upstream):
+            answer = await talk(path, f"GET http://index.example.com:{port}/ HTTP/1.1\r\n\r\n".encode())
     assert answer.endswith(b"ok")
+
+
+@pytest.mark.parametrize(
+    ("environment", "url"),
+    [
+        ({}, ""),
+        ({"https_proxy": "http://p:1", "NO_PROXY": "a"}, "http://p:1"),
+        ({"HTTPS_PROXY": "", "HTTP_PROXY": "http://q:1"}, "http://q:1"),
+        ({"ALL_PROXY": "socks5h://s:1", "HTTP_PROXY": "http://q:1"}, "http://q:1"),
+        ({"HTTPS_PROXY": "p:3128"}, "http://p:3128"),
+    ],
+)
+def test_proxy_of_the_machine_is_an_http_proxy(environment: dict[str, str], url: str) -> None:
+    found = Upstream.from_environment(environment, ["example.com"])
+    assert (found.url, found.no_proxy) == (url, environment.get("NO_PROXY", ""))
+
+
+def test_proxy_that_is_not_an_http_proxy_is_named() -> None:
+    environment = {"ALL_PROXY": "socks5://me:secret@127.0.0.1:1080"}
+    with pytest.raises(SetupError, match="ALL_PROXY") as caught:
+        Upstream.from_environment(environment, ["example.com"])
+    assert "secret" not in caught.value.message + caught.value.hint
+    assert Upstream.from_environment(environment, []).url == "", "nothing is reached"
 
 
 NO_PUBLIC_HOST = """
