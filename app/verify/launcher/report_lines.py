@@ -1,11 +1,9 @@
 """Runs inside pytest as a plugin: writes how each test ended to a file at once, so that those until a stop are known.
 
-Stand-alone and standard library only, for any Python 3. Each line is JSON, as `lines.js` writes it: process, test,
-status, text. Where pytest-xdist is installed, tests run in as many processes as CI runs them in, at most one for each
-processor.
+Stand-alone and standard library only, for Python 3.6 and newer. Each line is JSON, as `lines.js` writes it: process,
+test, status, text. Where pytest-xdist is installed, tests run in as many processes as CI runs them in, at most one for
+each processor.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -31,7 +29,7 @@ def send(name: str, status: str, text: str) -> None:
         WRITE(OUTPUT, (DUMPS([OWN, name, status, text[-MAX_TEXT:]]) + "\n").encode())
 
 
-def pytest_load_initial_conftests(early_config: Any, args: list[str]) -> None:
+def pytest_load_initial_conftests(early_config: Any, args: Any) -> None:
     if not (REPORT and PARALLEL and early_config.pluginmanager.hasplugin("xdist")):
         return
     number, *distribution = PARALLEL

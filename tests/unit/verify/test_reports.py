@@ -1,11 +1,14 @@
 """Reports of every framework become the same thing, and garbage becomes nothing."""
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.verify.launcher import report_lines
 from app.verify.reports import (
     MAX_DEPTH,
     MAX_ID,
@@ -349,6 +352,12 @@ def test_output_without_a_summary_is_not_a_result() -> None:
     assert read_unittest(UNITTEST.split(b"Ran 12")[0]) is None
     assert read_cargo(b"error: could not compile `cr`") is None
     assert read_go(b"go: cannot find main module") is None
+
+
+def test_our_plugin_of_pytest_is_for_old_pythons() -> None:
+    text = Path(report_lines.__file__).read_text("utf-8")
+    ast.parse(text, feature_version=(3, 6))
+    assert "from __future__" not in text, "Python 3.6 does not know `annotations`"
 
 
 def test_ids_have_no_control_characters_and_an_end() -> None:
