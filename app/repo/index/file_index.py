@@ -14,28 +14,27 @@ from pathlib import Path, PurePosixPath
 from sys import byteorder
 
 from app.core.patch import Tree, TreeEntry
+from app.core.text import words
 from app.repo.index.terms import count_terms, identifiers
 from app.repo.syntax import language_of, symbols
 
-_TEST_FOLDERS = frozenset(
-    "test tests testing __tests__ __mocks__ spec specs testdata testcases fixture fixtures e2e".split()  # noqa: SIM905
-)
+_TEST_FOLDERS = words("test tests testing __tests__ __mocks__ spec specs testdata testcases fixture fixtures e2e")
 _TEST_NAME = re.compile(
     r"test_.*|conftest\.py|.*_tests?\.[a-z]+|.*[.-](test|spec)(-d)?\.[a-z]+|.*Tests?\.(java|kt|cs|scala)|.*_spec\.rb|tests?\.[a-z]+"
 )
-_UNLIKELY_FOLDERS = frozenset(
-    "doc docs documentation example examples tutorial tutorials gallery galleries sample samples demo demos"  # noqa: SIM905
-    " benchmark benchmarks bench asv_bench script scripts tool tools vendor vendored _vendor third_party third-party"
-    " thirdparty node_modules extern external externals dist build locale locales static".split()
-)
+_UNLIKELY_FOLDERS = words("""
+    doc docs documentation example examples tutorial tutorials gallery galleries sample samples demo demos benchmark
+    benchmarks bench asv_bench script scripts tool tools vendor vendored _vendor third_party third-party thirdparty
+    node_modules extern external externals dist build locale locales static
+""")
 _UNLIKELY_NAME = re.compile(
     r".*\.min\..*|.*\.d\.[cm]?ts|.*\.pyi|(setup|setupext|noxfile|versioneer|fabfile)\.py|.*\.config\.[cm]?[jt]s"
     r"|(gulp|grunt)file\.js|build\.rs"
 )
 """Minified code, declarations, and what only builds the project."""
-_OTHER_CODE = frozenset(
-    "php cs kt kts swift scala m mm pyx pxd vue svelte lua pl pm ex exs erl hs ml clj dart r jl zig f90 groovy".split()  # noqa: SIM905
-)
+_OTHER_CODE = words("""
+    php cs kt kts swift scala m mm pyx pxd vue svelte lua pl pm ex exs erl hs ml clj dart r jl zig f90 groovy
+""")
 """Suffixes of languages that we have no grammar of: words only, but a place for a fix all the same."""
 _ROOT_STEMS = frozenset(("__init__", "__main__", "index", "mod", "main", "lib"))
 

@@ -20,14 +20,13 @@ from typing import Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from app.core.errors import SetupError
+from app.core.text import words
 from app.sandbox.egress.allow_list import AllowList, HostRule, is_public
 
 _REQUEST_LINE = re.compile(rb"(CONNECT|GET|HEAD) ([\x21-\x7e]{1,8000}) HTTP/1\.[01]")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
-_HOP_BY_HOP = frozenset(
-    {"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect"}
-)
+_HOP_BY_HOP = words("connection host keep-alive te trailer transfer-encoding upgrade content-length expect")
 
 Method = Literal["CONNECT", "GET", "HEAD"]
 

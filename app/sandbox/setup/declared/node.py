@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from app.core.text import words
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
 from app.sandbox.setup.declared.environments import script_behind
@@ -14,41 +15,13 @@ from app.sandbox.setup.ecosystems.base import ManifestFiles, table
 from app.sandbox.setup.package_tools import NODE_TOOLS
 
 MAX_DEPTH = 6
-RUNNERS = frozenset(
-    {"vitest", "jest", "mocha", "ava", "tape", "tap", "jasmine", "uvu", "qunit", "lab", "borp", "tsd-jest"}
-)
+RUNNERS = words("vitest jest mocha ava tape tap jasmine uvu qunit lab borp tsd-jest")
 _TAP_LIBRARIES = frozenset({"tap", "tape", "blue-tape", "supertape", "zora"})
-_CHECKS = frozenset(
-    {
-        "eslint",
-        "xo",
-        "standard",
-        "prettier",
-        "tsd",
-        "attw",
-        "publint",
-        "biome",
-        "oxlint",
-        "oxfmt",
-        "jshint",
-        "jscs",
-        "size-limit",
-    }
-    | {
-        "depcheck",
-        "eclint",
-        "evalmd",
-        "commitlint",
-        "dtslint",
-        "ts-standard",
-        "semistandard",
-        "remark",
-        "markdownlint",
-        "knip",
-        "tslint",
-    }
-    | {"flow", "vue-tsc", "dprint", "changeset", "bundlewatch", "snyk", "del-cli", "rimraf", "rm"}
-)
+_CHECKS = words("""
+    eslint xo standard prettier tsd attw publint biome oxlint oxfmt jshint jscs size-limit depcheck eclint evalmd
+    commitlint dtslint ts-standard semistandard remark markdownlint knip tslint flow vue-tsc dprint changeset
+    bundlewatch snyk del-cli rimraf rm
+""")
 _CHECK_NAMES = re.compile(
     r"(?:^|[:-])(?:lint|types?|typecheck|type-check|tsc|tsd|format|fmt|docs?|size|spell|check|standard|audit)(?:$|[:-])"
 )
@@ -58,24 +31,17 @@ OF_EACH = {"turbo": ["--continue"], "nx": [], "lerna": ["--no-bail"]}
 """Programs that run a script of every package of a workspace, with what makes them go on after one that fails."""
 EVERY = ("-r", "--recursive", "--workspaces", "-ws", "--ws", "workspaces")
 """Words with which package managers do so."""
-_WITH_VALUE = frozenset(
-    {"--filter", "-F", "--prefix", "--workspace", "-w", "--cwd", "--reporter", "--report-dir", "-r"}
-)
-_NOT_KEPT = frozenset({"--watch", "-w", "--watchAll", "--coverage", "--ci", "--verbose", "--silent", "--ui"}) | {
-    *("--coverage.enabled", "--check-coverage")
-}
+_WITH_VALUE = words("--filter -F --prefix --workspace -w --cwd --reporter --report-dir -r")
+_NOT_KEPT = words("--watch -w --watchAll --coverage --ci --verbose --silent --ui --coverage.enabled --check-coverage")
 _NOT_KEPT_WITH_VALUE = re.compile(
     r"--(?:coverage|reporters?|reporter-(?:options?|outfile)|maxWorkers|watch(?:All)?)[=.]"
 )
-_WITH_REPORTER = frozenset({"--reporter", "-R", "--reporters", "--coverageReporters"}) | {
-    *("--lines", "--functions", "--branches", "--statements")
-}
+_WITH_REPORTER = words("--reporter -R --reporters --coverageReporters --lines --functions --branches --statements")
 _STOPS = re.compile(r"--bail(?:=.*)?|-b|--fail-fast")
-_WITHOUT_EFFECT = frozenset(
-    {"echo", "true", "exit", "cd", "set", "export", "unset", "source", ".", "[", "trap", "printf", "return"}
-    | {"pwd", "continue", "break", "wait", "sleep"}
-    | {"codecov", "coveralls", "karma", "wdio", "playwright", "cypress"}
-)
+_WITHOUT_EFFECT = words("""
+    echo true exit cd set export unset source . [ trap printf return pwd continue break wait sleep codecov coveralls
+    karma wdio playwright cypress
+""")
 """What builds nothing that later commands see, and runners in a browser."""
 _NO_PACKAGE = frozenset({"node", "bun", "mkdir", "cp", "mv", "sh", "bash"})
 _WRITES = re.compile(r"(?<![-=\d&])>\s*(?!/dev/)[\w.$]")
@@ -163,9 +129,9 @@ def _follow(reading: _PackageReading, script: str, arguments: list[str], depth: 
         return
     reading.seen.add(script)
     commands = simple_commands(script, reading.values)
-    for number, words in enumerate(commands):
+    for number, command in enumerate(commands):
         last = number == len(commands) - 1
-        _command(reading, [*words, *(arguments if last else [])], depth)
+        _command(reading, [*command, *(arguments if last else [])], depth)
 
 
 def _command(reading: _PackageReading, words: list[str], depth: int) -> None:

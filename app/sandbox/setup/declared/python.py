@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from app.core.text import words
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands, without_assignments
 from app.sandbox.setup.declared.environments import (
@@ -23,53 +24,17 @@ from app.sandbox.setup.ecosystems.python_metadata import normalised, read_metada
 from app.sandbox.setup.package_tools import PYTHON_TOOLS
 
 MAX_DEPTH = 5
-_TOOLS = frozenset(
-    {
-        "build",
-        "codecov",
-        "coveralls",
-        "hatch",
-        "nox",
-        "pdm",
-        "pip",
-        "pip-tools",
-        "pipenv",
-        "poethepoet",
-        "poetry",
-        "pre-commit",
-        "rye",
-    }
-    | {
-        "setuptools",
-        "taskipy",
-        "tox",
-        "tox-gh",
-        "tox-gh-actions",
-        "tox-uv",
-        "twine",
-        "uv",
-        "virtualenv",
-        "wheel",
-        "just",
-    }
-)
+_TOOLS = words("""
+    build codecov coveralls hatch nox pdm pip pip-tools pipenv poethepoet poetry pre-commit rye setuptools taskipy tox
+    tox-gh tox-gh-actions tox-uv twine uv virtualenv wheel just
+""")
 """What CI installs to be able to begin; none of it is the project's."""
-_WITH_VALUE = frozenset(
-    {"-i", "--index-url", "--extra-index-url", "--progress-bar", "--find-links", "-f", "--python", "-p", "--target"}
-    | {
-        "--resolution",
-        "--only-binary",
-        "--no-binary",
-        "--upgrade-strategy",
-        "--timeout",
-        "--retries",
-        "--config-settings",
-    }
-)
+_WITH_VALUE = words("""
+    -i --index-url --extra-index-url --progress-bar --find-links -f --python -p --target --resolution --only-binary
+    --no-binary --upgrade-strategy --timeout --retries --config-settings
+""")
 _RUN_OPTIONS: Mapping[str, frozenset[str]] = {
-    "uv": frozenset(
-        {"--group", "--extra", "--with", "--python", "-p", "--only-group", "--with-requirements", "--no-group"}
-    ),
+    "uv": words("--group --extra --with --python -p --only-group --with-requirements --no-group"),
     "poetry": frozenset(),
     "pdm": frozenset({"-p", "--venv"}),
     "pipenv": frozenset(),
@@ -83,20 +48,10 @@ _PYTEST_DROPPED = re.compile(
     r"|-n=?\w+|--numprocesses=.*|--dist=.*|--maxfail=.*|--exitfirst|--capture=.*|--html=.*|--benchmark-(?!disable|skip).*|--timeout=.*"
     r"|-r\w+|--reruns=.*|--hypothesis-.*|--full-trace|--randomly-.*|--strict|--showlocals|--no-header|--codspeed"
 )
-_PYTEST_DROPPED_PAIRS = frozenset(
-    {
-        "--cov",
-        "--cov-report",
-        "--cov-config",
-        "--junitxml",
-        "--junit-xml",
-        "--tb",
-        "--color",
-        "--durations",
-        "--basetemp",
-    }
-    | {"-n", "--numprocesses", "--dist", "--maxfail", "-r", "--timeout", "--reruns", "--html", "--cov-fail-under"}
-)
+_PYTEST_DROPPED_PAIRS = words("""
+    --cov --cov-report --cov-config --junitxml --junit-xml --tb --color --durations --basetemp -n --numprocesses --dist
+    --maxfail -r --timeout --reruns --html --cov-fail-under
+""")
 _SERVICE = re.compile(r"://|localhost|127\.0\.0\.1")
 _NOT_SET = re.compile(
     r"CI|PATH|HOME|TMPDIR|PYTHONHOME|PYTHONHASHSEED|PYTEST_ADDOPTS|NODE_OPTIONS|\w*COLORS?|\w*TOKEN"

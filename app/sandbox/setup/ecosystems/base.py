@@ -8,14 +8,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from app.core.patch import Tree
+from app.core.text import words
 from app.core.yaml_and_toml import toml_table
 
 _MAX_MANIFEST_SIZE = 8 * 1024**2
 # Manifests below these belong to samples and fixtures, not to the project.
-NOT_THE_PROJECT = frozenset(
-    {"doc", "docs", "example", "examples", "fixtures", "node_modules", "sample", "samples", "test", "testdata", "tests"}
-    | {"third_party", "vendor"}
-)
+NOT_THE_PROJECT = words("""
+    doc docs example examples fixtures node_modules sample samples test testdata tests third_party vendor
+""")
 
 ABSENT = " cannot be had here, and is left out"
 """What ends a line of a set-up's output that begins with a dependency's name."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from app.core.text import words
 from app.sandbox.base import ENV
 from app.sandbox.setup.declared.ci import ci_jobs
 from app.sandbox.setup.declared.commands import simple_commands
@@ -54,9 +55,7 @@ _YARN_CLASSIC = (
 # The modern yarn reads no proxy from the usual variables, and may rewrite an older lock file (in a temporary tree).
 _YARN_MODERN = 'YARN_HTTP_PROXY="$HTTP_PROXY" YARN_HTTPS_PROXY="$HTTPS_PROXY" yarn install --no-immutable'
 _PNPM_BY_FORMAT = {"5": "7", "6": "8", "9": "10"}
-_AT_INSTALL = frozenset(
-    {"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "dependencies"}
-)
+_AT_INSTALL = words("preinstall install postinstall prepublish preprepare prepare postprepare dependencies")
 _CARRIED = re.compile(r"^(?:yarnPath|plugins):", re.MULTILINE)
 _LOCK_VERSION = re.compile(r"^lockfileVersion: *'?(\d+)", re.MULTILINE)
 _PACKAGE_MANAGER = re.compile(r"(bun|pnpm|yarn)@\d+\.\d+\.\d+")
@@ -193,9 +192,9 @@ def _global_packages(files: ManifestFiles) -> list[str]:
     """Programs that jobs of CI which may run tests install by `npm install --global`, quoted for a shell."""
     found: list[str] = []
     for job in ci_jobs(files):
-        for words in simple_commands(job.script, job.values) if job.score > 0 else ():
-            if words[0] == "npm" and {"i", "install"} & set(words[1:3]) and {"-g", "--global"} & set(words):
-                found += [word for word in words[2:] if _REGISTRY_NAME.fullmatch(word)]
+        for command in simple_commands(job.script, job.values) if job.score > 0 else ():
+            if command[0] == "npm" and {"i", "install"} & set(command[1:3]) and {"-g", "--global"} & set(command):
+                found += [word for word in command[2:] if _REGISTRY_NAME.fullmatch(word)]
     named = (word for word in dict.fromkeys(found) if word.rpartition("@")[0] not in _CLIENTS and word not in _CLIENTS)
     return [shlex.quote(word) for word in named][:MAX_GLOBAL]
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app.core.text import parse_python
+from app.core.text import parse_python, words
 from app.sandbox.setup.ecosystems.base import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
@@ -68,10 +68,10 @@ def read_metadata(files: ManifestFiles, root: str) -> PythonMetadata:
     )
 
 
-_PROJECT_FILES = frozenset(
-    {"setup.py", "setup.cfg", "Pipfile", "tox.ini", "noxfile.py", "pytest.ini", "conftest.py", "requirements.txt"}
-    | {"package.json", "go.mod", "Cargo.toml", "pom.xml"}
-)
+_PROJECT_FILES = words("""
+    setup.py setup.cfg Pipfile tox.ini noxfile.py pytest.ini conftest.py requirements.txt package.json go.mod Cargo.toml
+    pom.xml
+""")
 _PROJECT_TOOLS = frozenset({"poetry", "uv", "pdm", "hatch", "flit", "setuptools", "tox", "pixi"})
 
 
@@ -258,10 +258,10 @@ _BACKENDS: Mapping[str, _Backend] = {
         frozenset({"hatchling", "hatch-vcs", "hatch-fancy-pypi-readme"}),
         0,
         ("hatch",),
-        frozenset(
-            {"version", "path", "source", "build", "targets", "wheel", "packages", "include", "exclude", "artifacts"}
-        )
-        | {"only-include", "hooks", "vcs", "version-file", "metadata", "allow-direct-references", "raw-options"},
+        words("""
+            version path source build targets wheel packages include exclude artifacts only-include hooks vcs
+            version-file metadata allow-direct-references raw-options
+        """),
         frozenset({"envs", "sdist", "publish", "fancy-pypi-readme", "raw-options"}),
     ),
     "flit_core.buildapi": _Backend(
@@ -293,17 +293,10 @@ _BACKENDS: Mapping[str, _Backend] = {
     ),
 }
 _CODE_BESIDE = ("setup.py", "setup.cfg", "hatch.toml")
-_UV_SETTINGS = frozenset(
-    {"dev-dependencies", "default-groups", "required-version", "package", "managed", "exclude-newer"}
-) | {
-    "build-backend",
-    "constraint-dependencies",
-    "override-dependencies",
-    "resolution",
-    "prerelease",
-    "environments",
-    "conflicts",
-}
+_UV_SETTINGS = words("""
+    dev-dependencies default-groups required-version package managed exclude-newer build-backend constraint-dependencies
+    override-dependencies resolution prerelease environments conflicts
+""")
 _REQUIREMENT = re.compile(r"\s*([A-Za-z][\w.-]*)\s*((?:[<>!]=?\s*[\w.*]+\s*,?\s*)*)")
 _UPPER = re.compile(r"<\D*(\d+)")
 BY_PLACE = re.compile(r"@|\bfile:")
