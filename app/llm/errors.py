@@ -45,7 +45,7 @@ class ModelError(AgentFixError):
 
     @property
     def final(self) -> bool:
-        """False for errors that only a smaller request fixes: the same request may be sent again later."""
+        """True for `shrink`: repeating the same request cannot help. Every other error may be retried later."""
         return self.kind == "shrink"
 
 

@@ -1,4 +1,4 @@
-"""A durable ledger: one row per call, in short transactions, on SQLite and Postgres."""
+"""The port to a job's account of model calls, its in-memory implementation, and sums and sentences about money."""
 
 import asyncio
 import re

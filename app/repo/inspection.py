@@ -263,8 +263,8 @@ def _notes(path: Path, root: Path, dirty: int | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-MAX_COMMITS: Final = 2_000
-"""That speak of a number and are looked at."""
+MAX_MENTIONS: Final = 2_000
+"""How many of the newest commits that mention a number are examined."""
 MAX_NAMED: Final = 10
 """Ids and numbers of a text that are looked up."""
 _ID = re.compile(r"(?<![0-9A-Za-z#/_.-])[0-9a-f]{7,40}(?![0-9A-Za-z_-])")
@@ -328,7 +328,7 @@ def _fix_of_numbers(git: Git, base: str, numbers: tuple[int, ...]) -> str:
     if not numbers:
         return ""
     greps = [f"--grep=#{number}" for number in numbers]
-    words = ("rev-list", f"--max-count={MAX_COMMITS}", "-F", *greps, "--format=%x01%H%x00%B", base)
+    words = ("rev-list", f"--max-count={MAX_MENTIONS}", "-F", *greps, "--format=%x01%H%x00%B", base)
     status, output, _ = git.attempt(*words)
     messages = list(_messages(output)) if status == 0 else []
     return next(filter(None, (_closest_commit(messages, number) for number in numbers)), "")

@@ -19,7 +19,7 @@ PUSH_TIMEOUT = 240.0
 """Seconds; less than a publisher holds an intent for."""
 HISTORY_TIMEOUT = 120.0
 HISTORY_SPAN = timedelta(days=730)
-"""Of history: with two years files are found as well as with all of it."""
+"""How much history to fetch; ranking is as good with two years as with all of it."""
 _NOT_ON_REMOTE = re.compile(
     r"not our ref|unadvertised object|no such remote ref|couldn't find remote ref", re.IGNORECASE
 )

@@ -23,7 +23,8 @@ __all__ = ["Symbol", "SyntaxProblem", "first_error", "language_of", "symbols"]
 MAX_BYTES = 1_000_000
 """Larger files are data or generated: not judged."""
 _SMALL = 8_192
-"""Bytes that no parser can make much harm of; larger files are parsed in a process of their own."""
+"""Files of up to so many bytes are parsed in this process, because they cannot do a parser much harm; larger ones in a
+separate process."""
 _PROCESS = SyntaxProcess("app.repo.syntax")
 atexit.register(_PROCESS.close)
 _MAX_SIGNATURE = 160
@@ -75,7 +76,7 @@ def symbols(path: str, content: bytes) -> tuple[Symbol, ...]:
 
 
 def _first_error_here(path: str, content: bytes) -> SyntaxProblem | None:
-    """The same in this process."""
+    """`first_error` without the separate process."""
     if check := _DATA_CHECKS.get(PurePosixPath(path).suffix.lower()):
         return check(content)
     language = language_of(path)
@@ -203,7 +204,7 @@ _DATA_CHECKS: dict[str, Callable[[bytes], SyntaxProblem | None]] = {
 
 
 def _symbols_here(path: str, content: bytes) -> tuple[Symbol, ...]:
-    """The same in this process."""
+    """`symbols` without the separate process."""
     language = language_of(path)
     if language is None:
         return ()

@@ -1,7 +1,7 @@
 """The port to a sandbox, where every tool and every line of project code is executed.
 
-provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()                                       └►
-/workspace (the tree) /env (set-up's result, read-only) /tmp /home/agent
+provider.open(spec) ─► Sandbox ─► exec(argv) … ─► close() | destroy()
+                          └► /workspace (the tree)  /env (set-up's result, read-only)  /tmp  /home/agent
 
 A sandbox holds the repository's files and nothing else: no token, no key, no host path, no network.
 """

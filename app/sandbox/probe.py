@@ -1,6 +1,7 @@
 """Checks that a sandbox holds: attacks each promised property from inside, judges the results, and names repairs.
 
-essential()  one command of a few milliseconds, before every job checks()     everything, for `agent-fix doctor`
+essential()  one command of a few milliseconds, before every job
+checks()     everything, for `agent-fix doctor`
 """
 
 import asyncio

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.sandbox.base import SetupPlan
 from app.sandbox.setup.ecosystems.base import SetupChoice
-from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.package_clients import PackageClients
 from app.sandbox.setup.plan import DETECTED, plan_setup
 from tests.support.memory_tree import MemoryTree
 

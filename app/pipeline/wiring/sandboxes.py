@@ -20,10 +20,9 @@ from app.sandbox.base import DoctorCheck, SandboxProvider, SandboxSpec
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
 from app.sandbox.container.provider import ContainerProvider
 from app.sandbox.host_directories import remove_tree
-from app.sandbox.setup.package_clients import ask
+from app.sandbox.setup.package_clients import PackageClients, ask
 from app.sandbox.setup.package_hosts import (
     PYTHON,
-    PackageClients,
     ask_for_containers,
     ask_reachable,
     asked_once,

@@ -147,12 +147,13 @@ def parse(text: str) -> IssueQuery:
     parts = sections(text)
     frames = tuple(_traceback_files(text))
     modules = tuple(dict.fromkeys(_DOTTED.findall(parts.whole)))
+    names = frozenset(_code_names(parts, modules))
     return IssueQuery(
         weights=_weights(parts),
         paths=tuple(_named_files(text, parts.whole, frames)),
         frames=frames,
         modules=modules,
-        names=(names := frozenset(_code_names(parts, modules))),
+        names=names,
         titled=frozenset(_titled(parts, names)),
     )
 

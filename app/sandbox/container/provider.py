@@ -424,25 +424,29 @@ REPAIRS: Mapping[str, str] = {
 async def checks(engine: ContainerEngine, image: str, launch: Launch) -> tuple[DoctorCheck, ...]:
     """Creates a container and removes it. Stops at the first missing part, since nothing after it could hold."""
     found: list[DoctorCheck] = []
-    for part in (_engine, _image):
-        try:
-            found += await part(engine, image)
-        except SandboxError as error:
-            repair = error.hint or START[engine.name]
-            return (*found, DoctorCheck(part.__name__.strip("_"), ok=False, detail=error.message, repair=repair))
-        if not all(check.ok for check in found):
+    try:
+        found.append(await _engine(engine))
+        if not found[0].ok:
             return tuple(found)
-    tools = await ask_image(engine, image)
+        environment = dict((await find_image(engine, image)).environment)
+        tools = await ask_image(engine, image)
+    except SandboxError as error:
+        part = "image" if found else "engine"
+        repair = error.hint or START[engine.name]
+        return (*found, DoctorCheck(part, ok=False, detail=error.message, repair=repair))
+    image_check = _image(engine, image, tools)
+    if not image_check.ok:
+        return (*found, image_check)
     python = next(word.partition(":")[2] for word in tools if word.startswith("interpreter:"))
     home = engine.environment.get("HOME", "")
     private = (*((f"{home}/.ssh", f"{home}/.config") if home else ()), *SOCKETS)
-    variables = {*dict(WORK_ENVIRONMENT), *dict((await find_image(engine, image)).environment)}
+    variables = {*dict(WORK_ENVIRONMENT), *environment}
     context = ProbeContext(python, private, frozenset(variables))
     proofs = await attacks(launch, context)
-    return (*found, *(_with_repair(proof) for proof in proofs))
+    return (*found, image_check, *(_with_repair(proof) for proof in proofs))
 
 
-async def _engine(engine: ContainerEngine, _: str) -> list[DoctorCheck]:
+async def _engine(engine: ContainerEngine) -> DoctorCheck:
     version = await engine.version()
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     oldest = OLDEST[engine.name]
@@ -450,7 +454,7 @@ async def _engine(engine: ContainerEngine, _: str) -> list[DoctorCheck]:
     engine_info = json.loads(await engine.run("info", "--format", form, action="asking it"))
     detail = f"{engine.title} {version}{_rootless_note(engine_info)}"
     repair = "" if numbers >= oldest else f"It must be {'.'.join(map(str, oldest))} or newer. {INSTALL[engine.name]}"
-    return [DoctorCheck("engine", ok=numbers >= oldest, detail=detail, repair=repair)]
+    return DoctorCheck("engine", ok=numbers >= oldest, detail=detail, repair=repair)
 
 
 def _rootless_note(engine_info: Mapping[str, object]) -> str:
@@ -460,13 +464,12 @@ def _rootless_note(engine_info: Mapping[str, object]) -> str:
     return ", rootless" if rootless else ", as root: a rootless engine would isolate better"
 
 
-async def _image(engine: ContainerEngine, image: str) -> list[DoctorCheck]:
-    await find_image(engine, image)
-    lacks = missing_tools(await ask_image(engine, image))
+def _image(engine: ContainerEngine, image: str, tools: frozenset[str]) -> DoctorCheck:
+    lacks = missing_tools(tools)
     if not lacks:
-        return [DoctorCheck("image", ok=True, detail=image)]
+        return DoctorCheck("image", ok=True, detail=image)
     repair = f"Install it in your own image, or use another one. {missing_image_hint(engine, image)}"
-    return [DoctorCheck("image", ok=False, detail=f"{image} lacks {', '.join(lacks)}", repair=repair)]
+    return DoctorCheck("image", ok=False, detail=f"{image} lacks {', '.join(lacks)}", repair=repair)
 
 
 def _with_repair(proof: DoctorCheck) -> DoctorCheck:

@@ -58,8 +58,8 @@ class LayerBuild:
     def __post_init__(self) -> None:
         self._site = HostDirectory(self.place.parent, f"{self.place.name}.building", self.machine.owner)
 
-    async def run(self) -> Path:
-        """Where the result is: at `place`, or next to it for this job alone if a part failed."""
+    async def run(self) -> None:
+        """Leave the result at `place`, or next to it for this job alone if a part failed."""
         await asyncio.to_thread(self._site.remove)  # a builder that died left it
         try:
             await asyncio.to_thread(self._prepare)
@@ -68,7 +68,6 @@ class LayerBuild:
             place = incomplete(self.place, self.spec.key) if to_repeat(self.left_out) else self.place
             write_left_out(self._result / LEFT_OUT, self.left_out)
             self._result.rename(place)
-            return place
         finally:
             await asyncio.to_thread(self._site.remove)
 

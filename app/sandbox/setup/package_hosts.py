@@ -7,6 +7,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -154,8 +155,6 @@ def _checksums(settings: dict[str, str]) -> list[IndexLocation]:
     return [locate(address[0] if address else f"https://{name.partition('+')[0]}")]
 
 
-__all__ = ["PackageClients", "ask_clients", "asked_once"]
-
 # Variables that name certificates, by the clients that read them. A proxy that opens TLS needs them inside too.
 _CERTIFICATES = (
     "SSL_CERT_FILE",
@@ -181,7 +180,7 @@ async def ask_clients(environment: Mapping[str, str], python: Path) -> PackageCl
     )
     found = merge([*parts, certificates(environment)])
     seen = tuple(path for path in found.directories if not any(path.is_relative_to(top) for top in _ALWAYS_VISIBLE))
-    return PackageClients(found.hosts, found.environment, seen, found.cargo_config, found.problems)
+    return replace(found, directories=seen)
 
 
 def certificates(environment: Mapping[str, str]) -> PackageClients:
@@ -250,5 +249,5 @@ async def ask_for_containers(environment: Mapping[str, str], python: Path) -> Pa
     are asked again without settings. Certificate files are copied in."""
     clients = await ask_clients(environment, python)
     if not any(place.is_dir() for place in clients.directories) and not clients.problems:
-        return PackageClients(clients.hosts, clients.environment, (), clients.cargo_config, clients.problems)
+        return replace(clients, directories=())
     return await ask_clients(without_settings(environment), python)

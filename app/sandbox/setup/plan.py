@@ -78,7 +78,7 @@ _DECIDING = re.compile(
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a file has a say in how the project is set up and tested."""
+    """True if the file affects how the project is set up or tested."""
     return PurePosixPath(path).name in _MANIFESTS or _DECIDING.fullmatch(path) is not None
 
 
@@ -106,9 +106,9 @@ async def plan_setup(
     """Configured `commands`, or (None) what is detected. The clients are asked only if something is installed.
 
     `python` is an interpreter that the sandbox shows at the same path. `choice` is what a candidate decides beside
-    the manifests. `scope` names whose code may prepare a result
-    for whom (a repository, and how far its commit is trusted): set-up executes project code, and without a scope one
-    repository could copy another's manifests and prepare that one's environment.
+    the manifests. `scope` names whose code may prepare a result for whom (a repository, and how far its commit is
+    trusted): set-up executes project code, and without a scope one repository could copy another's manifests and
+    prepare that one's environment.
 
     Raises ConfigError for a host in `extra_hosts` that cannot be allowed, SetupError if a needed index cannot be used
     from a sandbox.

@@ -17,7 +17,7 @@ from app.core.errors import SetupError
 from app.pipeline.wiring.project_setup import ChosenSetup, ProjectSetup, SetupProject
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.setup.ecosystems.base import ABSENT
-from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.package_clients import PackageClients
 from app.sandbox.setup.plan import find_tool_for_sandbox
 from app.sandbox.unsandboxed import UnsandboxedProvider
 from tests.support.memory_tree import MemoryTree

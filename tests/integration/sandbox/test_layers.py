@@ -11,7 +11,7 @@ import pytest
 from app.core.errors import SetupError
 from app.sandbox.base import SandboxSpec, SetupPlan
 from app.sandbox.bubblewrap.provider import BubblewrapProvider
-from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.package_clients import PackageClients
 from app.sandbox.setup.plan import plan_setup
 from tests.support.memory_tree import MemoryTree
 from tests.support.sandboxes import filler, opened, shell

@@ -12,7 +12,7 @@ from app.pipeline.wiring.project_setup import ProjectSetup, Propose, ProposedSet
 from app.pipeline.wiring.sandboxes import SetupTools
 from app.sandbox.base import CompletedCommand, DoctorCheck, Executor, OnOutput, Sandbox, SandboxCommand, SandboxSpec
 from app.sandbox.setup.ecosystems.python import keep_generated
-from app.sandbox.setup.package_hosts import PackageClients
+from app.sandbox.setup.package_clients import PackageClients
 from app.verify.candidates import Trial, TrialLimits
 from tests.support.memory_tree import MemoryTree
 from tests.support.recorded_progress import ListProgress

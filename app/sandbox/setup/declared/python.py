@@ -406,7 +406,7 @@ def _synced(reading: _Reading, options: list[str]) -> list[str]:
         found = [shlex.quote(item) for item in metadata.requirements]
     for group in dict.fromkeys(name for word in chosen for name in re.split(r"[\s,]+", word)):
         if group not in without:
-            found += _group(reading, group) or ()
+            found += _group(reading, group)
             if group in metadata.extras:
                 found.append(f"-e {shlex.quote(f'.[{group}]')}")
     return found

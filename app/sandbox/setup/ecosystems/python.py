@@ -79,7 +79,7 @@ _EXTENSIONS = re.compile(
 )
 _EDITABLE_SINCE = "2023-01-15"
 _LINK = """
-import importlib.util as i, os, re, sys, sysconfig as c
+import importlib.util as i, os, sys, sysconfig as c
 name, source = sys.argv[1:]
 site = c.get_paths()["purelib"]
 try:

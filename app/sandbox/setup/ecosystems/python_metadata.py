@@ -242,7 +242,7 @@ def _pins(pairs: list[tuple[str, str]]) -> tuple[str, ...]:
 
 
 class _Backend(NamedTuple):
-    """`editable` is the major version that all have exceeded that know no editable install (they copy instead).
+    """`editable` is the last major version without editable installs; a bound that admits it counts as code.
     `settings` is a back-end's table below `tool`, `known` the keys there that neither execute nor copy anything, and
     `unread` those of which an editable install makes nothing."""
 
