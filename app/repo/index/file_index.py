@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from sys import byteorder
 
 from app.core.patch import Tree, TreeEntry
 from app.core.text import words
@@ -94,7 +93,7 @@ MAX_SOURCE_BYTES = 500_000
 MAX_PROSE_BYTES = 100_000
 """For files that are not code: a larger one is data, whose words say nothing about its purpose."""
 
-_HEAD = struct.Struct("<IIII")
+_HEAD = struct.Struct("=IIII")
 _MAX_COUNT = 0xFFFF
 
 
@@ -139,11 +138,11 @@ def features_of(path: str, content: bytes) -> FileFeatures:
 
 
 def pack(features: FileFeatures) -> bytes:
-    """Little-endian and compressed; the compression's checksum detects a damaged record."""
+    """Compressed, in this machine's byte order; the checksum and the lengths show a record that is not ours."""
     parts = [features.text.ids, features.text.numbers, features.defined.ids, features.defined.numbers]
     names = "\n".join(features.names).encode("utf-8", "surrogatepass")
     head = _HEAD.pack(features.length, len(features.text.ids), len(features.defined.ids), len(names))
-    return zlib.compress(head + b"".join(map(_little_endian, parts)) + names, 1)
+    return zlib.compress(head + b"".join(part.tobytes() for part in parts) + names, 1)
 
 
 def unpack(record: bytes) -> FileFeatures:
@@ -155,31 +154,16 @@ def unpack(record: bytes) -> FileFeatures:
         raise ValueError(str(error)) from None
     if len(data) != _HEAD.size + 6 * (terms + defined) + names_length:
         raise ValueError("a record of another length")
-    cuts = [_HEAD.size]
-    for size in (4 * terms, 2 * terms, 4 * defined, 2 * defined):
-        cuts.append(cuts[-1] + size)
-    names = data[cuts[4] :].decode("utf-8", "surrogatepass")
+    columns, at = [], _HEAD.size
+    for code, size in zip("IHIH", (terms, terms, defined, defined), strict=True):
+        column = array(code)
+        column.frombytes(data[at : at + size * column.itemsize])
+        columns.append(column)
+        at += size * column.itemsize
+    names = data[at:].decode("utf-8", "surrogatepass")
     return FileFeatures(
-        length,
-        TermCounts(_array("I", data[cuts[0] : cuts[1]]), _array("H", data[cuts[1] : cuts[2]])),
-        TermCounts(_array("I", data[cuts[2] : cuts[3]]), _array("H", data[cuts[3] : cuts[4]])),
-        tuple(names.split("\n")) if names else (),
+        length, TermCounts(*columns[:2]), TermCounts(*columns[2:]), tuple(names.split("\n")) if names else ()
     )
-
-
-def _little_endian(values: "array[int]") -> bytes:
-    if byteorder == "big":
-        values = array(values.typecode, values)
-        values.byteswap()
-    return values.tobytes()
-
-
-def _array(code: str, data: bytes) -> "array[int]":
-    values = array(code)
-    values.frombytes(data)
-    if byteorder == "big":
-        values.byteswap()
-    return values
 
 
 _MAX_BYTES = 1 << 30
