@@ -172,5 +172,5 @@ class LocalJobRunner(JobRunner):
         """The user's repository has its whole history; the mirror has none."""
         return recent_log(Path(self.inputs.job.task.repository), self.inputs.job.task.base, MAX_COMMITS)
 
-    def store_trajectory_base(self, result: JobResult) -> None:
+    def finish_job(self, result: JobResult) -> None:
         self.inputs.store.finish(self.inputs.job.id, result.exit_status, result.reason, result.model_dump(mode="json"))

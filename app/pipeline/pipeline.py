@@ -22,9 +22,7 @@ from app.core.task import STRUCTURAL
 from app.core.verification import (
     BaselineResult,
     RestOfSuite,
-    Settlement,
     Specification,
-    SpecificationResult,
     VerifiedPatch,
 )
 from app.pipeline.attempts import (
@@ -36,13 +34,12 @@ from app.pipeline.attempts import (
     spent_in,
     try_until_proved,
 )
-from app.pipeline.planner import Answerer, Planner, refuse_questions, resolve_questions
+from app.pipeline.planner import Answerer, Planner, resolve_questions
 from app.pipeline.submission_verification import (
     DecideObjection,
     SubmissionVerifier,
     TestChange,
     VerifierPort,
-    keep_all_tests,
 )
 from app.sandbox.base import Sandbox
 
@@ -67,20 +64,8 @@ SpecifyStep = Callable[[str, Sequence[QuestionAnswers]], Awaitable[Specification
 """(the calls' key, people's answers) → the independent test author's frozen tests; the work of one durable step."""
 
 
-async def no_specification(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
-    return Specification(absent="none were requested.")
-
-
 LearnStep = Callable[[BaselineResult, Sequence[VerifiedPatch], Submission | None], Awaitable[str]]
 """Stores the lessons of a published change; returns a note for people, or an empty text."""
-
-
-async def no_lessons(known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None) -> str:
-    return ""
-
-
-async def no_setup() -> None:
-    return None
 
 
 class OrderedRest(NamedTuple):
@@ -92,10 +77,6 @@ class OrderedRest(NamedTuple):
 
 OrderRest = Callable[[VerifiedPatch, BaselineResult], Awaitable[OrderedRest | None]]
 """Decides what of the suite is left to run once a change is published; None for nothing."""
-
-
-async def no_rest(verified: VerifiedPatch, known: BaselineResult) -> OrderedRest | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +96,22 @@ class JobServices:
     verifier: VerifierPort
     publish: Callable[[Patch, str], Awaitable[PublishedChange]]
     totals: Callable[[], Totals]
-    specify: SpecifyStep = no_specification
-    decide_objection: DecideObjection = keep_all_tests
-    test_change: TestChange | None = None
+    specify: SpecifyStep
+    decide_objection: DecideObjection
+    test_change: TestChange | None
     """None if no second author is wanted."""
-    answer: Answerer = refuse_questions
-    learn: LearnStep = no_lessons
-    count_changed_lines: Callable[[Patch], int] = lambda _: 0
-    keep_diff: Callable[[Patch], str] = lambda _: ""
+    answer: Answerer
+    learn: LearnStep
+    count_changed_lines: Callable[[Patch], int]
+    keep_diff: Callable[[Patch], str]
     """Keeps a change for people, whatever becomes of it; returns the digest among the job's blobs."""
-    show: Callable[[JobResult], None] = lambda _: None
+    show: Callable[[JobResult], None]
     """Stores the result so far, for people who look at the job while it waits."""
-    order_rest: OrderRest = no_rest
-    set_up: Callable[[], Awaitable[None]] = no_setup
-    """Returns once the repository's set-up is known to be possible; raises SetupError where it is not."""
-    notes: Sequence[str] = ()
-    warnings: Callable[[], tuple[str, ...]] = tuple
+    order_rest: OrderRest
+    set_up: Callable[[], Awaitable[None]]
+    """Returns once the repository's set-up is known to be possible; raises SetupError if it is not."""
+    notes: Sequence[str]
+    warnings: Callable[[], tuple[str, ...]]
     """Called when the work is done, because some appear only then."""
 
 
@@ -141,10 +122,10 @@ async def solve(job: Job, services: JobServices, journal: Journal) -> JobResult:
     started = monotonic()
     base = BaseSuite(services, journal)
     try:
-        ready = await _prepare(job, services, journal, base)
-        result = JobResult(exit_status="answered", plan=ready.plan, model=job.model, notes=tuple(services.notes))
+        prepared = await _prepare(job, services, journal, base)
+        result = JobResult(exit_status="answered", plan=prepared.plan, model=job.model, notes=tuple(services.notes))
         if job.plan_mode != "only":
-            result = await _work(job, services, journal, result, ready)
+            result = await _work(job, services, journal, result, prepared)
     finally:
         await base.cancel()
     totals = {"warnings": services.warnings(), "usage": services.totals(), "seconds": round(monotonic() - started, 3)}
@@ -242,10 +223,12 @@ async def _approve(services: JobServices, plan: Plan) -> ApprovedPlan:
     return ApprovedPlan(plan=await services.approve(plan))
 
 
-async def _work(job: Job, services: JobServices, journal: Journal, result: JobResult, ready: PreparedWork) -> JobResult:
+async def _work(
+    job: Job, services: JobServices, journal: Journal, result: JobResult, prepared: PreparedWork
+) -> JobResult:
     """The agent works until a submission is accepted; then exactly what was verified is published."""
     services.progress.report("state", "working")
-    work = partial(_attempt, job, services, ready, result)
+    work = partial(_attempt, job, services, prepared, result)
     outcomes = await try_until_proved(job, journal, work, lambda: services.totals().cost)
     chosen = best(outcomes)
     result = chosen.result if job.attempts == 1 else _with_attempts(chosen, outcomes, services)
@@ -253,11 +236,11 @@ async def _work(job: Job, services: JobServices, journal: Journal, result: JobRe
         diff = await asyncio.to_thread(services.keep_diff, chosen.verified[-1].patch)
         result = result.model_copy(update={"diff": diff})
     if chosen.is_publishable:
-        result = await _with_rest(services, result, chosen.verified[-1], await ready.base.result())
+        result = await _with_rest(services, result, chosen.verified[-1], await prepared.base.result())
         services.progress.report("state", "publishing")
         publish = partial(services.publish, chosen.verified[-1].patch, result.summary)
         published = await journal.step("publish", PublishedChange, publish)
-        learned = await services.learn(await ready.base.result(), chosen.verified, chosen.submission)
+        learned = await services.learn(await prepared.base.result(), chosen.verified, chosen.submission)
         notes = (*result.notes, *filter(None, (learned,)))
         result = result.model_copy(update={**dict(published), "notes": notes})
     return result
@@ -275,7 +258,7 @@ async def _with_rest(
 
 
 async def _attempt(
-    job: Job, services: JobServices, ready: PreparedWork, result: JobResult, attempt: Attempt
+    job: Job, services: JobServices, prepared: PreparedWork, result: JobResult, attempt: Attempt
 ) -> AttemptOutcome:
     """One agent in its own tree; at a limit the last attempt's tree is kept, so that the job can be resumed."""
     if job.attempts > 1:
@@ -287,16 +270,17 @@ async def _attempt(
             partial(services.export, sandbox),
             attempt.journal,
             services.progress,
-            partial(_known, ready),
+            partial(_known, prepared),
             no_reproduction_expected=not job.expects_red,
-            decide_objection=partial(_decide_objection, services, attempt.prefix),
-            test_change=partial(_test_change, services.test_change, attempt.prefix) if services.test_change else None,
+            decide_objection=services.decide_objection,
+            test_change=services.test_change,
+            key_prefix=attempt.prefix,
             earlier_submissions=attempt.submissions,
         )
-        assignment = services.assignment(ready.plan, ready.specification, ready.answers)
+        assignment = services.assignment(prepared.plan, prepared.specification, prepared.answers)
         assignment = assignment.model_copy(update={"aim": _aim(job)})
         assignment = assignment if attempt.number == 1 else assignment.for_next_attempt()
-        runner = services.runner(sandbox, attempt, ready.base.brief)
+        runner = services.runner(sandbox, attempt, prepared.base.brief)
         ending = await _run_agent(runner, assignment, submission_verifier)
         if ending.exit_status == "limit_reached":
             diff = await _keep_tree(services, sandbox)
@@ -311,15 +295,15 @@ async def _attempt(
         await _show_attempt(services, result, result.diff)
         raise WaitingForUser("paused", ending.reason, code=ExitCode.LIMIT_REACHED, hint=_CONTINUE)
     await sandbox.destroy()
+    verified = tuple(submission_verifier.verified)
+    last = verified[-1] if verified else None
     return AttemptOutcome(
         number=attempt.number,
-        result=_final_result(result, ending, submission_verifier.last),
-        verified=tuple(submission_verifier.verified),
+        result=_final_result(result, ending, last),
+        verified=verified,
         submission=ending.submission,
         spent=spent_in(runner.trajectory()),
-        changed_lines=services.count_changed_lines(submission_verifier.last.patch)
-        if submission_verifier.last and job.attempts > 1
-        else 0,
+        changed_lines=services.count_changed_lines(last.patch) if last and job.attempts > 1 else 0,
     )
 
 
@@ -337,21 +321,9 @@ async def _show_attempt(services: JobServices, result: JobResult, diff: str) -> 
         await asyncio.to_thread(services.show, shown)
 
 
-async def _known(ready: PreparedWork) -> BaselineResult:
+async def _known(prepared: PreparedWork) -> BaselineResult:
     """What a submission is compared with."""
-    return (await ready.base.result()).model_copy(update={"specification": ready.specification})
-
-
-async def _decide_objection(
-    services: JobServices, prefix: str, key: str, specification: SpecificationResult, objection: str
-) -> Settlement:
-    return await services.decide_objection(f"{prefix}{key}", specification, objection)
-
-
-async def _test_change(
-    test_change: TestChange, prefix: str, key: str, patch: Patch, first: Specification
-) -> Specification:
-    return await test_change(f"{prefix}{key}", patch, first)
+    return (await prepared.base.result()).model_copy(update={"specification": prepared.specification})
 
 
 async def _run_agent(runner: Runner, assignment: Assignment, submission_verifier: SubmissionVerifier) -> RunnerEnding:

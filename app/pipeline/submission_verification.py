@@ -54,11 +54,6 @@ class VerifierPort(Protocol):
         ...
 
 
-async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -> Settlement:
-    """Without a third call, the tests stay."""
-    return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
-
-
 class SubmissionVerifier:
     """Verifies each submission once, and stores all facts.
 
@@ -74,15 +69,16 @@ class SubmissionVerifier:
         progress: Progress,
         known: Callable[[], Awaitable[BaselineResult]],
         *,
-        no_reproduction_expected: bool = False,
-        decide_objection: DecideObjection = keep_all_tests,
-        test_change: TestChange | None = None,
-        earlier_submissions: int = 0,
+        no_reproduction_expected: bool,
+        decide_objection: DecideObjection,
+        test_change: TestChange | None,
+        key_prefix: str,
+        earlier_submissions: int,
     ) -> None:
         """With `no_reproduction_expected`, a submission is not sent back for a reproduction: nothing can be red.
 
         `known` returns the facts about the base once they are known. `earlier_submissions` is the number of this job's
-        submissions that were verified before.
+        submissions that were verified before. `key_prefix` is this attempt's, for the keys of model calls.
         """
         self._verifier = verifier
         self._export = export
@@ -92,13 +88,13 @@ class SubmissionVerifier:
         self._no_reproduction_expected = no_reproduction_expected
         self._decide_objection = decide_objection
         self._test_change = test_change
+        self._key_prefix = key_prefix
         self._earlier_submissions = earlier_submissions
         self._settlements: dict[str, Settlement] = {}
         """By the name of the tests in `Facts`."""
         self._second_tests: Specification | None = None
         self.verified: list[VerifiedPatch] = []
         """Every submission's facts, in order."""
-        self.last: VerifiedPatch | None = None
 
     async def review(self, submission: Submission) -> ReviewResult:
         self._progress.report("state", "verifying")
@@ -107,16 +103,16 @@ class SubmissionVerifier:
         found = await self._journal.step(name, VerifiedPatch, partial(self._verify, submission, before))
         for tests in ("specification", "second_tests"):
             found = await self._with_objection(found, tests, submission.objection.strip())
-        self.last = await self._with_second_tests(found)
-        self.verified.append(self.last)
-        verification = self.last.verification
+        found = await self._with_second_tests(found)
+        self.verified.append(found)
+        verification = found.verification
         self._progress.report("verification", f"{verification.verdict}: {' '.join(verification.reasons)}")
         if is_acceptable(
             verification, before, was_requested=submission.reproduction_was_requested or self._no_reproduction_expected
         ):
-            return ReviewResult(accepted=True, text=self.last.feedback)
+            return ReviewResult(accepted=True, text=found.feedback)
         broken = verification.verdict == "broken"
-        text = self.last.feedback if broken else f"{self.last.feedback}\n\n{_RETURNED}"
+        text = found.feedback if broken else f"{found.feedback}\n\n{_RETURNED}"
         return ReviewResult(accepted=False, broken=broken, text=text)
 
     async def _verify(self, submission: Submission, before: Sequence[VerifiedPatch]) -> VerifiedPatch:
@@ -157,7 +153,7 @@ class SubmissionVerifier:
             return found
         if objection and tests.failing and name not in self._settlements:
             key = "objection" if name == "specification" else "second_tests.objection"
-            work = partial(self._decide_objection, key, tests, objection)
+            work = partial(self._decide_objection, f"{self._key_prefix}{key}", tests, objection)
             decided = await self._journal.step(key, Settlement, work)
             self._settlements[name] = decided
             outcome = f"{len(decided.withdrawn)} tests withdrawn, {len(decided.kept)} upheld. {decided.reason}"
@@ -177,7 +173,7 @@ class SubmissionVerifier:
         supported = found.verification.verdict in ("proved", "tested") and specification_supports_change(first)
         if self._test_change is None or self._second_tests is not None or first is None or not supported:
             return found
-        work = partial(self._test_change, "second_tests", found.patch, first)
+        work = partial(self._test_change, f"{self._key_prefix}second_tests", found.patch, first)
         frozen = await self._journal.step("second_tests", Specification, work)
         self._second_tests = frozen
         result = SpecificationResult(**dict(frozen))

@@ -164,7 +164,7 @@ class ServerJobRunner(JobRunner):
         changes = await asyncio.to_thread(mirror.diff_stat, job.task.base, commit)
         return PublishedChange(branch=job.branch, commit=commit, changes=changes, patch=recipe.patch)
 
-    def store_trajectory_base(self, result: JobResult) -> None:
+    def finish_job(self, result: JobResult) -> None:
         """Request the result's effects and hand the job over; or end it if nothing is to be published."""
         store, job = self.inputs.store, self.inputs.job
         verification = result.verification

@@ -29,7 +29,7 @@ from app.core.verification import (
     VerifiedPatch,
 )
 from app.pipeline.attempts import Attempt, ShareSpentError
-from app.pipeline.pipeline import JobServices, PublishedChange, solve
+from app.pipeline.pipeline import JobServices, OrderedRest, PublishedChange, solve
 from app.pipeline.planner import questions_wait
 from app.pipeline.submission_verification import TestChange
 from app.sandbox.base import CompletedCommand, Sandbox
@@ -98,6 +98,26 @@ class Agent:
         return iter(())
 
 
+async def no_specification(key: str, answers: Sequence[QuestionAnswers]) -> Specification:
+    return Specification(absent="none were requested.")
+
+
+async def keep_all_tests(key: str, found: SpecificationResult, objection: str) -> Settlement:
+    return Settlement(objection=objection, kept=tuple(test.id for test in found.failing))
+
+
+async def no_lessons(known: BaselineResult, verified: Sequence[VerifiedPatch], submission: Submission | None) -> str:
+    return ""
+
+
+async def no_rest(verified: VerifiedPatch, known: BaselineResult) -> OrderedRest | None:
+    return None
+
+
+async def no_setup() -> None:
+    return None
+
+
 @dataclass
 class World:
     """A bench whose verifications are scripted, in order."""
@@ -134,8 +154,18 @@ class World:
             verifier=self,
             publish=self.publish,
             totals=Totals,
+            specify=no_specification,
+            decide_objection=keep_all_tests,
             answer=self.answer,
             test_change=self.test_change,
+            learn=no_lessons,
+            count_changed_lines=lambda _: 0,
+            keep_diff=lambda _: "",
+            show=lambda _: None,
+            order_rest=no_rest,
+            set_up=no_setup,
+            notes=(),
+            warnings=tuple,
         )
 
     async def plan(self, journal: Journal, answers: Sequence[QuestionAnswers]) -> Plan:

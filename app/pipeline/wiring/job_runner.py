@@ -1,14 +1,11 @@
 """Runs one job in one process, on a server, in the Action or on the command line."""
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.agent.author import Author, decide_objection
 from app.agent.base import Runner, RunnerContext, Submission
 from app.agent.external.runner import ExternalRunner
 from app.agent.loop import NativeRunner
@@ -19,15 +16,11 @@ from app.core.failpoints import failpoint
 from app.core.job import Job, JobResult, Journal, NoUserMessages, Progress, QuestionAnswers, UserMessages, waiting_for
 from app.core.patch import Patch
 from app.core.plan import Plan
-from app.core.text import head_and_tail, one_line
+from app.core.text import one_line
 from app.core.tracing import job_trace
 from app.core.verification import (
     BaselineResult,
     RestOrder,
-    Settlement,
-    SourceText,
-    Specification,
-    SpecificationResult,
     Verification,
     VerifiedPatch,
 )
@@ -47,6 +40,7 @@ from app.pipeline.wiring.external_agent import external_agent
 from app.pipeline.wiring.project_setup import ProjectSetup, SetupProject, propose_setup
 from app.pipeline.wiring.prompts import ImageDescriber, JobInputs, PromptBuilder, TaskKindSetup, job_lessons
 from app.pipeline.wiring.sandboxes import make_provider, setup_tools
+from app.pipeline.wiring.specification_author import SpecificationAuthor
 from app.repo.git_store import GitError, unified_diff
 from app.repo.index.ranking import MAX_COMMITS
 from app.repo.index.survey import RepositorySurvey
@@ -56,9 +50,13 @@ from app.sandbox.setup.layer_build import is_absent
 from app.sandbox.workspaces import AnotherAgent, Workspaces
 from app.verify.candidates import TrialLimits
 from app.verify.gates.candidate import count_changed_lines
-from app.verify.proof import NO_RUNNER, Prover
-from app.verify.reproduction import layout_of_tests
 from app.verify.verifier import ChosenSuite, TimeLimits, Verifier
+
+if TYPE_CHECKING:
+    from app.core.model_usage import WorkKind
+
+TRIAL_SECONDS = 60.0
+"""Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""
 
 
 def make_budgeted_models(
@@ -85,95 +83,6 @@ def make_budgeted_models(
         return model if record is None else record_to(record, model, of=plain(main).info)
 
     return JobModels(job.chosen, make, ledger, progress, fallbacks=fallbacks, breakers=breakers or process_breakers())
-
-
-if TYPE_CHECKING:
-    from app.core.model_usage import WorkKind
-
-MONEY_SHARE = 4
-"""The author may use at most a quarter of the job's money, and the second author, too."""
-MAX_DIFF = 24_000
-"""Characters of a change, and of the first author's tests, that the second author is shown."""
-MIN_BUDGET = 200_000
-"""Micro-dollars that a job needs to have an author."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificationAuthor:
-    """For one job."""
-
-    inputs: JobInputs
-    progress: Progress
-    job_models: JobModels
-    workspaces: Workspaces
-    prompts: PromptBuilder
-    prover: Prover
-    find_suite: Callable[[], Awaitable[object]]
-    """Returns once the suite is known that goes with the set-up."""
-
-    async def write(self, key: str, answers: Sequence[QuestionAnswers]) -> Specification:
-        """The frozen tests, or why there are none."""
-        if reason := self._not_wanted():
-            return Specification(absent=reason)
-        await self.find_suite()
-        suite = await self.prover.specifiable()
-        if suite is None:
-            return Specification(absent=NO_RUNNER)
-        author = Author(
-            budgeted_model=self.job_models.of("test"),
-            progress=self.progress,
-            open_sandbox=partial(self.workspaces.temporary_sandbox, "author"),
-            freeze=self.prover.specify,
-            share=self.inputs.job.budget.usd // MONEY_SHARE,
-        )
-        return await author.write(key, self.prompts.specification(layout_of_tests(self.inputs.tree, suite), answers))
-
-    async def test_change(self, key: str, patch: Patch, first: Specification) -> Specification:
-        """A second author's tests against a submitted change, or why there are none."""
-        suite = await self.prover.specifiable()
-        if suite is None:
-            return Specification(absent=NO_RUNNER)
-
-        async def freeze(
-            files: Sequence[SourceText], ids: Sequence[str], outdated: Sequence[str]
-        ) -> tuple[Specification, str]:
-            return await self.prover.specify_against(first, patch, files, ids)
-
-        author = Author(
-            budgeted_model=self.job_models.of("test"),
-            progress=self.progress,
-            open_sandbox=partial(self.workspaces.temporary_sandbox, "second-author", patch),
-            freeze=freeze,
-            share=self.inputs.job.budget.usd // MONEY_SHARE,
-            sees_change=True,
-        )
-        diff = (await asyncio.to_thread(unified_diff, self.inputs.mirror, patch)).decode("utf-8", "replace")
-        known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
-        brief = self.prompts.change(
-            layout_of_tests(self.inputs.tree, suite), head_and_tail(diff, MAX_DIFF), head_and_tail(known, MAX_DIFF)
-        )
-        return await author.write(key, brief)
-
-    async def decide_objection(self, key: str, found: SpecificationResult, objection: str) -> Settlement:
-        ask = partial(self.job_models.of("test").ask, key)
-        return await decide_objection(ask, issue_text(self.inputs.job.task), found, objection)
-
-    def _not_wanted(self) -> str:
-        job = self.inputs.job
-        if not self.inputs.config.specification:
-            return "the repository's configuration turns them off."
-        if job.kind == "tests":
-            return "tests are the work itself."
-        if job.kind == "ci":
-            return "the failing checks say what has to pass."
-        info = self.job_models.of("test").info
-        if job.budget.usd < MIN_BUDGET and info.priced and info.output_price:
-            return "the budget is too small for a separate author."
-        return ""
-
-
-TRIAL_SECONDS = 60.0
-"""Of a candidate's suite while set-ups are tried: the first turn waits for these, however long the suite is."""
 
 
 class JobRunner(ABC):
@@ -241,7 +150,7 @@ class JobRunner(ABC):
         """Make the commit and publish it; idempotent."""
 
     @abstractmethod
-    def store_trajectory_base(self, result: JobResult) -> None:
+    def finish_job(self, result: JobResult) -> None:
         """Store the result in the job before its workflow ends."""
 
     async def work(self, journal: Journal) -> JobResult:
@@ -283,7 +192,7 @@ class JobRunner(ABC):
         setup = (*self.setup_notes, *filter(is_absent, self.workspaces.left_out))
         notes = (*result.notes, *filter(None, setup), *self.memory.used, *self.image_describer.notes)
         result = result.model_copy(update={"trajectory": self.keep_trajectory(), "notes": notes})
-        self.store_trajectory_base(result)
+        self.finish_job(result)
         failpoint("finished")
         return result
 
