@@ -105,7 +105,7 @@ class DrainLimits:
         return self._now() >= self._until
 
     def wait_for(self, seconds: float) -> None:
-        """What is due in so many seconds is waited for, and a little longer, unless it is too far away."""
+        """Extend the deadline to AFTER_A_RESET seconds after that moment, unless it is later than `at_most` allows."""
         then = self._now() + seconds
         if then <= self._last:
             self._until = max(self._until, then + AFTER_A_RESET)

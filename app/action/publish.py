@@ -103,7 +103,8 @@ def publishing_mark(settings: Settings) -> Path:
 
 
 def replaced(directory: Path) -> Callable[[], bool]:
-    """Whether the directory is deleted, or another one has its path, as of the runner's next job."""
+    """Returns a function that is true once the directory was deleted or replaced, for example by the runner's next
+    job."""
     descriptor = os.open(directory, os.O_RDONLY)  # while it is open, no other directory gets its number
 
     def differs() -> bool:
@@ -196,7 +197,10 @@ async def publish(workflow: Workflow) -> int:
 
 
 async def _refused(action_context: ActionContext) -> NoAccess | None:
-    """Why GitHub lets us in no more, as with a token that has ended meanwhile: waiting would change nothing."""
+    """The error if GitHub no longer accepts the token, for example because it expired; None otherwise.
+
+    Waiting would not help.
+    """
     try:
         await action_context.reader.repository()
     except NoAccess as error:

@@ -69,7 +69,8 @@ async def receive(workflow: Workflow, trigger: WorkflowEvent) -> int:
 
 
 async def _short_lived(workflow: Workflow, action_context: ActionContext, found: JobWithContext) -> str:
-    """A warning where the token may end before the job does; empty otherwise. A workflow's own lives as long as it."""
+    """A warning if the token may expire before the job ends; empty otherwise. The workflow's own token lasts as long as
+    the workflow."""
     minutes = found.job.budget.minutes
     if workflow.settings.app_id or not workflow.token.startswith(INSTALLATION_TOKEN) or minutes <= SAFE_MINUTES:
         return ""

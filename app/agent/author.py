@@ -71,7 +71,7 @@ class Author:
     async def write(self, key: str, brief: str) -> Specification:
         """The specification; without tests it says why. `key` names the calls (`specification.1`, …).
 
-        Raises ModelError if the provider may answer later.
+        Raises ModelError if the provider may answer later, and DayBudgetError.
         """
         started = monotonic()
         try:

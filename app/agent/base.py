@@ -72,10 +72,13 @@ class Assignment(Record):
         return self if self.begun is None else Assignment(brief=self.brief, aim=self.aim)
 
 
+RunnerStatus = Literal["submitted", "no_change", "limit_reached", "error"]
+
+
 class RunnerEnding(Record):
     """How the agent's work ended. `reason` is one sentence for people, `claim` the agent's own statement."""
 
-    exit_status: Literal["submitted", "no_change", "limit_reached", "error"]
+    exit_status: RunnerStatus
     submission: Submission | None = None
     turns: int = 0
     reason: str = ""

@@ -153,7 +153,7 @@ class NativeRunner:
                 if step.executed:
                     self._compactions = 0
                 if turn.fate == "accepted" or not turn.user_messages:  # the agent gets another chance after a message
-                    stop_rules.check_answers(self.steps)
+                    stop_rules.raise_if_over(self.steps)
         except AgentOutcome as outcome:
             submissions = [step.turn.submission for step in self.steps if step.turn.submission]
             return RunnerEnding(

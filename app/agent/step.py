@@ -122,11 +122,11 @@ def last_seen_message(steps: Sequence[Step]) -> int:
     return next((step.turn.user_messages[-1].seq for step in reversed(steps) if step.turn.user_messages), 0)
 
 
-def format_messages(words: Iterable[UserMessage]) -> str:
+def format_messages(messages: Iterable[UserMessage]) -> str:
     """The messages in order, as the model reads them."""
     return "\n\n".join(
         f"From {one_line(message.author)}, who may ask: {beginning_of(message.text.strip(), MAX_MESSAGE_CHARACTERS)}"
-        for message in words
+        for message in messages
     )
 
 

@@ -177,12 +177,12 @@ def budget_note(steps: Sequence[Step], budget: Budget) -> str:
     )
 
 
-def check_answers(steps: Sequence[Step]) -> None:
+def raise_if_over(steps: Sequence[Step]) -> None:
     """Raise the outcome if the steps so far end the work."""
     last = steps[-1].turn
     if last.fate == "accepted" and last.submission:
         raise AgentOutcome(last.submission.summary, exit_status="submitted")
-    _check_answers(steps)
+    _raise_if_answers_useless(steps)
     if loop := loop_outcome(steps):
         raise AgentOutcome(loop)
     if _failed_edits(steps) >= FAILED_EDITS:
@@ -195,7 +195,7 @@ def check_answers(steps: Sequence[Step]) -> None:
         raise AgentOutcome(f"{SUBMISSIONS} submissions did not pass verification.")
 
 
-def _check_answers(steps: Sequence[Step]) -> None:
+def _raise_if_answers_useless(steps: Sequence[Step]) -> None:
     if _in_a_row(steps, _empty) >= EMPTY:
         raise AgentOutcome(f"The model gave no answer {EMPTY} times in a row.")
     if _in_a_row(steps, _filtered) >= FILTERED:

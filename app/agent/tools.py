@@ -338,7 +338,7 @@ class AgentTools:
         if "\ufffd" in edited.text and "\ufffd" not in text:
             raise EditError("new_text has \ufffd where the file has a byte that is no text: leave such lines alone.")
         after = bom + edited.text.encode("utf-8", "surrogateescape")
-        _refuse_broken(action.path, before, after)
+        _syntax_note(action.path, before, after)
         await write_file(self._sandbox, action.path, after)
         how = f" ({edited.how} overlooked)" if edited.how else ""
         if edited.last < edited.first:
@@ -360,7 +360,7 @@ class AgentTools:
         after = _like(before, action.content.encode())
         if before == after:
             raise EditError(f"{display_path(action.path)} already has exactly this content.")
-        note = _refuse_broken(action.path, before, after)
+        note = _syntax_note(action.path, before, after)
         await write_file(self._sandbox, action.path, after)
         lines = after.count(b"\n") + (not after.endswith(b"\n") and after != b"")
         verb = "Created" if before is None else "Replaced"
@@ -390,8 +390,8 @@ def _like(before: bytes | None, content: bytes) -> bytes:
     return content
 
 
-def _refuse_broken(path: str, before: bytes | None, after: bytes) -> str:
-    """Refuse a change after which a file no longer parses; a new file only gets a note."""
+def _syntax_note(path: str, before: bytes | None, after: bytes) -> str:
+    """Of a new file that does not parse, a note. Raises EditError if the file parsed before."""
     problem = first_error(display_path(path), after)
     if problem is None:
         return ""

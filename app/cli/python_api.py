@@ -42,8 +42,8 @@ class FixSettings:
     record: Path | None = None
     state: Path | None = None
 
-    def words(self) -> list[str]:
-        """As words of the command line."""
+    def as_arguments(self) -> list[str]:
+        """As options of the command line."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return [
             f"--{name.replace('_', '-')}={value.absolute() if isinstance(value, Path) else value}"
@@ -100,7 +100,7 @@ def fix(
     (place / RESULT).unlink(missing_ok=True)  # of an earlier job
     reading, writing = os.pipe()
     words = [sys.executable, "-I", "-m", "app", "fix", "--json", f"--repo={Path(repository).absolute()}", "--issue=-"]
-    words += [f"--out={place.absolute()}", f"--events={writing}", *(options or FixSettings()).words()]
+    words += [f"--out={place.absolute()}", f"--events={writing}", *(options or FixSettings()).as_arguments()]
     values = dict(environment) if environment is not None else process_environment()
     with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as printed:
         text.write(issue.encode())

@@ -89,7 +89,7 @@ async def newest(recipe: AgentRecipe, settings: Settings) -> str:
     ours = python_interpreter()
     python = await asyncio.to_thread(find_python, recipe, settings, ours) or ours
     output = await ask([str(python), "-I", "-m", "pip", "index", "versions", recipe.package], seconds=TIMEOUT)
-    found = _PIP.match(output or "")  # as JSON only the newest of pips tell it
+    found = _PIP.match(output or "")  # only recent versions of pip print JSON
     return found[1] if found else UNKNOWN
 
 

@@ -134,7 +134,8 @@ def is_asked_for(environment: Mapping[str, str]) -> bool:
 
 
 def _kind_of(error: BaseException) -> str:
-    """A word with few values, in small letters, as no secret is. The message may quote what somebody wrote."""
+    """A low-cardinality name for the error. Only short lower-case words are passed on; an error's message may contain
+    a secret."""
     reason = getattr(error, "reason", "")
     if isinstance(error, AgentFixError) and isinstance(reason, str) and _SLUG.fullmatch(reason):
         return reason

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from app.agent.actions import SubmitAction
-from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerContext, RunnerEnding, Submission
+from app.agent.base import Assignment, Reviewer, ReviewResult, RunnerContext, RunnerEnding, RunnerStatus, Submission
 from app.agent.external.exchange import Exchange
 from app.agent.external.gateway import ModelSocket
 from app.agent.external.recipe import AgentRecipe, fill_placeholders
@@ -100,7 +100,7 @@ def lines(runs: Sequence[AgentRun]) -> Iterator[str]:
 
 
 def _step(round_number: int, exchange: Exchange | None) -> dict[str, Any]:
-    """`round_number` is None for a start in which the agent made no call."""
+    """`exchange` is None if the agent made no model call in this start."""
     recorded = exchange or Exchange(number=0, wire="chat")
     return {
         "round": round_number,
@@ -135,7 +135,7 @@ class ExternalRunner:
     recipe: AgentRecipe
     context: RunnerContext
     model_socket: ModelSocket
-    user_messages_interrupt: float = MESSAGE_CHECK_SECONDS
+    message_check_seconds: float = MESSAGE_CHECK_SECONDS
     runs: list[AgentRun] = field(default_factory=list)
     _started: int = 0
 
@@ -235,7 +235,7 @@ class ExternalRunner:
     async def _messages_after(self, last_message: int) -> None:
         """Returns when there are new messages."""
         while not await self.context.user_messages.since(last_message):  # noqa: ASYNC110  # it may be rows of a database
-            await asyncio.sleep(self.user_messages_interrupt)
+            await asyncio.sleep(self.message_check_seconds)
 
     def _placeholder_values(self, task: str, turns: int) -> dict[str, str]:
         return {
@@ -311,11 +311,9 @@ class ExternalRunner:
             "error", f"{self.recipe.title} ended with exit code {run.exit_code}. Its output: {statement}", None
         )
 
-    def _ending(self, status: str, reason: str, submission: Submission | None) -> RunnerEnding:
+    def _ending(self, status: RunnerStatus, reason: str, submission: Submission | None) -> RunnerEnding:
         turns = sum(done.turns for done in self.runs)
-        return RunnerEnding.model_validate(
-            {"exit_status": status, "submission": submission, "turns": turns, "reason": reason}
-        )
+        return RunnerEnding(exit_status=status, submission=submission, turns=turns, reason=reason)
 
     async def _restore(self, checkpoints: Checkpoints) -> None:
         """Restore the tree that the last finished start left; an interrupted start is repeated from there."""
@@ -335,7 +333,7 @@ def _news_text(user_messages: Sequence[UserMessage], feedback: str) -> str:
 
 
 def _submission_of_changes(exchanges: Sequence[Exchange], checkpoint: Checkpoint) -> Submission | None:
-    """A submission for a change that the agent did not submit, from its last message and the tests it changed."""
+    """A submission for a change that the agent left without submitting; its last message is the summary."""
     if checkpoint.clean:
         return None
     return Submission(

@@ -192,7 +192,7 @@ def _message_events(line: ScriptedAnswer, model: str) -> Iterator[dict[str, Any]
     yield {"type": "message_stop"}
 
 
-INFO = ModelInfo("rehearsal", context_window=400_000, max_output=32_000, priced=False)
+INFO = ModelInfo("selftest", context_window=400_000, max_output=32_000, priced=False)
 EDITOR_ARGUMENTS = frozenset({"path", "file_path", "old_string"})
 """Arguments that show that a tool which takes a command is an editor."""
 COMMAND_ARGUMENTS = ("command", "cmd")

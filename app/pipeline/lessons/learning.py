@@ -354,7 +354,7 @@ def _name(text: str) -> str:
 
 
 def _command(text: str) -> str:
-    """A command in a code span; raises _UnsayableError if it does not fit whole."""
+    """A command in a code span. Raises _DoesNotFitError if the whole command does not fit."""
     shown = _span(text, _MAX_COMMAND_LENGTH)
     if not shown:
         raise _DoesNotFitError

@@ -28,6 +28,8 @@ from app.jobs.store import JobRow
 from app.repo.index.terms import identifiers, stem, terms
 from app.verify.feedback import feedback
 
+logger = logging.getLogger(__name__)
+
 MAX_BYTES = 1_000_000
 _MIN_LINE = 6
 _SYMLINK = "120000"
@@ -235,8 +237,6 @@ def _path(lesson: Lesson) -> str:
 
 INSTALL_HINT = "In a checkout: pip install '.[chroma]'; or set AGENT_FIX_LESSONS=fts."
 
-logger = logging.getLogger(__name__)
-
 
 def check_installed() -> None:
     """Raises AgentFixError if the extra is not installed."""
@@ -245,7 +245,7 @@ def check_installed() -> None:
 
 
 class ChromaRanking:
-    """Nearest by Chroma's own or the given embedding; if that fails, ranked by `otherwise`."""
+    """Nearest by Chroma's own or the given embedding. If Chroma fails, `fallback` ranks instead."""
 
     def __init__(
         self, directory: Path, repository: str, fallback: LessonRanking, *, embedding: Callable[[], Any] | None = None

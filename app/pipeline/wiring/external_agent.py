@@ -49,7 +49,7 @@ class ExternalAgent:
         self._settings = settings
         self._opened = contextlib.ExitStack()
         # short, because a socket's path has at most 107 bytes, and readable by nobody else
-        self._directory = self._opened.enter_context(scratch("way"))
+        self._directory = self._opened.enter_context(scratch("socket"))
 
     @property
     def socket(self) -> Path:
@@ -91,7 +91,7 @@ class ExternalAgent:
         """On another machine only the name is known; the installation checks the version there."""
         found = find_python(self.recipe, self._settings, ours) if ours.is_absolute() else ours
         if found is None and python_downloads(self._settings.environment) is not None:
-            return ours  # with which uv is installed, which brings another
+            return ours  # uv is installed with it, and downloads a newer one
         if found is None:
             raise self._lacking(f"Python {self.recipe.least_python} or newer")
         return found
@@ -147,7 +147,7 @@ async def selftest_runner(recipe: AgentRecipe, settings: Settings) -> SelftestRe
     with closing(ExternalAgent(recipe, "", settings)) as external:
         try:
             tools = await external.tools(python, asked_once(settings.environment, python))
-            spec = SandboxSpec(f"rehearsal.{recipe.name}.{secrets.token_hex(4)}", script.fill)
+            spec = SandboxSpec(f"selftest.{recipe.name}.{secrets.token_hex(4)}", script.fill)
             sandbox = await provider.open(replace(spec, tools=tools, model_socket=external.socket))
         except AgentFixError as error:
             return SelftestResult(stopped_at="was installed", reason=shortened(error.message))

@@ -50,6 +50,9 @@ from app.repo.index.survey import RepositorySurvey
 from app.repo.instructions import ignored_by_git, instructions
 from app.verify.reproduction import FixUnderTest, revert_fix
 
+if TYPE_CHECKING:
+    from app.core.model_usage import WorkKind
+
 
 class JobLessons:
     """One job's lessons; without `lessons`, none are known or stored. `forget` is the command that deletes a lesson."""
@@ -123,10 +126,6 @@ def make_ranking(settings: Settings, ledger: Ledger, lessons: SqlLessonStore) ->
             return ChromaRanking(Path(argument), lessons.repository, by_words)
         case _:
             return by_words
-
-
-if TYPE_CHECKING:
-    from app.core.model_usage import WorkKind
 
 
 _IMAGE_ERRORS: Final = frozenset({"bad_request", "refused"})

@@ -35,6 +35,8 @@ from app.sandbox.unsandboxed import UnsandboxedProvider
 if TYPE_CHECKING:
     from app.sandbox.e2b.provider import E2BProvider
 
+logger = logging.getLogger(__name__)
+
 
 def make_provider(name: str, settings: Settings, *, e2b_template: str | None = None) -> SandboxProvider:
     """A sandbox provider by its name. There is no fallback from one to another.
@@ -168,9 +170,6 @@ def cloud_sandbox_availability(name: str, environment: Mapping[str, str]) -> Doc
     if environment.get(variable):
         return DoctorCheck(name, ok=True, detail=detail)
     return DoctorCheck(name, ok=False, detail=f"{variable} is not set", repair=f"Set {variable}.")
-
-
-logger = logging.getLogger(__name__)
 
 
 def has_no_owner(row: JobRow) -> bool:

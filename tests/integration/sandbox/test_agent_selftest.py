@@ -96,9 +96,9 @@ class InstalledAgent:
 
     @property
     def sandboxes(self) -> list[Path]:
-        return list((self.settings.state / "sandboxes").glob("rehearsal*"))
+        return list((self.settings.state / "sandboxes").glob("selftest*"))
 
-    async def rehearse(self, program: str, again: tuple[str, ...] = ()) -> SelftestResult:
+    async def check(self, program: str, again: tuple[str, ...] = ()) -> SelftestResult:
         """With another program in the place of the installed one; `again` is what its second start has besides."""
         command = ("python3", "-I", "$home/parrot.py", "$task", "$base", "$token", "$model")
         files = {"$home/parrot.py": program}
@@ -111,7 +111,7 @@ class InstalledAgent:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> InstalledAgent:
-    root = tmp_path_factory.mktemp("rehearsal")
+    root = tmp_path_factory.mktemp("selftest")
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), **settle(root, VERSION, "1.1")}
     settings = settings_from(environment, root / "state")
     return InstalledAgent(settings, recipes(settings.runners)["parrot"])
@@ -136,19 +136,19 @@ BROKEN = {
 @pytest.mark.parametrize("case", sorted(BROKEN))
 async def test_a_failing_agent_is_reported_with_the_step_it_reached(place: InstalledAgent, case: str) -> None:
     program, stopped_at, told = BROKEN[case]
-    result = await place.rehearse(program)
+    result = await place.check(program)
     assert result.stopped_at == stopped_at, result
     assert told in result.reason
 
 
 async def test_an_agent_that_can_be_interrupted_is_interrupted(place: InstalledAgent) -> None:
     """In the middle of a command that would take longer than anybody waits."""
-    result = await place.rehearse(remembering(PROGRAM), ("again",))
+    result = await place.check(remembering(PROGRAM), ("again",))
     assert result.passed, result.reason
 
 
 async def test_an_agent_that_lost_its_conversation_is_reported(place: InstalledAgent) -> None:
-    result = await place.rehearse(remembering(PROGRAM), ("anew", "please"))
+    result = await place.check(remembering(PROGRAM), ("anew", "please"))
     assert result.stopped_at == "went on with its conversation", result
 
 

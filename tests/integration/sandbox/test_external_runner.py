@@ -130,7 +130,7 @@ class RunnerHarness:
                 user_messages=self,
             )
             model_socket = ModelSocket(self.place / "model.sock", model, self.ledger, self.until)
-            self.runner = ExternalRunner(self.recipe, around, model_socket, user_messages_interrupt=0.02)
+            self.runner = ExternalRunner(self.recipe, around, model_socket, message_check_seconds=0.02)
             ending = await self.runner.work(Assignment(brief=self.brief), self.review)
             changes = (await export(sandbox, baseline(TREE))).changes
             self.patch = {change.path: change.content for change in changes}
