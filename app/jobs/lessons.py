@@ -165,7 +165,7 @@ class SqlLessonStore:
         if there is None:
             db.execute(lessons.insert().values(**self._row(draft), number=self._next_number(db), key=""))
             return
-        if there.forgotten or there.kind == "posted_state":
+        if there.forgotten or there.kind == "remembered":
             return
         row = self._row(draft)
         same = there.text.casefold() == draft.text.casefold()
