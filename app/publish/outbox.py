@@ -23,6 +23,7 @@ from app.core.failpoints import failpoint
 from app.core.task import IssueRef
 from app.jobs.tables import EFFECTS, adopt_effects, effects, receipts
 from app.publish.effects import (
+    EDITS_APART,
     EFFECT_ADAPTER,
     LEASE,
     MAX_ATTEMPTS,
@@ -179,12 +180,17 @@ class Outbox:
                 db.execute(ended.values(**then, owner="", error=None))
 
     def failed(self, claim: EffectClaim, error: AgentFixError) -> NextAttempt:
-        """Record the failure, and when to try again, if at all."""
-        then = after_failure(error, claim.attempts, self._now())
+        """Record the failure, and when to try again, if at all. A version that was added meanwhile is not refused."""
+        now = self._now()
+        then = after_failure(error, claim.attempts, now)
+        newer = NextAttempt("wanted", max(then.due, now + EDITS_APART), 0)
         values = {**_columns(then), "owner": "", "reason": error.message, "error": error.to_json()}
+        same = effects.c.revision == claim.revision
         with self._engine.begin() as db:
-            EFFECTS.change(db, claim.key, claim.owner, claim.attempts, **values)
-        return then
+            if EFFECTS.change(db, claim.key, claim.owner, claim.attempts, same, **values):
+                return then
+            EFFECTS.change(db, claim.key, claim.owner, claim.attempts, **_columns(newer), owner="")
+        return newer
 
     def amend(self, claim: EffectClaim, effect: Effect) -> None:
         """Replace a claimed effect by the publisher's version, due at once."""

@@ -189,6 +189,19 @@ async def test_version_added_during_a_write_is_written_after_it(harness: OutboxH
     assert harness.state(key) == "done"
 
 
+async def test_version_added_during_a_refused_write_is_written(harness: OutboxHarness) -> None:
+    key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="one"))
+    claim = harness.outbox.claim("p1")
+    assert claim is not None
+    harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="two"))
+    harness.outbox.failed(claim, NeedsHumanAction("too long"))
+    assert harness.state(key) == "wanted"
+    harness.now += EDITS_APART
+    await harness.publish()
+    assert harness.forge.made("comment-j1") == ["two"]
+    assert harness.state(key) == "done"
+
+
 async def test_a_version_added_while_the_receipt_is_written_is_written_after_it(harness: OutboxHarness) -> None:
     key = harness.outbox.add("j1", 1, PLACE, UpdateStatusComment(body="one"))
     claim = harness.outbox.claim("p1")
