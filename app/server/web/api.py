@@ -41,6 +41,8 @@ from app.server.web.sign_in import OPERATOR, client_of
 MAX_FOLLOWERS = 200
 MAX_OF_ONE = 10
 """Streams of one person or key. The password's holder, who is the operator, may open all."""
+MAX_LINES = 1_000
+"""Lines that one read of a log returns."""
 LOOK_SECONDS = 1.0
 MAX_LOOKS = 300
 """Streams end after five minutes; the browser reconnects at its position."""
@@ -93,11 +95,14 @@ class LogStreams:
                     return
                 # The state is read before the log, so that no line written before the job's end is missed.
                 listed = await asyncio.to_thread(self._overview.one, job)
-                for line in await asyncio.to_thread(self._overview.log, job, after, streamed=streamed):
+                lines = await asyncio.to_thread(self._overview.log, job, after, MAX_LINES, streamed=streamed)
+                for line in lines:
                     after = line.seq
                     yield _line(line)
                 if listed is None or self._ending():
                     return
+                if len(lines) == MAX_LINES:  # there may be more
+                    continue
                 name, group = formatting.job_state(listed), formatting.group_of(listed.state)
                 state = {"state": listed.state, "name": name, "group": group}
                 if (new_state := json.dumps(state)) != last_state:
@@ -119,7 +124,6 @@ def _line(line: ProgressRow) -> str:
 
 
 STOPPED_BY_API = "Stopped through the API by {who}."
-MAX_LINES = 1_000
 ID = r"^[a-z0-9]{1,40}$"
 CHANGES = error_responses(400, 404, 409, 413)
 TOKEN = "The value of AGENT_FIX_WEB_TOKEN, or a key that `agent-fix keys create` made."  # noqa: S105  # a sentence

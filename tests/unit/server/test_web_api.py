@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from app.jobs.outcomes import Outcomes, outcome_totals
 from app.jobs.queries import JobOverview
-from app.jobs.tables import outcomes
+from app.jobs.tables import outcomes, progress
 from app.server.web.api import LOOKS_PER_CHECK, MAX_FOLLOWERS, MAX_OF_ONE, LogStreams, MayRead
 from app.server.web.metrics import HISTOGRAMS, MAX_MODELS, MAX_REPOSITORIES, OTHER, render
 from app.server.web.sign_in import Visitor
@@ -50,6 +50,14 @@ async def test_a_log_is_followed_to_the_jobs_end(here: WebClient) -> None:
     assert events[15][1] == {"state": "pr_opened", "name": "pull request opened", "group": "done"}
     seq = overview.log("seed13")[9].seq
     assert len(await told(following, "seed13", last_event_id=str(seq))) == 7
+
+
+async def test_a_log_longer_than_one_read_is_sent_to_its_end(here: WebClient) -> None:
+    rows = [{"job": "seed13", "at": here.clock(), "kind": "note", "text": str(n)} for n in range(2_500)]
+    with here.engine.begin() as db:
+        db.execute(progress.insert(), rows)
+    events = await told(LogStreams(JobOverview(here.engine, here.clock), pause=0.0), "seed13")
+    assert [name for name, _ in events] == [*["line"] * (15 + len(rows)), "state", "end"]
 
 
 async def test_subscribers_get_every_message_until_the_end(here: WebClient) -> None:
