@@ -21,8 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.core.clock import in_utc
 from app.core.errors import AgentFixError, ExitCode
 from app.core.failpoints import failpoint
-from app.jobs.tables import DELIVERIES, deliveries, insert_into, write_checks
+from app.jobs.tables import DELIVERIES, deliveries, insert_into, write_checks, writing
 
+PROGRAM_EVENT: Final = "api:request"
+"""The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""
 MAX_UNDONE: Final = 50_000
 MAX_ATTEMPTS: Final = 3
 MAX_DEATHS: Final = 8
@@ -137,10 +139,11 @@ class Inbox:
             return self._change(claimed, state="dead", outcome=reason, owner=None, done_at=now)
         return self._change(claimed, state="waiting", outcome=reason, owner=None, due_at=now + after)
 
-    def has_any(self) -> bool:
+    def has_webhooks(self) -> bool:
         """True if any webhook has arrived in the last thirty days."""
-        with self._transaction() as db:
-            return db.scalar(sa.select(sa.exists(sa.select(deliveries.c.seq)))) is True
+        webhook = sa.exists().where(deliveries.c.event != PROGRAM_EVENT)
+        with self.engine.connect() as db:
+            return db.scalar(sa.select(webhook)) is True
 
     def health(self) -> InboxHealth:
         """The inbox's figures, from a transaction that also writes, so that a full or read-only disk is noticed."""
@@ -177,9 +180,7 @@ class Inbox:
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         try:
-            with self.engine.begin() as db:
-                if db.dialect.name == "sqlite":  # start as a writer: SQLite may refuse a reader that starts to write
-                    db.exec_driver_sql("BEGIN IMMEDIATE")
+            with writing(self.engine) as db:
                 yield db
         except SQLAlchemyError as error:
             raise InboxError(f"The database refused a transaction: {type(error).__name__}.") from error

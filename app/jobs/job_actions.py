@@ -21,7 +21,7 @@ from app.core.plan import Plan, render_plan_file
 from app.core.record import Record
 from app.core.task import Issue, Task, TaskKind
 from app.core.text import one_line, visible
-from app.jobs.inbox import Delivery, insert_delivery
+from app.jobs.inbox import PROGRAM_EVENT, Delivery, insert_delivery
 from app.jobs.queue import JobQueue, QueuePlace
 from app.jobs.store import JobQueries, JobStore, JobWithContext
 from app.jobs.tables import (
@@ -36,8 +36,6 @@ from app.jobs.tables import (
 )
 from app.jobs.triggers import JobMessages, MessageKind
 
-PROGRAM_EVENT: Final = "api:request"
-"""The event name of deliveries that the API makes. A webhook cannot have it, because of the colon."""
 GIVEN_UP: Final = "The request failed several times and was given up; the publisher's log says why."
 
 

@@ -246,7 +246,7 @@ class Poller:
     async def when_due(self) -> None:
         """Poll, unless the last poll has only just finished."""
         now = self._stores.clock()
-        webhooks = await asyncio.to_thread(self._stores.inbox.has_any)
+        webhooks = await asyncio.to_thread(self._stores.inbox.has_webhooks)
         if self._began and now - self._began < pause_between(webhooks=webhooks, repositories=self._repositories):
             return
         self._began, self._repositories = now, 0

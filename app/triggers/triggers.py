@@ -17,8 +17,8 @@ from app.github.connection import AppConnection, Connection
 from app.github.models import Account, GitHubIssue
 from app.github.reader import RepositoryReader, ensure_issue
 from app.jobs.context import JobContext
-from app.jobs.inbox import LEASE, ClaimedDelivery, Delivery, Inbox, InboxError
-from app.jobs.job_actions import PROGRAM_EVENT, JobRequests, ProgramRequest
+from app.jobs.inbox import LEASE, PROGRAM_EVENT, ClaimedDelivery, Delivery, Inbox, InboxError
+from app.jobs.job_actions import JobRequests, ProgramRequest
 from app.jobs.leases import this_process
 from app.triggers.base_commit_fetcher import BaseCommitFetcher
 from app.triggers.event_handler import EventHandler

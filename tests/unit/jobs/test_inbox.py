@@ -21,6 +21,7 @@ from app.jobs.inbox import (
     MAX_ATTEMPTS,
     MAX_DEATHS,
     MAX_TOGETHER,
+    PROGRAM_EVENT,
     BatchWriter,
     Delivery,
     Inbox,
@@ -242,6 +243,13 @@ def test_health_reports_the_oldest_open_delivery(inbox: Inbox, clock: SettableCl
     assert (inbox.health().oldest, inbox.health().undone) == (START, 2)
     inbox.finish(inbox.claim("w", limit=1)[0], "done")
     assert inbox.health().oldest == START + timedelta(minutes=1)
+
+
+def test_request_of_the_api_is_no_webhook(inbox: Inbox) -> None:
+    store(inbox, Delivery("api-j1", PROGRAM_EVENT, b"{}"))
+    assert not inbox.has_webhooks()
+    store(inbox, delivery(body="[]"))
+    assert inbox.has_webhooks()
 
 
 def test_handled_deliveries_are_pruned_and_open_ones_kept(inbox: Inbox, clock: SettableClock) -> None:

@@ -11,10 +11,9 @@ import pytest
 from app.core.job import JobResult
 from app.core.plan import Plan
 from app.jobs.accounts import ApiKeys
-from app.jobs.inbox import Inbox
+from app.jobs.inbox import PROGRAM_EVENT, Inbox
 from app.jobs.job_actions import (
     IN_PROGRESS,
-    PROGRAM_EVENT,
     IdempotencyKeys,
     PlanVersions,
     ProgramRequest,
