@@ -47,6 +47,8 @@ class JobContext(Record):
     """`issue`, `comment:ID`, `review_comment:ID`, `review:ID`, `check_run:ID`, `api:KEY`, `dashboard` and so on."""
     login: str = ""
     """The login of the person who asked; empty if the bot started the job by itself."""
+    app: int | None = None
+    """The id of the App, if a bot asked."""
     author: Person
     """The author of the commits: the App's own account."""
     config: RepoConfig

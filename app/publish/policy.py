@@ -23,7 +23,8 @@ from app.core.patch import Patch, TreeEntry
 from app.core.task import IssueRef
 from app.github.base import ForgeEffects, NoAccess, RateLimited
 from app.github.branches import BranchesApi
-from app.github.models import ActorPermission, GitHubIssue, PullRequest, Repository
+from app.github.models import Account, ActorPermission, GitHubIssue, PullRequest, Repository
+from app.github.permission import refusal
 from app.github.reader import RepositoryReader
 from app.jobs.store import JobQueries, JobWithContext
 from app.publish.body_edits import holds_commits_of_a_fork, insert_note, with_template
@@ -74,7 +75,7 @@ class PublishRequest:
 class LiveState:
     """The current state on the forge. `asker` is None if the bot started by itself.
 
-    `bots_may_ask`: the operator still allows other Apps to use commands.
+    `allowed_apps`: the other Apps that the operator now allows to use commands.
     """
 
     installation: int | None
@@ -83,7 +84,7 @@ class LiveState:
     issue: GitHubIssue | None
     pull: PullRequest | None
     config: RepoConfig
-    bots_may_ask: bool = False
+    allowed_apps: frozenset[int] = frozenset()
 
 
 def request_refusal(request: PublishRequest) -> PublishRefused | None:
@@ -213,16 +214,13 @@ def _served(request: PublishRequest, now: LiveState) -> PublishRefused | None:
 
 
 def _requester_allowed(request: PublishRequest, now: LiveState) -> PublishRefused | None:
-    asker, allowed = now.asker, {login.casefold() for login in now.config.allowed_actors}
-    if asker is None or (asker.kind == "Bot" and now.bots_may_ask):
+    asker, app = now.asker, request.where.job_context.app
+    if asker is None:
         return None
-    if asker.kind != "User":
-        return _no_access(f"{asker.login} is not a person, and the operator has not allowed this account.")
-    if not asker.may_write:
-        return _no_access(f"{asker.login} no longer has write access, so nothing is published for them.")
-    if allowed and asker.login.casefold() not in allowed:
-        return _no_access(f"{asker.login} is no longer among the `allowed_actors`.")
-    return None
+    actor = Account(id=asker.id, login=asker.login, kind=asker.kind)
+    actors, apps = now.config.allowed_actors, now.allowed_apps
+    reason = refusal(actor, asker, via=app, allowed_actors=actors, allowed_apps=apps)
+    return _no_access(f"Nothing is published for {asker.login}: {reason}.") if reason else None
 
 
 def _open(request: PublishRequest, now: LiveState) -> PublishRefused | None:
@@ -493,7 +491,7 @@ class PublishPolicy:
             issue=await reads.issue(number),
             pull=await reads.pull_request(number) if origin.is_pull_request else None,
             config=await _config(reads, job_context.config, self.operator),
-            bots_may_ask=bool(self.allowed_apps),
+            allowed_apps=self.allowed_apps,
         )
 
     async def _store_commit(self, request: PublishRequest, branches: BranchesApi) -> None:

@@ -18,6 +18,7 @@ from app.triggers.commands import STARTING, AgentCommand, CommandName, CommandOp
 from app.triggers.events import (
     Assigned,
     BranchHead,
+    CommentEvent,
     Event,
     EventSubject,
     IssueCommented,
@@ -167,6 +168,11 @@ class EventFacts:
     @property
     def verb(self) -> str:
         return self.command.verb if self.command else ""
+
+    @property
+    def via(self) -> int | None:
+        """The App through which the command was written, as signed; None if it is no comment or review."""
+        return self.event.app if isinstance(self.event, CommentEvent) else None
 
     @property
     def starts(self) -> bool:

@@ -15,6 +15,7 @@ from app.core.task import Person
 from app.github.base import NoAccess, TemporaryFailure
 from app.github.http_client import NotFoundOnGitHub
 from app.github.models import Account, ActorPermission, IssueEvent, PullRequest
+from app.github.permission import refusal
 from app.github.reader import RepositoryReader
 from app.jobs.context import JobContext
 from app.jobs.store import JobQueries, JobWithContext
@@ -46,7 +47,6 @@ from app.triggers.events import (
     key_of,
 )
 from app.triggers.github_clients import GitHubClients, RepositoryContext, if_accessible
-from app.triggers.permission import refusal
 from app.triggers.rules import LABEL
 from app.triggers.stores import Stores
 
@@ -210,8 +210,7 @@ class FactLoader:
             return replace(found, state=found.state.model_copy(update={"labels": ()}))
         if not isinstance(event, ProgramCommand) or event.by_person:
             found = replace(found, requester=await self._requester(event.actor, repo))
-            via = event.app if isinstance(event, CommentEvent) else None
-            if refusal(event.actor, found.requester, via=via, allowed_apps=repo.ours.allowed_apps):
+            if refusal(event.actor, found.requester, via=found.via, allowed_apps=repo.ours.allowed_apps):
                 return found
         reader, number = repo.reader, event.subject.number
         pull = reader.pull_request(number) if event.subject.is_pull_request else _nothing()

@@ -131,14 +131,15 @@ class JobDraft:
         )
 
     def job_context(self) -> JobContext:
-        request, repository, pull = self.request, self.context.repo.repository, self.context.found.pull
-        target = self._publish_target()
+        request, repository, found = self.request, self.context.repo.repository, self.context.found
+        target, pull = self._publish_target(), found.pull
         fork = pull is not None and holds_commits_of_a_fork(pull, repository.id)
         return JobContext(
             issue_ref=self.context.repo.issue_ref(request.origin.number),
             aim=self._aim(),
             trigger=request.trigger,
             login=self.context.trigger.login,
+            app=found.via or (found.requester.app if found.requester else None),
             author=self.context.repo.ours.person,
             config=self.config.model_copy(update={"ci": "manual"}) if fork else self.config,
             publish_target=target,

@@ -12,6 +12,7 @@ from app.core.errors import ConfigError
 from app.core.task import TaskOrigin
 from app.core.text import count, visible, without_quotes
 from app.github.models import BotAccount
+from app.github.permission import refusal
 from app.jobs.context import BY_PROGRAM, ON_DASHBOARD
 from app.jobs.job_actions import ProgramRequest
 from app.triggers.commands import VALID_WITHOUT_CONFIG, AgentCommand, CommandOptions, parse
@@ -47,7 +48,6 @@ from app.triggers.events import (
     StateChangeEvent,
     TriggerEvent,
 )
-from app.triggers.permission import refusal
 from app.verify.gates.paths import is_configured
 
 LABEL: Final = "agent-fix"
@@ -183,9 +183,8 @@ def no_access(found: EventFacts) -> Decision | None:
     if _by_key(found.event):
         return None
     actors = found.config.allowed_actors if isinstance(found.config, RepoConfig) else ()
-    via = found.event.app if isinstance(found.event, CommentEvent) else None
     apps = found.bot.allowed_apps
-    reason = refusal(found.event.actor, found.requester, via=via, allowed_actors=actors, allowed_apps=apps)
+    reason = refusal(found.event.actor, found.requester, via=found.via, allowed_actors=actors, allowed_apps=apps)
     return Ignored(rule="no_access", reason=reason) if reason else None
 
 

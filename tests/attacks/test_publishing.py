@@ -177,13 +177,15 @@ def test_foreign_branch_names_are_refused() -> None:
 @pytest.mark.parametrize("kind", ["User", "Bot", "Organization", "Mannequin"])
 @pytest.mark.parametrize("permission", ["admin", "write", "read", "none"])
 def test_only_requesters_with_write_access_or_allowed_apps_may_publish(permission: str, kind: str) -> None:
-    """S2, S3: people with write access, and bots only while the operator still lets Apps ask."""
+    """S2, S3: people with write access, and bots only while the operator still lets their App ask."""
     ours = wish(Patch(base="a" * 40))
     refused = live_refusal(ours, now(asker=asker(permission, kind)))
     person = kind == "User" and permission in {"admin", "write"}
     assert (refused is None) == person
-    let_in = live_refusal(ours, now(asker=asker(permission, kind), bots_may_ask=True))
-    assert (let_in is None) == (person or kind == "Bot")
+    for apps, may in ((frozenset({5}), True), (frozenset({6}), False)):
+        by_bot = wish(Patch(base="a" * 40), app=5)
+        let_in = live_refusal(by_bot, now(asker=asker(permission, kind), allowed_apps=apps))
+        assert (let_in is None) == (person or (kind == "Bot" and may))
     others = now(asker=asker(permission, kind), config=RepoConfig(allowed_actors=("grace",)))
     assert live_refusal(ours, others) is not None
 

@@ -24,10 +24,10 @@ from starlette.types import Message, Scope, Send
 from app.core.errors import AgentFixError
 from app.github.base import ForgeError, NoAccess
 from app.github.models import Account, ActorPermission
+from app.github.permission import refusal
 from app.jobs.accounts import SCOPES, SESSION_LASTS, ApiCaller, WebSession, WebSessions
 from app.jobs.context import JobContext
 from app.jobs.triggers import AuditLog
-from app.triggers.permission import refusal
 
 if TYPE_CHECKING:  # its library is imported only if people sign in with GitHub
     from app.github.user_sign_in import GitHubSignIn

@@ -117,7 +117,7 @@ def other_installation(fake_github: FakeGitHubSetup) -> None:
 @pytest.mark.parametrize(
     ("happens", "state", "words"),
     [
-        (demote, "no_access", "ada no longer has write access"),
+        (demote, "no_access", "for ada: they have no write access"),
         (leave, "no_access", "no longer exists"),
         (close, "stopped", "The issue has been closed"),
         (lock, "stopped", "locked"),

@@ -10,6 +10,7 @@ from app.config.repository import RepoConfig
 from app.core.errors import ConfigError
 from app.core.job import FINAL, JobState
 from app.github.models import Account, ActorPermission, BotAccount
+from app.github.permission import refusal
 from app.triggers.decisions import (
     Decision,
     EventFacts,
@@ -19,7 +20,6 @@ from app.triggers.decisions import (
     Reply,
 )
 from app.triggers.events import read
-from app.triggers.permission import refusal
 from app.triggers.rules import PER_HOUR, command_of, decide, should_ignore
 from tests.support import webhook_requests as made
 from tests.support.published_payloads import published

@@ -158,7 +158,7 @@ async def test_other_apps_are_allowed_by_id_only(tmp_path: Path, allowed: frozen
         bot = harness.person("triager[bot]", "write", "Bot")
         harness.world.apps["triager"] = 77
         await harness.labels(by=bot)
-        assert len(harness.jobs()) == jobs
+        assert [job.job_context.app for job in harness.jobs()] == [77] * jobs
 
 
 async def test_an_operators_lock_binds_repositories_and_commands(tmp_path: Path) -> None:

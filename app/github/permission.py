@@ -15,8 +15,9 @@ def refusal(
 ) -> str | None:
     """Why the actor may not ask anything of the bot, or None if they may.
 
-    `via` is the App through which a comment was written, as signed. A bot's login proves nothing (anybody may
-    register an App of that name) and an author's association is not asked: it is as old as the comment.
+    `via` is a bot's App, if it is known: that through which a comment was written, as signed. A bot's login proves
+    nothing (anybody may register an App of that name) and an author's association is not asked: it is as old as the
+    comment.
     """
     if requester is None:
         return "their permission is unknown"
