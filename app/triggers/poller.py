@@ -300,18 +300,17 @@ class Poller:
         active = {each.id for each in found if each.suspended_at is None}
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs)
         for number in {each.job_context.issue_ref.installation for each in running_jobs} - active:
-            await self._handle(InstallationChanged(installation=number, actor=GHOST, change="deleted"))
+            of_it = [each for each in running_jobs if each.job_context.issue_ref.installation == number]
+            await self._carefully(self._end_without_access(number, of_it), f"installation {number}")
         for number in sorted(active):
             await self._carefully(self._look_into(number), f"installation {number}")
 
     async def _look_into(self, installation: int) -> None:
         opened = await self._registration.repositories(installation)
         running_jobs = await asyncio.to_thread(self._stores.job_queries.active_jobs, installation)
-        removed = {each.job_context.issue_ref.repository for each in running_jobs} - {each.id for each in opened}
-        if removed:
-            gone = tuple(sorted(removed))
-            event = InstallationChanged(installation=installation, actor=GHOST, change="removed", repositories=gone)
-            await self._handle(event)
+        listed = {each.id for each in opened}
+        unlisted = [each for each in running_jobs if each.job_context.issue_ref.repository not in listed]
+        await self._end_without_access(installation, unlisted)
         poll_cursors = await asyncio.to_thread(self._stores.poll_cursors.last_poll, [each.id for each in opened])
         for repository in _chosen(opened, running_jobs, poll_cursors):
             if repository.archived:
@@ -320,6 +319,18 @@ class Poller:
             poll = self._look_at(installation, repository, poll_cursors.get(repository.id), here)
             if not await self._carefully(poll, f"{repository.owner}/{repository.name}"):
                 return
+
+    async def _end_without_access(self, installation: int, unlisted: Iterable[JobWithContext]) -> None:
+        """End those of these jobs whose repositories are gone. Long lists are cut, so GitHub is asked for each."""
+        issue_refs = {each.job_context.issue_ref.repository: each.job_context.issue_ref for each in unlisted}
+        serves = self._registration.serves
+        gone = [id for id, ref in issue_refs.items() if await serves(ref.owner, ref.name) != installation]  # noqa: A001
+        if gone:
+            repositories = tuple(sorted(gone))
+            event = InstallationChanged(
+                installation=installation, actor=GHOST, change="removed", repositories=repositories
+            )
+            await self._handle(event)
 
     async def _look_at(
         self, installation: int, repository: Repository, polled: datetime | None, running_jobs: list[JobWithContext]

@@ -427,6 +427,8 @@ Notice = StateChangeEvent | ChecksFailed | Pushed | RepositoryChanged | Installa
 def decide_notification(event: Notice, found: EventFacts) -> Decision:
     """Decide about an event. The facts are current, so an outdated event has no effect."""
     if isinstance(event, InstallationChanged):
+        if event.change == "removed" and not event.repositories:
+            return Ignored(rule="installation_removed", reason="it names no repository")
         return Notification(
             rule=f"installation_{event.change}",
             aim="no_access" if event.change in {"deleted", "suspended", "removed"} else "reconcile",

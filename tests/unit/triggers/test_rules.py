@@ -526,3 +526,11 @@ def test_a_label_taken_off_before_work_was_asked_for_again_stops_nothing() -> No
     found = ask(event, state(asked_at=LATER, begun_at=EARLIER, **working))
     assert isinstance(found, Notification)
     assert found.aim == "stop"
+
+
+@pytest.mark.parametrize("removed", [[], None])
+def test_an_empty_list_of_removed_repositories_ends_nothing(removed: list[object] | None) -> None:
+    event = read("installation_repositories", made.installation("removed", repositories_removed=removed))
+    assert not isinstance(event, str)
+    found = decide(EventFacts(event, None, US, state()), now=NOW)
+    assert isinstance(found, Ignored)

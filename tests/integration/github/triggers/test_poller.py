@@ -251,6 +251,19 @@ async def test_an_installation_removed_without_a_webhook_ends_its_jobs(harness: 
     assert harness.job.row.state == "no_access"
 
 
+@pytest.mark.parametrize("listed", ["installations", "repositories"])
+async def test_a_list_that_was_cut_ends_no_job(harness: EventHarness, listed: str) -> None:
+    await harness.labels()
+    lists = {
+        "installations": Fault("GET /app/installations", 200, "[]"),
+        "repositories": Fault("GET /installation/repositories", 200, '{"total_count": 0, "repositories": []}'),
+    }
+    harness.fake_github.github.faults.append(lists[listed])
+    await looked(harness)
+    assert lists[listed].times == 0
+    assert harness.job.row.state == "queued"
+
+
 async def test_two_hundred_webhooks_that_failed_are_sent_again(harness: EventHarness) -> None:
     """R7: the receiver was down for ten minutes; GitHub never tries a second time by itself."""
     await begun(harness)
