@@ -370,7 +370,7 @@ class PublishPolicy:
         checked = OpenEarlyDraft | UpdateDraftStatus | UpdateVerdict | OpenDraftPullRequest | PushCommits
         if not isinstance(effect, checked):
             return effect
-        where = self.job_queries.get(claim.job)
+        where = await asyncio.to_thread(self.job_queries.get, claim.job)
         if where is None:
             raise PublishRefused(f"There is no job {claim.job}.")
         match effect:

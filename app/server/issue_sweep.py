@@ -234,8 +234,7 @@ class IssueSweep:
         now = (self._server_context.clock if self._server_context else self._github_clients.app.now)()
         if self._server_context is not None:
             repository, engine = await self._reader.repository(), self._server_context.engine
-            with engine.connect() as db:
-                return await asyncio.to_thread(spent, db, repository.id, (now - A_DAY).timestamp())
+            return await asyncio.to_thread(spent, engine, repository.id, now - A_DAY)
         us = (await self._github_clients.ourselves(self._reader)).user
         comments = await self._reader.comments_since(now - A_DAY)
         started = [each for each in comments if each.author == us and each.created_at >= now - A_DAY]

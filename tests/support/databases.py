@@ -2,6 +2,7 @@
 
 import importlib.util
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,23 @@ def database(dialect: str, place: Path) -> Iterator[Engine]:
         yield engine
     finally:
         engine.dispose()
+
+
+@contextmanager
+def statements_of_this_thread(engine: Engine) -> Iterator[list[str]]:
+    """Collects what is executed in the caller's thread: nothing, if that has an event loop to run."""
+    found: list[str] = []
+    caller = threading.get_ident()
+
+    def note(_db: object, _cursor: object, statement: str, *_: object) -> None:
+        if threading.get_ident() == caller:
+            found.append(statement)
+
+    sa.event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
 
 
 def fresh_postgres() -> str:

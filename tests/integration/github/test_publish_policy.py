@@ -12,6 +12,7 @@ from app.core.task import AllowedPath
 from app.publish.effects import UpdateStatusComment
 from app.publish.policy import PublishRefused
 from app.publish.secret_scan import HELD_BACK
+from tests.support.databases import statements_of_this_thread
 from tests.support.github.fake import FakeGitHubSetup
 from tests.support.publisher_harness import HALF, PublisherHarness, publisher_harness
 from tests.support.repositories import git
@@ -50,6 +51,14 @@ async def test_a_verified_change_becomes_a_draft(harness: PublisherHarness, fake
     assert (pull.pull.draft, pull.title) == (True, "Fix: Totals are a cent too low")
     message = git(fake_github.repo.path, "show", "-s", "--format=%B", commit)
     assert "[skip ci]" in message, "CI waits until a person asks for it"
+
+
+async def test_publishing_asks_the_database_in_threads(harness: PublisherHarness) -> None:
+    key = await harness.work(await harness.admit())
+    with statements_of_this_thread(harness.engine) as found:
+        await harness.publish()
+    assert harness.effect_status(key).state == "done"
+    assert found == []
 
 
 async def test_the_commit_is_made_again_where_the_mirror_lost_it(
