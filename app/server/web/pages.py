@@ -474,7 +474,7 @@ class JobForms:
                 self._actions.answer(job, text, id=new, who=who)
             case "continue":
                 amount = form.get("extra", "").strip()
-                if amount and not _AMOUNT.fullmatch(amount):
+                if amount and not (_AMOUNT.fullmatch(amount) and micro(amount)):
                     raise WrongForm("Enter an amount in dollars, such as 3 or 2.50.")
                 self._actions.proceed(job, id=new, who=who, extra=micro(amount) if amount else None)
             case _:

@@ -74,6 +74,7 @@ async def test_a_plan_is_edited_in_fields(here: WebClient) -> None:
 
 async def test_a_paused_job_continues_with_more_money(here: WebClient) -> None:
     assert (await send(here, PAUSED, "continue", extra="much")).status_code == 422
+    assert (await send(here, PAUSED, "continue", extra="0.00")).status_code == 422
     assert (await send(here, PAUSED, "continue", extra="2.50")).status_code == 303
     listed = here.receiving.overview.one(PAUSED)
     assert listed is not None
