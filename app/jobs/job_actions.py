@@ -28,13 +28,14 @@ from app.jobs.tables import (
     TableStore,
     deliveries,
     idempotency_keys,
+    insert_into,
     job_contexts,
     job_requests,
     jobs,
     plan_versions,
     writing,
 )
-from app.jobs.triggers import JobMessages, MessageKind
+from app.jobs.triggers import JobMessage, MessageKind
 
 GIVEN_UP: Final = "The request failed several times and was given up; the publisher's log says why."
 
@@ -183,15 +184,15 @@ class IdempotencyKeys(TableStore):
         with writing(self._engine) as db:
             old = idempotency_keys.c.at < now - KEPT_FOR.total_seconds()
             db.execute(idempotency_keys.delete().where(old))
-            row = db.execute(idempotency_keys.select().where(mine).with_for_update()).mappings().first()
-            if row is None:
-                db.execute(idempotency_keys.insert().values(key=name, request=digest, id=new, at=now))
+            first = insert_into(db, idempotency_keys).values(key=name, request=digest, id=new, at=now)
+            if db.execute(first.on_conflict_do_nothing().returning(idempotency_keys.c.key)).first() is not None:
                 return RememberedRequest(name, new)
-            if row["request"] != digest:
+            row = db.execute(idempotency_keys.select().where(mine).with_for_update()).mappings().first()
+            if row is not None and row["request"] != digest:
                 raise KeyReused("This Idempotency-Key was used for another request.")
+            if row is None or (row["answer"] is None and row["at"] > now - IN_PROGRESS.total_seconds()):
+                raise StillInProgress("The first request with this Idempotency-Key has not been answered yet.")
             if row["answer"] is None:
-                if row["at"] > now - IN_PROGRESS.total_seconds():
-                    raise StillInProgress("The first request with this Idempotency-Key has not been answered yet.")
                 db.execute(idempotency_keys.update().where(mine).values(at=now))
         return RememberedRequest(name, row["id"], row["answer"])
 
@@ -310,7 +311,6 @@ class JobActions:
         self._queue = queue
         self._store = JobStore(engine, clock)
         self._job_queries = JobQueries(engine, clock)
-        self._messages = JobMessages(engine, clock)
         self._requests = JobRequests(engine, clock)
         self.plans = PlanVersions(engine, clock)
 
@@ -408,9 +408,9 @@ class JobActions:
     def _resume(
         self, job: JobWithContext, kind: MessageKind, text: str, message: str, who: str, *, budget: Budget | None = None
     ) -> None:
-        self._messages.add(job.job.id, kind, key=f"api:{message}", who=who, text=text)
+        stored = JobMessage(kind, f"api:{message}", who, text)
         changed = job.job.model_copy(update={"budget": budget}) if budget is not None else None
-        if not self._queue.resume(job.job.id, changed):
+        if not self._queue.resume(job.job.id, changed, message=stored):
             raise WrongState("The job has continued or ended in the meantime.")
 
     def _promise(self, request: ProgramRequest) -> None:

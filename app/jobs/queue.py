@@ -44,7 +44,7 @@ from app.core.model_usage import DOLLAR, MicroUSD
 from app.jobs.context import JobContext, paid_by
 from app.jobs.store import ACTIVE, BOTH, IN_TURN, JOB_LEASE, WAITS_FOR_PULL_REQUESTS, WORKED_ON, WaitingFor
 from app.jobs.tables import adopt_effects, job_contexts, jobs, verdict_of, writing
-from app.jobs.triggers import Trigger, insert_trigger, is_decided
+from app.jobs.triggers import JobMessage, Trigger, insert_message, insert_trigger, is_decided
 from app.llm.errors import DayBudgetError
 from app.llm.ledger import usd
 from app.llm.sql_ledger import calls
@@ -122,10 +122,12 @@ class DayCaps:
         return tuple(daily_budget for daily_budget in (*common, *(personal if who else ())) if daily_budget.cap)
 
 
-def spent(db: Connection, repository: int, since: float) -> MicroUSD:
-    """The cost of a repository's model calls since then (seconds since 1970), including lost and pending calls."""
+def spent(engine: Engine, repository: int, since: datetime) -> MicroUSD:
+    """The cost of a repository's model calls since then, including lost and pending calls."""
     query = sa.select(sa.func.coalesce(sa.func.sum(calls.c.cost), 0)).select_from(_OF_JOBS)
-    return int(db.execute(query.where(_is_recent(since), job_contexts.c.repository == repository)).scalar_one())
+    query = query.where(_is_recent(since.timestamp()), job_contexts.c.repository == repository)
+    with engine.connect() as db:
+        return int(db.execute(query).scalar_one())
 
 
 def _is_recent(since: float) -> sa.ColumnElement[bool]:
@@ -360,11 +362,19 @@ class JobQueue:
             mine = job_contexts.update().where(job_contexts.c.job == job_id, job_contexts.c.crashes > 0)
             db.execute(mine.values(crashes=0))
 
-    def resume(self, job_id: str, job: Job | None = None, *, trigger: Trigger | None = None, outcome: str = "") -> bool:
-        """Queue a paused job again, with new limits if `job` is given, and decide the trigger with it.
+    def resume(
+        self,
+        job_id: str,
+        job: Job | None = None,
+        *,
+        message: JobMessage | None = None,
+        trigger: Trigger | None = None,
+        outcome: str = "",
+    ) -> bool:
+        """Queue a paused job again, with new limits if `job` is given; store `message` and decide `trigger` with it.
 
-        False if the job is not paused, if its issue has another active job by now, or if the trigger was already
-        decided.
+        False, and nothing is stored, if the job is not paused, if its issue has another active job by now, or if the
+        trigger was already decided.
         """
         now = self._clock()
         try:
@@ -378,6 +388,8 @@ class JobQueue:
                 key = db.execute(paused.values(values).returning(jobs.c.key)).scalar()
                 if key is None:
                     return False
+                if message is not None:
+                    insert_message(db, job_id, message, now)
                 if trigger is not None:
                     insert_trigger(db, trigger, outcome, job_id)
                 mine = job_contexts.update().where(job_contexts.c.job == job_id)

@@ -198,15 +198,23 @@ class StoredMessage:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class JobMessage:
+    """A message to store. `key` is its trigger's key: a message with a known key is stored already."""
+
+    kind: MessageKind
+    key: str
+    who: str
+    text: str = ""
+
+
 class JobMessages(TableStore):
     """The messages table, in short transactions."""
 
     def add(self, job: str, kind: MessageKind, *, key: str, who: str, text: str = "") -> bool:
         """Add a message once; `key` is its trigger's key. False if the message was added before."""
-        values = {"key": key, "job": job, "kind": kind, "who": who, "text": text, "at": self._clock().timestamp()}
         with writing(self._engine) as db:
-            statement = insert_into(db, messages).values(values).on_conflict_do_nothing().returning(messages.c.seq)
-            added = db.execute(statement).first() is not None
+            added = insert_message(db, job, JobMessage(kind, key, who, text), self._clock())
         failpoint("message.added")
         return added
 
@@ -217,6 +225,13 @@ class JobMessages(TableStore):
             query = query.where(messages.c.kind.in_(kinds))
         with self._engine.connect() as db:
             return tuple(_stored_message(row) for row in db.execute(query).mappings())
+
+
+def insert_message(db: Connection, job: str, message: JobMessage, now: datetime) -> bool:
+    """Insert a message in the caller's transaction; False if it exists."""
+    values = {"key": message.key, "job": job, "kind": message.kind, "who": message.who, "text": message.text}
+    statement = insert_into(db, messages).values(**values, at=now.timestamp()).on_conflict_do_nothing()
+    return db.execute(statement.returning(messages.c.seq)).first() is not None
 
 
 def _stored_message(row: sa.RowMapping) -> StoredMessage:

@@ -500,8 +500,8 @@ def test_daily_budget_renews_after_a_day_for_older_jobs_too(e2e_server: BudgetHa
     spend(ledger, 2, "turn.2")
     with pytest.raises(DayBudgetError):
         ledger.reserve("turn.3", 1)
-    with e2e_server.engine.connect() as db:
-        assert spent(db, 2, (NOW + timedelta(hours=1)).timestamp()) == 2 * DOLLAR, "today's calls of an older job count"
+    today = NOW + timedelta(hours=1)
+    assert spent(e2e_server.engine, 2, today) == 2 * DOLLAR, "today's calls of an older job count"
 
 
 def test_daily_budget_of_a_person_covers_all_repositories(e2e_server: BudgetHarness) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
 from app.core.job import JobResult
 from app.core.plan import Plan
@@ -19,8 +21,12 @@ from app.jobs.job_actions import (
     ProgramRequest,
     StillInProgress,
 )
+from app.jobs.schema import prepare_tables
 from app.jobs.store import JobBlobs
+from app.jobs.tables import job_contexts, jobs
 from app.server.web.api_models import dollars, micro
+from tests.support.clock import SettableClock
+from tests.support.databases import DIALECTS, database
 from tests.support.web_client import WebClient, web_client
 
 PLAN = {"summary": "Round once, half up.", "steps": ["Add a test", "Round"]}
@@ -288,6 +294,20 @@ async def test_a_refused_request_may_be_repeated_and_a_crashed_one_creates_the_s
         ).status_code == 409
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_simultaneous_requests_with_one_key_are_one(dialect: str, tmp_path: Path) -> None:
+    def begin(number: int) -> bool:
+        try:
+            return bool(once.begin("ci", f"k{number // 8}", "what").id)
+        except StillInProgress:
+            return False
+
+    with database(dialect, tmp_path) as engine, ThreadPoolExecutor(8) as pool:
+        prepare_tables(engine)
+        once = IdempotencyKeys(engine, SettableClock())
+        assert sum(pool.map(begin, range(160))) == 20
+
+
 # Deciding on jobs.
 
 
@@ -322,6 +342,14 @@ async def test_questions_are_answered_and_paused_jobs_continued(here: WebClient)
     assert (await send(here, "POST", "/seed14/continue", {"extra": "1.25"})).status_code == 202
     assert (await got(here, "/seed14"))["limits"] == {"usd": "6.25", "minutes": 120.0, "steps": 200}
     assert (await send(here, "POST", "/seed14/continue")).status_code == 409
+
+
+async def test_a_refused_answer_leaves_no_message(here: WebClient) -> None:
+    with here.engine.begin() as db:  # the issue has another active job by now
+        key = db.scalar(sa.select(jobs.c.key).where(jobs.c.id == "seed15"))
+        db.execute(job_contexts.update().where(job_contexts.c.job == "seed21").values(active_key=key))
+    assert (await send(here, "POST", "/seed15/answer", {"text": "Half up."})).status_code == 409
+    assert here.receiving.messages.since("seed15", 0, "answer") == ()
 
 
 async def test_a_job_is_started_again_under_a_new_id(here: WebClient) -> None:
