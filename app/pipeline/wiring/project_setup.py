@@ -104,6 +104,19 @@ Propose = Callable[[Sequence[Trial]], Awaitable[ProposedSetup | None]]
 """A model's own way to set the project up, after those trials."""
 
 
+class CachedChoice(Record):
+    """What trials showed: the best candidate with its outcome, and its commands if a model proposed it.
+
+    If none was good: those that took all their time for nothing, and whether a model was asked.
+    """
+
+    candidate: str = ""
+    outcome: str = ""
+    proposal: ProposedSetup | None = None
+    too_long: tuple[str, ...] = ()
+    had_proposal: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenSetup:
     """What a job works with. `base` is the suite's result on the base if it was just measured.
@@ -189,58 +202,62 @@ class ProjectSetup:
         environment = Surroundings(tools.pythons, tools.version, committed, today, tools.node, tools.nodes)
         found = await asyncio.to_thread(candidates, project.tree, environment, project.test)
         plans = await self._distinct(tools, found)
-        kept = self._cached_choice(tools) or {}
-        if isinstance(proposal := kept.get("proposal"), ProposedSetup):
-            plans.update(dict([await self._proposed(tools, proposal, plans)]))
-        known = next((one for one in plans if one.name == kept.get("candidate")), None)
+        path = self._cache_path(tools)
+        cached = _remembered(path)
+        if cached.proposal is not None:
+            plans.update(dict([await self._proposed(tools, cached.proposal, plans)]))
+        known = next((one for one in plans if one.name == cached.candidate), None)
         if known is None and (self.trials == "never" or (self.trials == "to choose" and len(plans) == 1)):
             known = next(iter(plans))
         if known is not None:
-            outcome = str(kept.get("outcome", ""))
-            return ChosenSetup(plans[known], known.suite, sentence=_sentence(known, outcome) if outcome else "")
-        stopped = kept.get("too_long")
-        too_long = frozenset(stopped if isinstance(stopped, list) else ())
-        trials = await try_candidates(
-            [one for one in plans if one.name not in too_long] or list(plans),
-            lambda one: self._open(one.name, plans[one]),
-            self.limits,
-            self.progress,
-            self._possible.set,
-        )
-        had_proposal, proposal = bool(kept.get("had_proposal")), None
+            sentence = _sentence(known, cached.outcome) if cached.outcome else ""
+            return ChosenSetup(plans[known], known.suite, sentence=sentence)
+        trials, choice = await self._try_all(tools, plans, cached)
+        _remember(path, choice)
+        best, result = trials[0].candidate, trials[0].result
+        # What several processes gave is not compared with a head that one process runs.
+        alone = best.suite is None or not best.suite.parallel
+        whole = result if result is not None and not result.execution.timed_out and alone else None
+        return ChosenSetup(plans[best], best.suite, whole, _sentence(best, _outcome(trials)), tuple(trials))
+
+    async def _try_all(
+        self, tools: SetupTools, plans: dict[Candidate, SetupPlan], cached: CachedChoice
+    ) -> tuple[list[Trial], CachedChoice]:
+        """Every trial, the best first, and what later jobs are to know of them. A proposal is added to `plans`."""
+        found = [one for one in plans if one.name not in cached.too_long] or list(plans)
+        trials = await self._try(found, plans)
+        had_proposal, proposal = cached.had_proposal, None
         if self.propose is not None and not (had_proposal or trials[0].comparable or trials[0].too_long):
             with suppress(ModelError, BudgetError):  # without an answer this job continues, and the next one asks again
                 proposal = await self._try_proposal(self.propose, tools, trials, plans)
                 had_proposal = True
-        best = trials[0].candidate
-        outcome = _outcome(trials[0], trials)
-        choice: dict[str, object] = {"candidate": best.name, "outcome": outcome}
         if not trials[0].comparable and not trials[0].too_long:
-            stopped = too_long | {one.candidate.name for one in trials if one.too_long}
-            choice = {"too_long": sorted(stopped), "had_proposal": had_proposal}
-        elif proposal is not None and best.name == PROPOSED:
-            choice["proposal"] = proposal.model_dump(mode="json")
-        self._cache_choice(tools, choice)
-        result = trials[0].result
-        # What several processes gave is not compared with a head that one process runs.
-        alone = best.suite is None or not best.suite.parallel
-        whole = result if result is not None and not result.execution.timed_out and alone else None
-        return ChosenSetup(plans[best], best.suite, whole, _sentence(best, outcome), tuple(trials))
+            too_long = {*cached.too_long, *(one.candidate.name for one in trials if one.too_long)}
+            return trials, CachedChoice(too_long=tuple(sorted(too_long)), had_proposal=had_proposal)
+        best = trials[0].candidate.name
+        chosen = proposal if best == PROPOSED else None
+        return trials, CachedChoice(candidate=best, outcome=_outcome(trials), proposal=chosen)
+
+    async def _try(self, found: Sequence[Candidate], plans: Mapping[Candidate, SetupPlan]) -> list[Trial]:
+        """Every trial, the best first. Raises SetupError if nothing can be set up."""
+        return await try_candidates(
+            found, lambda one: self._open(one.name, plans[one]), self.limits, self.progress, self._possible.set
+        )
 
     async def _try_proposal(
         self, propose: Propose, tools: SetupTools, trials: list[Trial], plans: dict[Candidate, SetupPlan]
     ) -> ProposedSetup | None:
-        """Try what a model proposes, and put it first if more single tests pass: of a bare exit code it decides
-        nothing."""
+        """Try the set-up that a model proposed.
+
+        It goes first if more individual tests pass with it; if only an exit code is known, the order stays.
+        """
         proposal = await propose(tuple(trials))
         if proposal is None:
             return None
         candidate, plan = await self._proposed(tools, proposal, plans)
         plans[candidate] = plan
         try:
-            (trial,) = await try_candidates(
-                [candidate], lambda one: self._open(one.name, plan), self.limits, self.progress, self._possible.set
-            )
+            (trial,) = await self._try([candidate], plans)
         except SetupError as error:
             self.progress.report("note", f"set-up: {candidate.name}: {one_line(error.message)[:400]}")
             return proposal
@@ -254,9 +271,7 @@ class ProjectSetup:
         plan = await self._plan(tools, SetupChoice(), setup)
         suite = await asyncio.to_thread(find_suite, self.project.tree, test)
         candidate = Candidate("lines", "the lines for the configuration", 0, SetupChoice(), suite)
-        (trial,) = await try_candidates(
-            [candidate], lambda one: self._open(one.name, plan), self.limits, self.progress, self._possible.set
-        )
+        (trial,) = await self._try([candidate], {candidate: plan})
         return trial
 
     async def _proposed(
@@ -320,31 +335,27 @@ class ProjectSetup:
         }
         return self.memory / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]}.json"
 
-    def _cached_choice(self, tools: SetupTools) -> Mapping[str, object] | None:
-        path = self._cache_path(tools)
-        if path is None or not path.exists():
-            return None
-        try:
-            found = json.loads(path.read_text("utf-8"))
-            if isinstance(found, dict) and "proposal" in found:
-                found["proposal"] = ProposedSetup.model_validate(found["proposal"])
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
 
-    def _cache_choice(self, tools: SetupTools, choice: Mapping[str, object]) -> None:
-        """The best; if none is good, those that took all their time for nothing, and whether a model was asked."""
-        path = self._cache_path(tools)
-        if path is None or not any(choice.values()):
-            return
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(choice), "utf-8")
-        fresh.replace(path)
+def _remembered(path: Path | None) -> CachedChoice:
+    """What is stored there; nothing if it cannot be read."""
+    try:
+        return CachedChoice() if path is None else CachedChoice.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return CachedChoice()
 
 
-def _outcome(best: Trial, trials: Sequence[Trial]) -> str:
-    """What the best trial gave, and what became of the others."""
+def _remember(path: Path | None, choice: CachedChoice) -> None:
+    if path is None or choice == CachedChoice():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(choice.model_dump_json(), "utf-8")
+    fresh.replace(path)
+
+
+def _outcome(trials: Sequence[Trial]) -> str:
+    """What the first trial, which is the best, gave, and what became of the others."""
+    best = trials[0]
     count = best.count
     test_counts = f"{count.passed} tests pass, {count.failed} fail, {count.skipped} are not run"
     if best.result is not None and best.result.count is None:
