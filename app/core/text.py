@@ -5,16 +5,14 @@ displayed as written, so it is left alone. A CommonMark parser decides what is c
 HTML block may end elsewhere than it appears to, and a guess would let text hide.
 """
 
-import ast
 import html
 import re
 import unicodedata
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -347,34 +345,3 @@ def _bare_tag(tag: str) -> str:
     name = re.match(rf"</?{_TAG_NAME}", tag)
     shown = "".join(_SHOWN_ATTRIBUTE.findall(tag))
     return f"{name[0] if name else '<'}{shown}{'/>' if tag.endswith('/>') else '>'}"
-
-
-def parse_python(source: str | bytes) -> ast.Module | None:
-    """The syntax tree; None for what this Python cannot parse, or only with too much depth."""
-    return none_if_unparsable(lambda: ast.parse(source))
-
-
-def python_literal(text: str) -> Any:
-    """The value of a literal; None for everything else."""
-    return none_if_unparsable(lambda: ast.literal_eval(text))
-
-
-T = TypeVar("T")
-
-
-def none_if_unparsable(parse: Callable[[], T]) -> T | None:
-    """The result of `parse`, which calls this Python's parser; None for text that it cannot parse.
-
-    CPython 3.11 counts the nesting of all threads together, and raises SystemError if two get in each other's way: then
-    it is tried again.
-    """
-    for _ in range(3):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return parse()
-        except SystemError:
-            continue
-        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-            return None
-    return None

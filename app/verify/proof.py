@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from app.core.job import BASE_TESTS, Progress, waiting_for
 from app.core.patch import FileChange, Patch, Tree
-from app.core.text import one_line, parse_python
+from app.core.python_source import parse_python
+from app.core.text import one_line
 from app.core.verification import (
     Cap,
     CapRule,

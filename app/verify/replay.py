@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.core.patch import Patch, Tree
-from app.core.text import parse_python, python_literal
+from app.core.python_source import parse_python, python_literal
 from app.core.verification import Control, ControlName, TestSelection
 from app.verify.frameworks import SuiteCommand
 from app.verify.launcher import replay_of

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 
-from app.core.text import python_literal
+from app.core.python_source import python_literal
 from app.core.verification import Status
 from app.verify.frameworks import PATH_VARIABLE, SuiteCommand, needs_shell
 from app.verify.launcher.base import (

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import NamedTuple
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.verify.launcher.base import (
     Alteration,
     ByteEdit,

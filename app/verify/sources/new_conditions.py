@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from tree_sitter import Node
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.verify.sources import python_sources
 from app.verify.sources.literals import NUMBERS, STRINGS, operator_of
 from app.verify.sources.parsed_sources import COMMENTS, Hunk, added_rows, code_only, hunks, root_of, text_of, walk_nodes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.repo.syntax_process import answer_requests
 from app.verify.sources import additions as tree_additions
 from app.verify.sources import literals, new_conditions, parsed_sources, python_sources, suspicious_code, text_variants

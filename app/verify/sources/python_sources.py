@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from types import CodeType
 from typing import NamedTuple
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BINDS = (ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

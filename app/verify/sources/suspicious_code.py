@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.verify.sources.parsed_sources import ECMASCRIPT, added_rows, code_only, root_of, text_of, walk_nodes
 
 MAX_FINDINGS = 50

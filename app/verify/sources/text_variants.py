@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.verify.sources import python_sources
 from app.verify.sources.parsed_sources import COMMENTS, VERBATIM, hunks, is_obeyed, normal_form, root_of, text_of
 

@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from app.core.text import (
     VisibleText,
     is_hidden,
-    none_if_unparsable,
     one_line,
-    parse_python,
     plain,
-    python_literal,
     visible,
 )
 
@@ -239,23 +236,3 @@ def test_plain_output_has_no_control_and_stays_plain(output: str) -> None:
     shown = plain(output)
     assert not [character for character in shown if is_hidden(character)]
     assert plain(shown) == shown
-
-
-@pytest.mark.parametrize("text", ["def", "a\0b", "[" * 5_000, "-" * 100_000 + "1", "9" * 5_000, "\ud800"])
-def test_python_that_cannot_be_parsed_is_none(text: str) -> None:
-    assert (parse_python(text), python_literal(text)) == (None, None)
-
-
-def test_values_that_are_no_literals_are_none() -> None:
-    assert [python_literal(text) for text in ("f()", "{[]: 1}", "(1, {'a': [2.5]})")] == [None, None, (1, {"a": [2.5]})]
-
-
-def test_a_parser_that_was_disturbed_by_another_thread_is_asked_again() -> None:
-    answers = iter((SystemError("AST constructor recursion depth mismatch"), None))
-
-    def parse() -> str:
-        if error := next(answers):
-            raise error
-        return "parsed"
-
-    assert none_if_unparsable(parse) == "parsed"

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tree_sitter import Tree
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.repo import grammars
 from app.repo.grammars import language_of
 from app.verify.sources import additions, literals, parsed_sources, python_sources, suspicious_code, text_variants

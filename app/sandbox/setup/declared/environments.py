@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import yaml
 
-from app.core.text import parse_python
+from app.core.python_source import parse_python
 from app.sandbox.setup.ecosystems.base import ManifestFiles, table, texts
 from app.sandbox.setup.ecosystems.python_metadata import read_ini
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from app.core.text import parse_python, words
+from app.core.python_source import parse_python
+from app.core.text import words
 from app.sandbox.setup.ecosystems.base import NOT_THE_PROJECT, ManifestFiles, is_member, table, texts
 
 _TEST_NAME = re.compile(r"(?:.*[-_.])?(?:tests?|testing|pytest|unittests?)(?:[-_.].*)?", re.IGNORECASE)
