@@ -79,7 +79,6 @@ class Agent:
     ending: RunnerEnding
     reviews: list[ReviewResult] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
-    name: str = "scripted"
 
     spends_its_share: list[bool] = field(default_factory=list)
     """Of each time that it works, whether it ends so; not where nothing is said."""
