@@ -298,7 +298,6 @@ def read_pytest(data: bytes) -> Report | None:
 
 
 _OF_LINES = partial(Framework, environment=_NPM_QUIET, read=read_lines, read_stopped=partial(read_lines, stopped=True))
-_OF_FILES = partial(Framework, environment=_NPM_QUIET, targets=_files)
 FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     # The older family names each test's file, so that a test can be run again by its id.
     "pytest": Framework(
@@ -321,8 +320,13 @@ FRAMEWORKS: Mapping[FrameworkName, Framework] = {
     "jest-workspace": _OF_LINES(arguments=_JEST, reporter="jest"),
     "vitest-workspace": _OF_LINES(arguments=_VITEST, reporter="vitest"),
     "mocha-workspace": _OF_LINES(arguments=_MOCHA, reporter="mocha"),
-    "borp": _OF_FILES(read=read_junit, arguments="--reporter=spec --reporter=junit:{report}"),
-    "bun": _OF_FILES(read=read_bun, arguments="--reporter=junit --reporter-outfile={report}"),
+    "borp": _OF_LINES(arguments="--reporter=spec --reporter={report}.node.mjs", targets=_files, reporter="node"),
+    "bun": Framework(
+        read=read_bun,
+        environment=_NPM_QUIET,
+        arguments="--reporter=junit --reporter-outfile={report}",
+        targets=_files,
+    ),
     "tap": Framework(read=read_tap, in_output=True, environment=_NPM_QUIET),
     "uvu": Framework(read=read_uvu, in_output=True, environment=_NPM_QUIET),
     "go": Framework(read=read_go, targets=_go_targets),

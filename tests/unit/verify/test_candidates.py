@@ -511,6 +511,29 @@ async def test_packages_and_a_stopped_suite_report_what_has_ended(tmp_path: Path
     assert stopped.passing == (f"a/x.js::{title}", f"b/x.js::{title}")
 
 
+NODE_TESTS = b"""
+const { describe, test } = require('node:test');
+describe('S', () => {
+  test('one', () => {});
+  test('two', () => { throw Error('2'); });
+});
+"""
+BORP = b"""
+import { run } from 'node:test';
+const { default: reporter } = await import(process.argv.pop().split('=').pop());
+run({ files: [process.cwd() + '/a.test.js'] }).compose(reporter).pipe(process.stdout);
+"""
+
+
+@pytest.mark.parametrize(("command", "framework"), [("node --test", "node"), ("node borp.mjs", "borp")])
+async def test_tests_of_node_are_named_by_file_and_titles(
+    tmp_path: Path, command: str, framework: FrameworkName
+) -> None:
+    sandbox = ReportingSandbox(tmp_path, {"a.test.js": NODE_TESTS, "borp.mjs": BORP})
+    found = await measure(sandbox, SuiteCommand(command, framework, narrowed=command), timeout=60.0)
+    assert (found.passing, found.failing) == (("a.test.js::S > one",), ("a.test.js::S > two",))
+
+
 def test_a_target_that_cannot_be_compiled_does_not_end_the_others(tmp_path: Path) -> None:
     """The command is executed with a `cargo` that knows one target only."""
     ci = "jobs: {test: {steps: [{run: cargo test}, {run: 'cargo test --features=a,b -q --release'}]}}"
