@@ -179,7 +179,8 @@ def read_lines(data: bytes, *, stopped: bool = False) -> Report | None:
                 status: Status = word
                 failed = status in ("failed", "error")
                 found.append((process, name, CaseResult(status, shortened(text) if failed else "")))
-    return collect((name, case) for process, name, case in found if stopped or process in ended) or None
+    report = collect((name, case) for process, name, case in found if stopped or process in ended)
+    return report if report or ended else None
 
 
 def _json_line(line: bytes) -> Any:

@@ -191,6 +191,7 @@ def test_lines_count_if_their_process_has_ended_or_the_suite_was_stopped() -> No
     assert report["test/a.test.js::S > one"].text == "Error: no"
     assert statuses(read_lines(LINES, stopped=True)) == {**ended, "test/c.test.js::other": "passed"}
     assert read_lines(b'[1, "a", "passed", ""]') is None
+    assert read_lines(b"[1]") == {}, "a runner that ended and found no tests"
     assert read_lines(b"[" * 100_000) is None
 
 
