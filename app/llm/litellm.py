@@ -28,6 +28,7 @@ from app.core.tracing import span
 from app.llm.base import (
     FIELDS,
     Body,
+    Message,
     ModelAnswer,
     ModelInfo,
     ModelRequest,
@@ -188,7 +189,6 @@ def _without_password(url: str) -> tuple[str, dict[str, str]]:
 
 UNUSUAL_BODIES = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What LiteLLM and the clients below it let through when an endpoint answers nonsense."""
-CACHE_POINTS = ({"location": "message", "role": "system"}, {"location": "message", "index": -1})
 THINKING: Mapping[Reasoning, int] = {"": 0, "low": 2_048, "medium": 4_096, "high": 8_192}
 """Tokens for thinking, besides the answer's: more than LiteLLM grants providers that want a number."""
 AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "azure", "azure_ai"})
@@ -196,6 +196,17 @@ AS_OPENAI = frozenset({"openai", "hosted_vllm", "lm_studio", "litellm_proxy", "a
 PARAMETER_REFUSED = frozenset({400, 422, 501})
 LOST = frozenset({"timeout", "connection_lost"})
 """Reasons of failures that the provider may charge for all the same."""
+
+
+def _cache_points(messages: Sequence[Message]) -> list[dict[str, str | int]]:
+    """Where Claude's cache is asked for: the fixed text, the end, and where the request before this one ended.
+
+    Without the last, a turn of ten calls would not find what is cached: the provider looks back over twenty blocks.
+    """
+    newest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=0)
+    ends = dict.fromkeys([newest - 1, len(messages) - 1] if newest > 1 else [len(messages) - 1])
+    points: list[dict[str, str | int]] = [{"location": "message", "role": "system"}]
+    return points + [{"location": "message", "index": at} for at in ends]
 
 
 def _classified(error: BaseException, route: Route, environment: Mapping[str, str], name: str = "") -> ModelError:
@@ -333,7 +344,7 @@ class LiteLLMModel:
     def _arguments(self, library: LiteLLMModules, request: ModelRequest) -> dict[str, Any]:
         arguments = request_body(request, self._dialect)
         if "claude" in self._route.model:
-            arguments["cache_control_injection_points"] = list(CACHE_POINTS)
+            arguments["cache_control_injection_points"] = _cache_points(request.messages)
         if (
             self._reasoning
             and request.max_tokens > self._info.thinking

@@ -188,11 +188,24 @@ async def test_cache_points_are_at_the_stable_head_and_at_the_newest_message(end
     assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": "go", **CACHED}]}]
     (result,) = second["messages"][-1]["content"]
     assert result == {"type": "tool_result", "tool_use_id": "t1", "content": "a.py", **CACHED}
-    assert str(second).count("cache_control") == 2
+    assert str(second).count("cache_control") == 3
     assert second["tools"] == first["tools"]
-    assert second["messages"][0]["content"] == [{"type": "text", "text": "go"}], (
-        "the prefix is the same but for the mark"
-    )
+    assert second["messages"][0] == first["messages"][0], "what the request before ended with is looked up there"
+
+
+async def test_turn_of_many_calls_finds_what_is_cached(endpoint: OpenAIEndpoint) -> None:
+    """The provider looks back over twenty blocks from each point, and sixteen calls have more."""
+    calls = tuple(ToolCall(id=f"t{number}", name="bash", arguments='{"command": "ls"}') for number in range(16))
+    results = (Message(role="tool", content="a.py", tool_call_id=call.id) for call in calls)
+    turn = (Message(role="assistant", content="", tool_calls=calls), *results)
+    endpoint.script(anthropic("a"), anthropic("b"))
+    asked = model(endpoint, CLAUDE)
+    for messages in (HEAD + ASK.messages[2:], HEAD + ASK.messages[2:] + turn):
+        await asked.complete(ModelRequest(messages=messages, tools=(BASH,)))
+    first, second = (request.body["messages"] for request in endpoint.requests)
+    assert second[: len(first)][-1] == first[-1]
+    assert str(first[-1]).count("cache_control") == 1
+    assert str(second[-1]["content"][-1]).count("cache_control") == 1
 
 
 async def test_claude_elsewhere_gets_its_cache_points_too(endpoint: OpenAIEndpoint) -> None:
