@@ -287,7 +287,6 @@ MAP_TOKENS = 220
 OUTLINE_TOKENS = 100
 GUARDS = 3
 INSTRUCTION_TOKENS = 200
-AUTHOR_MAP_TOKENS = 1_000
 
 
 class PromptBuilder:
@@ -385,7 +384,7 @@ class PromptBuilder:
         return render_brief(
             job.model_copy(update={"task": job.task.model_copy(update={"sections": sections})}),
             answers=answers,
-            repository_map=self.survey.map(AUTHOR_MAP_TOKENS),
+            repository_map=self.survey.map(MAP_TOKENS),
             images=self._image_describer.shown,
             tests=tests,
         )

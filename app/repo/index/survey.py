@@ -115,6 +115,9 @@ _SYMBOLS_OF_PLANNED = 6
 _MAX_NEIGHBOURS = 4
 _LIST_SHARE = 0.2
 """Share of the budget that each of the lists of further files, tests and folders may count on."""
+_CLEAR_LEAD = 0.4
+"""Of the first file's score over the second's; then the files to be changed are nearly always among the first three."""
+_FILES_OF_CLEAR = 3
 _INDENT = "  "
 _HEADING = "Files ranked by how well their words match the issue, best first (line: signature):"
 
@@ -127,13 +130,18 @@ def repository_map(
     text: str = "",
     history: Sequence[CommitChange] = (),
 ) -> str:
-    """Plain text of at most `budget_tokens` (a token is four characters); names in `text` decide what is outlined."""
+    """Plain text of at most `budget_tokens` (a token is four characters); names in `text` decide what is outlined.
+
+    If one file is clearly the best, nothing further than its next ones is listed.
+    """
     limit = budget_tokens * _CHARACTERS_PER_TOKEN
     share = int(limit * _LIST_SHARE)
-    likely = [each.path for each in ranked if not is_test(each.path)][:_MAX_NAMED]
+    sources = [each for each in ranked if not is_test(each.path)]
+    clear = len(sources) > 1 and sources[0].score - sources[1].score >= _CLEAR_LEAD
+    likely = [each.path for each in sources][: _FILES_OF_CLEAR if clear else _MAX_NAMED]
     most = [max(number * budget_tokens // _LARGE_MAP, _MIN_SYMBOLS) for number in _SYMBOLS]
     tests = related_tests(index, likely[:3], history)[:6]
-    lists = [_list_line("Tests near the first of these: ", tests, share), _folders(index, share)]
+    lists = [_list_line("Tests near the first of these: ", tests, share), "" if clear else _folders(index, share)]
     lines = [_HEADING] if likely else []
     space = limit - _size([*lines, *filter(None, lists)])
     outlined = 0

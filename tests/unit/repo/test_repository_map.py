@@ -44,11 +44,22 @@ def test_long_files_are_cut_and_say_so() -> None:
 
 
 def test_tests_of_the_first_file_and_the_folders() -> None:
-    text = described(FILES)
+    text = described(FILES | {"shop/basket.py": FILES["shop/cart.py"]}, "The total of a cart")
     assert "Tests near the first of these: tests/test_cart.py" in text
-    assert "Folders (6 files in all):" in text
-    assert "shop/ (3 python)" in text
+    assert "Folders (7 files in all):" in text
+    assert "shop/ (4 python)" in text
     assert "deep/er/ (1 rust)" in text
+
+
+def test_a_clear_first_file_makes_the_map_shorter() -> None:
+    files = {f"cart/{number}.py": b"def carts(): pass\n" for number in range(20)} | FILES
+    clear, unclear = described(files), described(files, "The carts of a shop")
+    assert clear.splitlines()[1] == "shop/cart.py"
+    assert sum(line.endswith(".py") and not line.startswith(" ") for line in clear.splitlines()[1:-1]) == 3
+    assert "Tests near the first of these: tests/test_cart.py" in clear
+    assert not ({"Also", "Folders"} & {line.split()[0].strip(":") for line in clear.splitlines()})
+    assert "\nAlso: " in unclear
+    assert "\nFolders (" in unclear
 
 
 def test_an_issue_that_matches_nothing_still_gets_the_folders() -> None:
