@@ -396,14 +396,16 @@ _AUTHOR = Person(name="nobody", email="nobody@invalid")
 _ANY_DATE = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def unified_diff(store: GitStore, patch: Patch, *, base: str = "") -> bytes:
+def unified_diff(store: GitStore, patch: Patch, *, base: str = "", context: int = 3) -> bytes:
     """The unified diff from the patch's own base, or from another commit of the store; includes binary files.
+
+    Each change has `context` lines around it.
 
     Raises GitError if git refuses the patch.
     """
     commit = store.commit(patch, message="A change\n", author=_AUTHOR, date=_ANY_DATE)
     words = ("-r", "-p", "--binary", "--full-index", "-M", "--no-color", "--no-ext-diff", "--no-textconv")
-    prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
+    prefixes = (f"-U{context}", "--src-prefix=a/", "--dst-prefix=b/")
     return Git(f"--git-dir={store.path}")(
         "diff-tree", *words, *prefixes, base or patch.base, commit, timeout=LONG_TIMEOUT
     )

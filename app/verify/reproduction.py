@@ -355,7 +355,7 @@ async def check_tests_for_fix(
     return found.model_copy(update={"without": guarded.commit})
 
 
-MAX_LISTED = 15
+MAX_LISTED = 8
 _IDS: dict[FrameworkName, str] = {
     "pytest": "`path/test_x.py::test_name`, or `path/test_x.py::TestClass::test_name`",
     "unittest": "`package.test_x.TestClass.test_name`, as `python -m unittest` takes them",
@@ -368,16 +368,16 @@ _IDS: dict[FrameworkName, str] = {
 }
 
 
-def layout_of_tests(tree: Tree, suite: SuiteCommand) -> str:
-    """A few lines; paths are from the top of the repository."""
+def layout_of_tests(tree: Tree, suite: SuiteCommand, *, listed: int = MAX_LISTED) -> str:
+    """A few lines; paths are from the top of the repository. So many files and folders of tests are `listed`."""
     files = sorted(path for path in tree.entries() if is_test_file(path))
     directories = Counter(str(PurePosixPath(path).parent) for path in files)
     lines = [f"The suite is executed with: {suite.command}", f"Ids of tests: {_IDS.get(suite.framework, 'none')}"]
     if suite.directory:
         lines.append(f"The project stands in {suite.directory}/.")
-    if files:
-        found = ", ".join(f"{directory}/ ({count})" for directory, count in directories.most_common(MAX_LISTED))
-        lines += [f"Test files by directory: {found}", f"Some of them: {', '.join(files[:MAX_LISTED])}"]
-    else:
+    if files and listed:
+        found = ", ".join(f"{directory}/ ({count})" for directory, count in directories.most_common(listed))
+        lines += [f"Test files by directory: {found}", f"Some of them: {', '.join(files[:listed])}"]
+    elif not files:
         lines.append("There are no test files yet.")
     return "\n".join(lines)

@@ -22,6 +22,8 @@ MONEY_SHARE = 4
 """The author may use at most a quarter of the job's money, and the second author, too."""
 MAX_DIFF = 24_000
 """Characters of a change, and of the first author's tests, that the second author is shown."""
+DIFF_CONTEXT = 10
+"""Lines around each change that the second author is shown, so that most changes need no look."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have an author."""
 
@@ -62,10 +64,13 @@ class SpecificationAuthor:
             return await self.prover.specify_against(first, patch, files, ids)
 
         author = self._author("second-author", freeze, patch)
-        diff = (await asyncio.to_thread(unified_diff, self.inputs.mirror, patch)).decode("utf-8", "replace")
+        make_diff = partial(unified_diff, self.inputs.mirror, patch, context=DIFF_CONTEXT)
+        diff = (await asyncio.to_thread(make_diff)).decode("utf-8", "replace")
         known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
         brief = self.prompts.change(
-            layout_of_tests(self.inputs.tree, suite), head_and_tail(diff, MAX_DIFF), head_and_tail(known, MAX_DIFF)
+            layout_of_tests(self.inputs.tree, suite, listed=0),
+            head_and_tail(diff, MAX_DIFF),
+            head_and_tail(known, MAX_DIFF),
         )
         return await author.write(key, brief)
 

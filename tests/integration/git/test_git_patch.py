@@ -69,6 +69,16 @@ def test_a_diff_against_another_commit(store: GitStore, tmp_path: Path) -> None:
     assert b"+b = 1" in unified_diff(store, patch, base=first)
 
 
+def test_a_diff_has_as_many_lines_around_as_are_wanted(store: GitStore, tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(30)]
+    base = store.fetch(make_repository(tmp_path / "theirs", {"a.txt": "\n".join(lines)}), "main")
+    lines[15] = "other"
+    patch = Patch(base=base, changes=(change("a.txt", "\n".join(lines).encode()),))
+    for context in (3, 10):
+        shown = unified_diff(store, patch, context=context).decode().splitlines()
+        assert sum(line.startswith(" line") for line in shown) == 2 * context
+
+
 def test_paths_inside_git_directories_make_no_diff(store: GitStore, tmp_path: Path) -> None:
     base = store.fetch(make_repository(tmp_path / "theirs", {"a.py": "a = 1\n"}), "main")
     with pytest.raises(GitError):
