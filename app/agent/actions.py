@@ -71,9 +71,8 @@ class BashAction(Action):
     tool = "bash"
     main_field = "command"
     about = (
-        "Execute a command with bash in /workspace, in a new shell; background processes end with it. No network, "
-        f"empty stdin. Limit {DEFAULT_TIMEOUT} s, up to {MAX_TIMEOUT:,} s if asked for. Long output: head and tail, "
-        "the whole in a file."
+        f"Execute a command in a new shell; background processes end with it. Empty stdin. Limit {DEFAULT_TIMEOUT} s, "
+        f"up to {MAX_TIMEOUT:,} s if asked for. Long output: head and tail, the whole in a file."
     )
     changes_files = True
     command: Annotated[Text, Field(max_length=30_000), AfterValidator(_not_blank)]
@@ -83,7 +82,7 @@ class BashAction(Action):
 class ViewAction(Action):
     tool = "view"
     main_field = "path"
-    about = "Show lines start to end of a file with their numbers (else as much as fits), or list a directory."
+    about = "Show a file's lines start to end with their numbers (else what fits), or a directory."
     path: Path
     start: Annotated[int, Field(ge=1, le=10**9)] = 1
     end: Annotated[int | None, Field(ge=-1, le=10**9)] = None
@@ -99,8 +98,7 @@ class EditAction(Action):
     tool = "edit"
     main_field = "path"
     about = (
-        "Replace old_text, which must be in the file exactly once: copied with its indentation and enough lines "
-        "around, without line numbers."
+        "Replace old_text, which must be in the file exactly once: copied with its indentation, without line numbers."
     )
     changes_files = True
     path: Path
@@ -111,7 +109,7 @@ class EditAction(Action):
 class WriteAction(Action):
     tool = "write"
     main_field = "path"
-    about = "Create a file with its directories, or replace all of it."
+    about = "Create a file, or replace all of it."
     changes_files = True
     path: Path
     content: Annotated[Text, Field(max_length=500_000)]
@@ -120,24 +118,24 @@ class WriteAction(Action):
 class SearchAction(Action):
     tool = "search"
     main_field = "query"
-    about = "Find text (literal, else a regular expression) or files by name (`*.toml`). Definitions come first."
+    about = "Find text (literal or regular expression) or files by name (`*.toml`); definitions come first."
     query: Annotated[Text, Field(max_length=1_000), AfterValidator(_not_blank)]
 
 
 class SubmitAction(Action):
     tool = "submit"
     main_field = "summary"
-    about = "Hand in the work, as the only call of the turn."
+    about = "Hand in the work; the only call of its turn."
     summary: Annotated[
         Text,
-        Field(max_length=8_000, description="What was wrong and what you changed."),
+        Field(max_length=8_000, description="What was wrong, what you changed."),
         AfterValidator(_not_blank),
     ]
     reproduction: Annotated[Text, Field(max_length=4_000)] = ""
     objection: Annotated[Text, Field(max_length=4_000)] = ""
     lessons: Annotated[
         tuple[str, ...],
-        Field(description="Rarely: lasting facts for later jobs here, each `path: fact`."),
+        Field(description="Rarely: lasting facts, each `path: fact`."),
         BeforeValidator(_lessons),
     ] = ()
 
@@ -166,13 +164,11 @@ _Ids = Annotated[tuple[Annotated[Text, Field(max_length=400)], ...], Field(max_l
 class Specify(Action):
     tool = "specify"
     main_field = "tests"
-    about = "Hand in the specification tests; the only call of its turn. Each is executed on the code as it is."
+    about = "Hand in the tests; the only call of its turn. Each is executed."
     files: Annotated[tuple[TestFile, ...], Field(max_length=20, description="New test files.")] = ()
-    tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them, the example first.")] = ()
+    tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them.")] = ()
     outdated: Annotated[_Ids, Field(description="Ids of existing tests that assert what the issue calls wrong.")] = ()
-    reason: Annotated[
-        Text, Field(max_length=1_000, description="Only without tests: why none can show what the issue asks for.")
-    ] = ""
+    reason: Annotated[Text, Field(max_length=1_000, description="Only without tests: why.")] = ""
 
     @property
     def target(self) -> str:

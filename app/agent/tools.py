@@ -23,7 +23,10 @@ from app.sandbox.base import WORKSPACE, CompletedCommand, Sandbox
 OUTPUTS = "/tmp/output"  # noqa: S108  # inside the sandbox, whose /tmp is its own
 _BOM = b"\xef\xbb\xbf"
 _AROUND = 3
-_MAX_CHANGED_LINES = 60
+_BESIDE = 1
+"""Lines shown on each side of an edit."""
+_MAX_SENT_LINES, _MAX_CHANGED_LINES = 10, 60
+"""Changed lines that are shown of an edit: where they are as the model sent them, and where not."""
 _PAGERS = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat"}
 _SHELL = 'command -v bash > /dev/null && exec bash -c "$1"; exec sh -c "$1"'
 _VOLATILE = re.compile(r"\b\d+(\.\d+)?\s?(ms|s|sec|seconds?)\b|0x[0-9a-f]+|\d\d:\d\d:\d\d(\.\d+)?|\d+-\d+\.txt")
@@ -346,7 +349,7 @@ class AgentTools:
         else:
             several = edited.first != edited.last
             changed = f"lines {edited.first}-{edited.last}" if several else f"line {edited.first}"
-        context = _context(edited.text, edited.first, edited.last)
+        context = _context(edited.text, edited.first, edited.last, _MAX_CHANGED_LINES if how else _MAX_SENT_LINES)
         text = f"Edited {display_path(action.path)}, {changed}{how}:\n{context}{_outside(action.path)}"
         return ToolResult("ok", text, f"{changed} changed")
 
@@ -404,14 +407,14 @@ def _syntax_note(path: str, before: bytes | None, after: bytes) -> str:
     return f"\nIt does not parse. Line {problem.line}: {problem.text}\n{lines}"
 
 
-def _context(text: str, first: int, last: int) -> str:
+def _context(text: str, first: int, last: int, most: int) -> str:
     lines = text.replace("\r\n", "\n")
-    if last - first < _MAX_CHANGED_LINES:
-        return numbered(lines, first - _AROUND, last + _AROUND)
-    half = _MAX_CHANGED_LINES // 2
+    if last - first < most:
+        return numbered(lines, first - _BESIDE, last + _BESIDE)
+    half = most // 2
     middle = f"(… {last - first + 1 - 2 * half} more changed lines)"
     return "\n".join(
-        [numbered(lines, first - _AROUND, first + half - 1), middle, numbered(lines, last - half + 1, last + _AROUND)]
+        [numbered(lines, first - _BESIDE, first + half - 1), middle, numbered(lines, last - half + 1, last + _BESIDE)]
     )
 
 

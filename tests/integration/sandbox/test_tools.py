@@ -207,6 +207,18 @@ async def test_edit_changes_one_place_and_shows_it(tools: Tools) -> None:
     assert await tools.content("app/money.py") == FILES["app/money.py"].replace(b"-", b"+")
 
 
+async def test_long_edit_shows_its_ends_and_a_line_on_each_side(tools: Tools) -> None:
+    lines = "".join(f"        line({number})\n" for number in range(30))
+    old = "        return self.cents - other.cents\n"
+    done = await tools.do(EditAction(path="app/money.py", old_text=old, new_text=lines))
+    shown = done.text.splitlines()[1:]
+    before = FILES["app/money.py"].decode().splitlines()[1]
+    assert shown[0].split("\t")[1] == before
+    assert [line.split("(")[-1] for line in shown[1:6]] == [f"{number})" for number in range(5)]
+    assert shown[6] == "(… 20 more changed lines)"
+    assert [line.split("(")[-1] for line in shown[7:12]] == [f"{number})" for number in range(25, 30)]
+
+
 @pytest.mark.parametrize(
     ("path", "old", "new", "after"),
     [
