@@ -165,9 +165,9 @@ class Specify(Action):
     tool = "specify"
     main_field = "tests"
     about = "Hand in the tests; the only call of its turn. Each is executed."
-    files: Annotated[tuple[TestFile, ...], Field(max_length=20, description="New test files.")] = ()
+    files: Annotated[tuple[TestFile, ...], Field(max_length=20)] = ()
     tests: Annotated[_Ids, Field(description="The runner's ids of the tests in them.")] = ()
-    outdated: Annotated[_Ids, Field(description="Ids of existing tests that assert what the issue calls wrong.")] = ()
+    outdated: _Ids = ()
     reason: Annotated[Text, Field(max_length=1_000, description="Only without tests: why.")] = ""
 
     @property

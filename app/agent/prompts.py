@@ -55,7 +55,7 @@ _STATE = "The test suite before any change"
 _MAP = "Map of the repository"
 _OUTLINE = "The plan's files"
 _IGNORED = "Git ignores, and no change contains"
-_OR_BEGIN = "But if the issue names the place and the change is plain, make no plan: begin with your calls."
+_OR_BEGIN = "If the issue names the place and the change is plain, make no plan: begin with your calls. If not:"
 SMALL_ISSUE = 2_000
 """Characters of a description up to which a plan may be left out."""
 OPENINGS: Final[dict[TaskKind, str]] = {

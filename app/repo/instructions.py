@@ -39,7 +39,7 @@ _COMMONLY_IGNORED = re.compile(
     r"|settings|ipynb_checkpoints|env)|htmlcov|target|coverage|\*?\.egg-info|\w*Thumbs\.db|eggs?|sdist|wheels|lib(?:64)?|parts|var"
     r"|develop-eggs|downloads|MANIFEST|nosetests\.xml|pip-\S*|\*\.(?:py\[\S*|egg-info|iml|sublime\S*))\W*"
 )
-_MAX_IGNORED = 160
+_MAX_IGNORED = 100
 """Characters of what git ignores."""
 
 

@@ -119,7 +119,7 @@ _CLEAR_LEAD = 0.4
 """Of the first file's score over the second's; then the files to be changed are nearly always among the first three."""
 _FILES_OF_CLEAR = 3
 _INDENT = "  "
-_HEADING = "Files ranked by how well their words match the issue, best first (line: signature):"
+_HEADING = "Files that the issue's words match, best first (line: signature):"
 
 
 def repository_map(

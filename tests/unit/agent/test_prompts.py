@@ -140,7 +140,7 @@ def test_a_missing_or_unknown_field_is_an_error() -> None:
 
 
 def test_every_prompt_renders() -> None:
-    assert "`submit` is verified independently" in render("system")
+    assert "`submit` is verified in fresh sandboxes" in render("system")
     assert "a sandbox without network" in render("system")
     assert "JSON object" in render("plan", or_begin="")
     assert "broken" in render("repair", problem="broken")
