@@ -23,7 +23,7 @@ from app.sandbox.base import WORKSPACE, CompletedCommand, Sandbox
 OUTPUTS = "/tmp/output"  # noqa: S108  # inside the sandbox, whose /tmp is its own
 _BOM = b"\xef\xbb\xbf"
 _AROUND = 3
-_BESIDE = 1
+_AROUND_EDIT = 1
 """Lines shown on each side of an edit."""
 _MAX_SENT_LINES, _MAX_CHANGED_LINES = 10, 60
 """Changed lines that are shown of an edit: where they are as the model sent them, and where not."""
@@ -410,11 +410,15 @@ def _syntax_note(path: str, before: bytes | None, after: bytes) -> str:
 def _context(text: str, first: int, last: int, most: int) -> str:
     lines = text.replace("\r\n", "\n")
     if last - first < most:
-        return numbered(lines, first - _BESIDE, last + _BESIDE)
+        return numbered(lines, first - _AROUND_EDIT, last + _AROUND_EDIT)
     half = most // 2
     middle = f"(… {last - first + 1 - 2 * half} more changed lines)"
     return "\n".join(
-        [numbered(lines, first - _BESIDE, first + half - 1), middle, numbered(lines, last - half + 1, last + _BESIDE)]
+        [
+            numbered(lines, first - _AROUND_EDIT, first + half - 1),
+            middle,
+            numbered(lines, last - half + 1, last + _AROUND_EDIT),
+        ]
     )
 
 

@@ -1,6 +1,7 @@
 """Has the authors of tests write a job's specification and its second tests, within their share of the money."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,8 @@ MAX_DIFF = 24_000
 """Characters of a change, and of the first author's tests, that the second author is shown."""
 DIFF_CONTEXT = 10
 """Lines around each change that the second author is shown, so that most changes need no look."""
+_DIGESTS = re.compile(r"^index [0-9a-f]{40}.*\n", re.MULTILINE)
+"""Lines of a diff that tell a reader nothing."""
 MIN_BUDGET = 200_000
 """Micro-dollars that a job needs to have an author."""
 
@@ -65,7 +68,7 @@ class SpecificationAuthor:
 
         author = self._author("second-author", freeze, patch)
         make_diff = partial(unified_diff, self.inputs.mirror, patch, context=DIFF_CONTEXT)
-        diff = (await asyncio.to_thread(make_diff)).decode("utf-8", "replace")
+        diff = _DIGESTS.sub("", (await asyncio.to_thread(make_diff)).decode("utf-8", "replace"))
         known = "\n\n".join(f"{file.path}:\n\n{file.text}" for file in first.files)
         brief = self.prompts.change(
             layout_of_tests(self.inputs.tree, suite, listed=0),
