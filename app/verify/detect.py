@@ -466,6 +466,7 @@ _BY_EXIT_CODE = (
     ("pubspec.yaml", "dart test"),
     ("Package.swift", "swift test"),
 )
+_MAKE_TEST = re.compile(r"test[ \t]*::?(?![:=])")
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
 
@@ -561,6 +562,6 @@ def _by_exit_code(place: ProjectDirectory) -> SuiteCommand | None:
 def _make(place: ProjectDirectory) -> SuiteCommand | None:
     for name in _MAKEFILES:
         lines = place.text(name).splitlines()
-        if any(line.split("#")[0].startswith(("test:", "test :")) for line in lines):
+        if any(_MAKE_TEST.match(line) for line in lines):
             return _within(place, "other", "make test", narrowed="")
     return None

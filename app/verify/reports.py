@@ -249,33 +249,51 @@ _UNITTEST_STATUS: Mapping[str, Status] = {
 }
 
 
-def read_go(data: bytes) -> Report | None:
-    """`go test -json`: one event a line, mixed with lines that are not JSON when a build fails."""
-    events = list(_go_events(data))
-    if not events:
-        return None
-    texts: dict[str, str] = {}
-    statuses: dict[str, Status] = {}
-    actions: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
-    for event in events:
+class GoEvents:
+    """The events of one `go test -json`, which may be mixed with lines that are not JSON.
+
+    `statuses` and `texts` are by package, or by `package::Test`; `begun` are tests.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.statuses: dict[str, list[Status]] = {}
+        self.texts: dict[str, str] = {}
+        self.begun: list[str] = []
+        self.empty = True
+        for line in data.splitlines():
+            if event := go_event(line):
+                self._read(event)
+
+    def _read(self, event: Mapping[str, Any]) -> None:
+        self.empty = False
         package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
         name = f"{package}::{test}" if test else package
-        if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"
-            name = str(event.get("ImportPath", "")).split(" ")[0]
-        if action in ("output", "build-output") and len(texts.get(name, "")) < MAX_TEXT:
-            texts[name] = texts.get(name, "") + str(event.get("Output", ""))
-        elif action in actions and (test or action == "fail"):
-            statuses[name] = actions[action]
-    return collect(_go_cases(statuses, texts))
+        if action == "build-output":  # of "package", "package [package.test]" or "package_test [package.test]"
+            path, _, tested = str(event.get("ImportPath", "")).partition(" [")
+            name = tested.removesuffix(".test]") or path
+        if action in ("output", "build-output"):
+            self.texts[name] = (self.texts.get(name, "") + str(event.get("Output", "")))[-4 * MAX_TEXT :]
+        elif action == "run":
+            self.begun.append(name)
+        statuses: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+        if action in statuses:
+            self.statuses.setdefault(name, []).append(statuses[action])
+
+    def cases(self) -> Iterator[tuple[str, CaseResult]]:
+        failed = [name for name, found in self.statuses.items() if "failed" in found]
+        owners = {name.partition("::")[0] for name in failed if "::" in name}
+        for name, found in self.statuses.items():
+            text = shortened(self.texts.get(name, "")) if found[-1] == "failed" else ""
+            if "::" in name:
+                yield name, CaseResult(found[-1], text)
+            elif found[-1] == "failed" and name not in owners:  # it did not build, or it crashed
+                yield name, CaseResult("error", text)
 
 
-def _go_cases(statuses: Mapping[str, Status], texts: Mapping[str, str]) -> Iterator[tuple[str, CaseResult]]:
-    owners = {name.split("::")[0] for name, status in statuses.items() if "::" in name and status == "failed"}
-    for name, status in statuses.items():
-        if "::" in name:
-            yield name, CaseResult(status, texts.get(name, "") if status == "failed" else "")
-        elif name not in owners:  # the package failed without a failing test: it did not build, or it crashed
-            yield name, CaseResult("error", texts.get(name, ""))
+def read_go(data: bytes) -> Report | None:
+    """The events of `go test -json`."""
+    events = GoEvents(data)
+    return None if events.empty else collect(events.cases())
 
 
 def go_output(data: bytes) -> bytes:
@@ -288,13 +306,6 @@ def go_output(data: bytes) -> bytes:
         elif event.get("Action") in ("output", "build-output"):
             shown.append(str(event.get("Output", "")))
     return "".join(shown).encode()
-
-
-def _go_events(data: bytes) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(data.splitlines()):
-        event = go_event(line)
-        if event is not None and number <= MAX_TESTS * 10:
-            yield event
 
 
 def go_event(line: bytes) -> dict[str, Any] | None:
@@ -373,8 +384,8 @@ def _unittest_id(method: str, owner: str) -> str:
 
 
 _TAP_LINE = re.compile(
-    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>[^#\n{]*)(?:# *(?P<directive>SKIP|TODO)\b)?.*?"
-    r"(?P<opens>\{)?$",
+    r"^(?P<failed>not )?ok\b(?: +(?P<number>\d+))?(?: +-)? *(?P<name>.*?)"
+    r"(?:# *(?:(?P<directive>SKIP|TODO)\b|time=).*?)?(?P<opens>\{)?$",
     re.IGNORECASE,
 )
 _TAP_INDENT = "    "
@@ -440,12 +451,9 @@ def _tap_points(lines: Iterable[str]) -> Iterator[_TapPoint]:
             last = _TapPoint(found, title, inside=[] if found["opens"] else inside)
             inside = []
             opened = last if found["opens"] else None
-            if opened is None:
-                yield last
+            yield last
         elif line == "}" and opened is not None:
-            opened.inside, inside = inside, []
-            yield opened
-            opened = None
+            opened.inside, inside, opened = inside, [], None
         elif line.startswith("# ") and not _TAP_SUMMARY.match(line):
             title = line[2:].strip()
         elif last is not None and line.startswith("  ") and len(last.text) < MAX_TEXT:

@@ -158,10 +158,9 @@ def with_tests_only(patch: Patch, command: str, base: Tree) -> Patch | None:
 
 
 def with_tests_of(patch: Patch, other: Patch) -> Patch:
-    """The changes of `patch`, plus tests of the other one that it lacks."""
-    changes = {change.path: change for change in patch.changes}
-    changes |= {change.path: change for change in other.changes if is_test_path(change.path)}
-    return patch.model_copy(update={"changes": tuple(changes[path] for path in sorted(changes))})
+    """The changes of `patch`, with the tests of the other one, which win over its own."""
+    tests = tuple(change for change in other.changes if is_test_path(change.path))
+    return apply_patch(patch, Patch(base=patch.base, changes=tests)) or patch
 
 
 async def reproduce(

@@ -207,7 +207,8 @@ def _required_in_toml(text: str) -> Iterator[str]:
             yield from _names(group)
     groups = table(poetry, "group")
     for group in (poetry, *(table(groups, name) for name in groups)):
-        yield from (*table(group, "dependencies"), *table(group, "dev-dependencies"))
+        # Poetry's "python" is the version of Python itself.
+        yield from {*table(group, "dependencies"), *table(group, "dev-dependencies")} - {"python"}
     packages = document.get("package")
     for package in packages if isinstance(packages, list) else ():
         local = isinstance(package, dict) and {"editable", "virtual"} & table(package, "source").keys()

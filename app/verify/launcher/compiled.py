@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any
 
-from app.core.verification import Status
 from app.verify.frameworks import GO_COMPILED, SuiteCommand
 from app.verify.launcher.base import (
     CopyNames,
@@ -26,7 +25,7 @@ from app.verify.launcher.base import (
     SupervisorStep,
 )
 from app.verify.launcher.compiled_copies import GoCopies, RustCopies, rust_parts
-from app.verify.reports import MAX_TEXT, CaseResult, Report, go_event, go_output, read_cargo, read_go
+from app.verify.reports import MAX_TEXT, CaseResult, GoEvents, Report, go_output, read_cargo, read_go
 
 COVERAGE = "cover.out"
 ALL_OUTPUT = 48 * 1024**2
@@ -58,11 +57,11 @@ class GoLauncher(Launcher):
 
     def read_all(self, answer: SupervisorAnswer) -> LauncherReport:
         (ended,) = answer.steps
-        return _of_report(read_go(ended.output), ended.not_started or GoEvents(ended).problem)
+        return _of_report(read_go(ended.output), ended.not_started or GoReports(ended).problem)
 
     def read(self, ids: Sequence[str], answer: SupervisorAnswer, watch: Sequence[str]) -> LauncherReport:
         (ended,) = answer.steps
-        reports = GoEvents(ended)
+        reports = GoReports(ended)
         covered = ended.collected.get(COVERAGE, b"").decode("utf-8", "replace")
         lines = _covered(covered, watch, self.suite.directory)
         return LauncherReport(
@@ -86,60 +85,43 @@ class GoLauncher(Launcher):
         return GoCopies(contents, self.suite.directory, random)
 
 
-class GoEvents:
-    """The events of one `go test -json`."""
+class GoReports(GoEvents):
+    """What one program of Go reported, and whether that can be trusted."""
 
     def __init__(self, ended: StepEnd) -> None:
-        self._statuses: dict[str, list[Status]] = {}
-        self._texts: dict[str, str] = {}
-        self._begun: list[str] = []
-        for event in filter(None, map(go_event, ended.output.splitlines())):
-            self._read(event)
-        failed = any("failed" in found for found in self._statuses.values())
+        super().__init__(ended.output)
+        failed = any("failed" in found for found in self.statuses.values())
         self.problem = "The output was too long to be read." if ended.dropped else self._twice()
         if not ended.timed_out and not self.problem:
             if failed and ended.exit_code == 0:
                 self.problem = "The exit code is 0 although a test failed."
-            elif self._statuses and not failed and ended.exit_code != 0:
+            elif self.statuses and not failed and ended.exit_code != 0:
                 self.problem = f"The exit code is {ended.exit_code} although no test failed."
 
-    def _read(self, event: Mapping[str, Any]) -> None:
-        package, test, action = str(event.get("Package", "")), str(event.get("Test", "")), str(event.get("Action"))
-        name = f"{package}::{test}" if test else package
-        if action == "build-output":  # `ImportPath` is the package, or "package [package.test]"
-            name = str(event.get("ImportPath", "")).partition(" ")[0].removesuffix("_test")
-        if action in ("output", "build-output"):
-            self._texts[name] = (self._texts.get(name, "") + str(event.get("Output", "")))[-4 * MAX_TEXT :]
-        elif action == "run":
-            self._begun.append(name)
-        statuses: Mapping[str, Status] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
-        if action in statuses:
-            self._statuses.setdefault(name, []).append(statuses[action])
-
     def _twice(self) -> str:
-        twice = next((name for name, found in self._statuses.items() if len(found) > 1), "")
+        twice = next((name for name, found in self.statuses.items() if len(found) > 1), "")
         return f"{twice} was reported twice." if twice else ""
 
     def outcomes(self, name: str) -> tuple[tuple[str, CaseResult], ...]:
-        if name in self._statuses:
-            status = self._statuses[name][0]
-            return ((name, CaseResult(status, self._texts.get(name, "") if status == "failed" else "")),)
+        if name in self.statuses:
+            status = self.statuses[name][0]
+            return ((name, CaseResult(status, self.texts.get(name, "") if status == "failed" else "")),)
         package = name.partition("::")[0]
-        if "failed" in self._statuses.get(package, ()) and not self.unbegun(name):  # it did not build, or ended here
-            begun = name in self._begun
-            text = self._texts.get(name, "") + self._texts.get(package, "")
+        if "failed" in self.statuses.get(package, ()) and not self.unbegun(name):  # it did not build, or ended here
+            begun = name in self.begun
+            text = self.texts.get(name, "") + self.texts.get(package, "")
             return ((name, CaseResult("failed" if begun else "error", text, plain=begun)),)
         return ()
 
     def unbegun(self, name: str) -> bool:
         """True if other tests of a package that failed had begun, and this one had not."""
         package, _, test = name.partition("::")
-        begun = f"{package}::{test.partition('/')[0]}" in self._begun
-        others = any(one.startswith(f"{package}::") for one in self._begun)
-        return "failed" in self._statuses.get(package, ()) and not begun and others
+        begun = f"{package}::{test.partition('/')[0]}" in self.begun
+        others = any(one.startswith(f"{package}::") for one in self.begun)
+        return "failed" in self.statuses.get(package, ()) and not begun and others
 
     def hanging(self, ids: Sequence[str]) -> str:
-        return next((name for name in ids if name in self._begun and name not in self._statuses), "")
+        return next((name for name in ids if name in self.begun and name not in self.statuses), "")
 
 
 def _covered(profile: str, watch: Sequence[str], directory: str) -> dict[str, tuple[int, ...]]:

@@ -4,7 +4,9 @@ import pytest
 
 from app.core.patch import FileChange, Patch
 from app.verify.overlay import Overlay, apply_patch, difference
+from app.verify.reproduction import with_tests_of
 from tests.support.memory_tree import MemoryTree
+from tests.support.sandbox_projects import patch_of
 
 BASE = MemoryTree({"a": b"1\n", "b": b"2\n", "c/d": b"3\n"})
 OTHER = MemoryTree({"a": b"1\n", "b": b"two\n", "c/e": b"4\n"})
@@ -52,3 +54,10 @@ def test_a_file_and_a_directory_of_one_name_exclude_each_other(one: str, other: 
     both = apply_patch(first, second)
     assert both is not None
     assert both.paths() == (other,)
+
+
+def test_tests_of_an_earlier_patch_take_the_place_of_the_later_ones() -> None:
+    later = patch_of({"a.py": "1", "tests/test_a.py": "later", "tests/data": "a file"})
+    earlier = patch_of({"a.py": "0", "tests/test_a.py": "earlier", "tests/data/one.txt": "x"})
+    found = {change.path: change.content for change in with_tests_of(later, earlier).changes}
+    assert found == {"a.py": b"1", "tests/test_a.py": b"earlier", "tests/data/one.txt": b"x"}

@@ -208,6 +208,10 @@ GO = "\n".join(
         '{"Action":"fail","Package":"ex"}',
         '{"Action":"output","Package":"ex/bad","Output":"FAIL\\tex/bad [build failed]\\n"}',
         '{"Action":"fail","Package":"ex/bad","FailedBuild":"ex/bad [ex/bad.test]"}',
+        '{"ImportPath":"ex/out_test [ex/out.test]","Action":"build-output","Output":"o_test.go:5: undefined: more\\n"}',
+        '{"Action":"fail","Package":"ex/out","FailedBuild":"ex/out_test [ex/out.test]"}',
+        '{"ImportPath":"ex/a_test","Action":"build-output","Output":"a.go:1:1: expected \'package\'\\n"}',
+        '{"Action":"fail","Package":"ex/a_test","FailedBuild":"ex/a_test"}',
         "{not json",
         "go: downloading something",
     ]
@@ -222,9 +226,13 @@ def test_go_events() -> None:
         "ex::TestSub/a_b": "failed",
         "ex::TestSk": "skipped",
         "ex/bad": "error",
+        "ex/out": "error",
+        "ex/a_test": "error",
     }
     assert report is not None
     assert "undefined: nope" in report["ex/bad"].text
+    assert "undefined: more" in report["ex/out"].text
+    assert "expected 'package'" in report["ex/a_test"].text
     assert b"want 2" in go_output(GO)
     assert b"Action" not in go_output(GO)
 

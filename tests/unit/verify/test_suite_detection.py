@@ -81,6 +81,8 @@ DETECTED = [
     ({"Cargo.toml": "[package]\n", "src/lib.rs": ""}, ""),
     ({"Makefile": "all:\n\ntest: all\n\t./check\n"}, "make test"),
     ({"Makefile": "all:\n\techo test:\n"}, ""),
+    ({"Makefile": "test :: all\n\t./check\n"}, "make test"),
+    ({"Makefile": "test:=1\ntest ::= 2\nall:\n"}, ""),
     ({"pom.xml": "", "src/test/java/ATest.java": ""}, MAVEN),
     ({"Makefile": "test:\n", "tests/test_a.py": PLAIN}, "python3 -m pytest"),
     ({"backend/pyproject.toml": "", "backend/tests/test_a.py": "import pytest"}, "cd backend && python3 -m pytest"),

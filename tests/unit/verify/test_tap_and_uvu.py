@@ -84,6 +84,23 @@ def test_subtests_may_follow_in_braces() -> None:
     }
 
 
+def test_titles_of_tap_may_have_signs_that_mean_something_at_its_end() -> None:
+    titles = ["parses {a: 1}", "colour #fff", "issue #12", "C# is # a language"]
+    lines = [f"ok {at} - {title}" for at, title in enumerate(titles, 1)]
+    lines += [
+        "ok 5 later # SKIP",
+        "not ok 6 one {x} # TODO",
+        "ok 7 two # time=3ms",
+        "not ok 8 ends {",
+        "not ok 9 {",
+    ]
+    report = read_tap("\n".join(lines).encode())
+    assert report is not None
+    assert [*report] == [*titles, "later", "one {x}", "two", "ends", "9"]
+    statuses = [case.status for case in report.values()]
+    assert statuses == [*["passed"] * 4, "skipped", "skipped", "passed", "failed", "failed"]
+
+
 UVU = """\x1b[1m\x1b[4m\x1b[37msub/x.js\x1b[22m\x1b[24m\x1b[39m
 \x1b[90m• \x1b[39m\x1b[31m✘ \x1b[39m\x1b[31m  (1 / 2)
 \x1b[39m
