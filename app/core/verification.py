@@ -52,6 +52,8 @@ class Control(Record):
     name: ControlName
     outcome: ControlOutcome
     detail: str = ""
+    too_slow: bool = False
+    """Not run because one run of the tests takes too long."""
 
 
 class TestSelection(Record):

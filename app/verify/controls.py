@@ -16,7 +16,6 @@ from app.core.verification import (
     ControlOutcome,
     Execution,
     Outcome,
-    SourceText,
     TestRun,
     TestSelection,
 )
@@ -25,7 +24,15 @@ from app.verify.base_rules import JudgedPatch, support_files
 from app.verify.execution import gather_all, gather_pair
 from app.verify.overlay import apply_patch
 from app.verify.paths_of_tests import is_test_path
-from app.verify.replay import MAX_SECONDS, Replayed, head_only_failures, odd_results, other_types, replay_controls
+from app.verify.replay import (
+    MAX_SECONDS,
+    REPLAY_CONTROLS,
+    Replayed,
+    head_only_failures,
+    odd_results,
+    other_types,
+    replay_controls,
+)
 from app.verify.selected_tests import Repeats, Runs, passed
 from app.verify.sources.analysis import kind_of
 from app.verify.sources.new_conditions import NewCondition
@@ -90,7 +97,7 @@ class Alterations:
         outcomes = [one for one in reached if one.condition.kind in _DECISIVE]
         limit = next((count for seconds, count in TIMES if first.execution.seconds < seconds), 0)
         if outcomes and not limit:
-            return _control("not_run", [f"one run takes {first.execution.seconds:.0f} s"])
+            return too_slow("altered_conditions_fail", first.execution.seconds)
         chosen = self._sample(outcomes, limit)
         boundaries = [one for one in reached if one.condition.kind == "boundary"]
         also = self._sample(boundaries, min(limit - len(chosen), MAX_BOUNDARIES))
@@ -152,6 +159,11 @@ def _passed(run: TestRun) -> list[str]:
     return [name for name, result in run.results if result == "passed"]
 
 
+def too_slow(name: ControlName, seconds: float) -> Control:
+    """Not run, for tests of which one run takes this long."""
+    return Control(name=name, outcome="not_run", detail=f"one run takes {seconds:.0f} s.", too_slow=True)
+
+
 def _control(outcome: ControlOutcome, sentences: Sequence[str]) -> Control:
     more = f" (and {len(sentences) - MAX_NAMED} more)" if len(sentences) > MAX_NAMED else ""
     detail = f"{'; '.join(sentences[:MAX_NAMED])}{more}." if sentences else ""
@@ -177,14 +189,6 @@ class SourceVariants(Protocol):
     def changed_executable_lines(self, base: Tree, patch: Patch) -> dict[str, set[int]]: ...
 
     def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]: ...
-
-    def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]: ...
-
-    def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]: ...
-
-    def keeps_state(self, base: Tree, patch: Patch, text: str) -> tuple[str, ...]: ...
-
-    def shared_names(self, base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -340,8 +344,7 @@ class ControlRunner:
     async def _replay(self, first: TestRun) -> list[Control]:
         """What the tests call, without the framework; if that fails, on the base too, for the tests' own needs."""
         if first.execution.seconds > MAX_SECONDS:
-            why = f"one run takes {first.execution.seconds:.0f} s."
-            return replay_controls(Replayed(why_not=why), [], [])
+            return [too_slow(name, first.execution.seconds) for name in REPLAY_CONTROLS]
         head = await self.runs.replayed(f"{self.name}-replay", self.selection, self.trees.head)
         failures, base = list(head.failures()), Replayed()
         if failures or other_types(head):
@@ -435,8 +438,7 @@ class ControlRunner:
         if wrong := sorted({test for side in both for test in side.disagreeing}):
             return Control(name=name, outcome="failed", detail=f"{listed(wrong, MAX_NAMED)} gave different results.")
         if len(head.runs) + besides < 2:
-            seconds = head.first.execution.seconds
-            return Control(name=name, outcome="not_run", detail=f"one run takes {seconds:.0f} s.")
+            return too_slow(name, head.first.execution.seconds)
         return Control(name=name, outcome="held", detail=f"{len(head.runs) + besides} runs on the head.")
 
 

@@ -42,7 +42,6 @@ from app.verify.reproduction import BorrowSandbox, FixUnderTest, with_tests_only
 from app.verify.selected_tests import Repeats, Runs, run_selected
 from app.verify.sources import analysis
 from app.verify.sources.literals import uses_unseen_values
-from app.verify.sources.suspicious_code import EQUALITY
 
 MAX_FILES, MAX_BYTES, MAX_TESTS = 8, 60_000, 16
 MAX_SENTENCE = 300
@@ -535,11 +534,10 @@ class Prover:
         tests = frozen.files if frozen else ()
         texts = [self.text, *(file.text for file in tests)]
         watching = analysis.watches_tests(self.tree, patch)
-        equality = tuple(one for one in watching if one.endswith(EQUALITY))
         found: tuple[tuple[CapRule, tuple[str, ...]], ...] = (
             ("sources_changed", (unchanged,) if unchanged else ()),
-            ("watches_tests", tuple(one for one in watching if one not in equality)),
-            ("own_equality", equality),
+            ("watches_tests", tuple(text for rule, text in watching if rule == "watches_tests")),
+            ("own_equality", tuple(text for rule, text in watching if rule == "own_equality")),
             ("literal_branches", analysis.literal_branches(self.tree, patch, texts)),
             ("keeps_state", analysis.keeps_state(self.tree, patch, self.text)),
             ("shared_names", analysis.shared_names(self.tree, patch, tests, self.text)),

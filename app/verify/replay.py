@@ -98,6 +98,7 @@ PHASES: Mapping[ControlName, Mapping[str, str]] = {
     },
 }
 """What a test failed in, by control."""
+REPLAY_CONTROLS: tuple[ControlName, ...] = (*PHASES, "results_are_plain")
 
 _VARYING = re.compile(r"^in call \d+: |0x[0-9a-f]+")
 
@@ -203,12 +204,11 @@ def _failure(outcome: tuple[str, str]) -> tuple[str, str]:
 
 def replay_controls(head: Replayed, failures: list[tuple[str, str]], odd: list[str]) -> list[Control]:
     """The controls, by the failures that count and the results of an odd type."""
-    names: tuple[ControlName, ...] = (*PHASES, "results_are_plain")
     if head.report.problem:
-        return [Control(name=name, outcome="failed", detail=head.report.problem) for name in names]
+        return [Control(name=name, outcome="failed", detail=head.report.problem) for name in REPLAY_CONTROLS]
     if head.why_not or (head.report.unfinished and not failures):
         detail = head.why_not or "without their framework these tests do not come to their end on the base, either."
-        return [Control(name=name, outcome="not_run", detail=detail) for name in names]
+        return [Control(name=name, outcome="not_run", detail=detail) for name in REPLAY_CONTROLS]
     found: list[Control] = []
     for control, phases in PHASES.items():
         # What is compared is not shown: the agent reads this, and a test may be hidden from it.

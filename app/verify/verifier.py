@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 from app.agent.base import Submission
@@ -38,7 +38,7 @@ from app.verify.feedback import baseline_brief, feedback
 from app.verify.frameworks import SuiteCommand
 from app.verify.gates import CandidatePatch, static_gates
 from app.verify.gates.programs import ConfiguredGates, lint, security_scan
-from app.verify.gates.shadowing import installed_modules, shadowing
+from app.verify.gates.shadowing import installed_modules
 from app.verify.overlay import Overlay
 from app.verify.paths_of_tests import is_test_path
 from app.verify.proof import Prover, without_test_ids
@@ -300,26 +300,27 @@ class Verifier:
     async def _static(self, patch: Patch) -> tuple[GateResult, ...]:
         candidate = CandidatePatch(self._tree, patch)
         only_tests = self._guarded is not None
-        gates = await asyncio.to_thread(
+        check = partial(
             static_gates, candidate, self._protected, self._conflicts, only_tests=only_tests, allowed=self._allowed
         )
+        gates = await asyncio.to_thread(check)
         if any(gate.outcome == "blocked" for gate in gates):
             return gates
-        gates = tuple([await self._shadowing(candidate) if gate.name == "shadowing" else gate for gate in gates])
+        if installed := await self._installed(candidate):
+            gates = await asyncio.to_thread(check, installed=installed)
         return (*gates, await security_scan(candidate))
 
-    async def _shadowing(self, candidate: CandidatePatch) -> GateResult:
-        """The gate with what is installed in the sandbox, which matters for new modules at the top only."""
+    async def _installed(self, candidate: CandidatePatch) -> frozenset[str]:
+        """The modules of the sandbox, which matter for new modules at the top only."""
         entries = self._tree.entries()
         new = (change.path for change in candidate.patch.changes if change.path not in entries and not change.deleted)
-        installed: frozenset[str] = frozenset()
-        if any(
+        if not any(
             path.endswith(".py") and path.removesuffix("/__init__.py").count("/") < 2 and not is_test_path(path)
             for path in new
         ):
-            async with self.borrow("installed", None) as sandbox:
-                installed = await installed_modules(sandbox)
-        return await asyncio.to_thread(shadowing, candidate, installed)
+            return frozenset()
+        async with self.borrow("installed", None) as sandbox:
+            return await installed_modules(sandbox)
 
     async def _reproduction(
         self, patch: Patch, submission: Submission, known: BaselineResult, earlier: Sequence[UnchangedSubmission]

@@ -20,11 +20,12 @@ def static_gates(
     *,
     only_tests: bool = False,
     allowed: Sequence[AllowedPath] = (),
+    installed: Collection[str] = (),
 ) -> tuple[GateResult, ...]:
     """All gates that need nothing but the bytes; those that read contents run only if the size allows it.
 
     `conflicting` are the base's paths with conflicts to resolve. `only_tests`: the patch may only touch tests.
-    A person let the job change the protected paths that are `allowed`.
+    A person let the job change the protected paths that are `allowed`. `installed`: the sandbox's modules, if known.
     """
     guarded = protected_paths(candidate, protected, allowed)
     within_size = size(candidate)
@@ -34,7 +35,7 @@ def static_gates(
         return (*first, *alone)
     rest = (syntax, secrets, hidden_characters, dependencies, how_tests_run, weaker_tests)
     resolved = (conflicts(candidate, conflicting),) if conflicting else ()
-    return (*first, *alone, *resolved, shadowing(candidate), *(examine(candidate) for examine in rest))
+    return (*first, *alone, *resolved, shadowing(candidate, installed), *(examine(candidate) for examine in rest))
 
 
 def publisher_gates(

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from app.core.patch import FileChange, Patch, Tree
-from app.core.verification import SourceText
+from app.core.verification import CapRule, SourceText
 from app.core.yaml_and_toml import toml_table
 from app.repo.grammars import language_of
 from app.repo.syntax_process import SyntaxProcess
@@ -277,13 +277,16 @@ def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
     return found
 
 
-def watches_tests(base: Tree, patch: Patch) -> tuple[str, ...]:
-    """`path:line: what` of each added source line that examines the test framework, its variables, the calling
-    frames, the command line, or the clock as a switch."""
+def watches_tests(base: Tree, patch: Patch) -> tuple[tuple[CapRule, str], ...]:
+    """The rule, and `path:line: what`, of each added source line that examines the test framework, its variables, the
+    calling frames, the command line, or the clock as a switch; or that defines an equality of its own."""
     features = sorted(_features(base, patch))
     sources = _sources(CandidatePatch(base, patch).deltas)
     found = _ask("find_harness_detection", sources, features=features)
-    return (_REFUSED,) if found is None else (*found, *_variables_of_tests(base, sources))
+    if found is None:
+        return (("watches_tests", _REFUSED),)
+    variables = (("watches_tests", text) for text in _variables_of_tests(base, sources))
+    return (*((rule, text) for rule, text in found), *variables)
 
 
 def _variables_of_tests(base: Tree, sources: Sequence[ChangedSource]) -> Iterator[str]:

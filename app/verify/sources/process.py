@@ -108,16 +108,20 @@ def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
 
 
-def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[str]:
-    """`path:line: what` for every added line that examines tests, frames, the command line and the like."""
-    found = [
-        f"{path}:{line}: {what}"
+def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[tuple[str, str]]:
+    """The rule, and `path:line: what`, for every added line that examines tests, frames, the command line and the like.
+
+    Of an equality of its own as well.
+    """
+    found: list[tuple[str, str]] = [
+        ("own_equality" if what in suspicious_code.EQUALITY else "watches_tests", f"{path}:{line}: {what}")
         for path, language, old, new in sources
         if new is not None
         for line, what in sorted(set(suspicious_code.watching_lines(language, path, old, new, features)))
     ]
     left = len(found) - suspicious_code.MAX_FINDINGS
-    return [*found[: suspicious_code.MAX_FINDINGS], *([f"and {left} more"] if left > 0 else [])]
+    more: list[tuple[str, str]] = [("watches_tests", f"and {left} more")] if left > 0 else []
+    return [*found[: suspicious_code.MAX_FINDINGS], *more]
 
 
 def find_literal_branches(sources: Sequence[ChangedSource], texts: Sequence[str]) -> list[Any]:

@@ -1,6 +1,6 @@
 """The controls around red and green: each holds for honest tests, and fails for the lie that it is there for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from app.core.patch import FileChange, Patch, Tree
-from app.core.verification import Control, ControlName, Outcome, SourceText, TestSelection
+from app.core.verification import Control, ControlName, Outcome, TestSelection
 from app.sandbox.base import Sandbox
 from app.verify.controls import ComparisonTrees, ControlResults, ControlRunner
 from app.verify.frameworks import SuiteCommand
@@ -69,18 +69,6 @@ class FixedVariants:
 
     def new_conditions(self, base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
         return self.conditions
-
-    def watches_tests(self, base: Tree, patch: Patch) -> tuple[str, ...]:
-        return ()
-
-    def literal_branches(self, base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[str, ...]:
-        return ()
-
-    def keeps_state(self, base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
-        return ()
-
-    def shared_names(self, base: Tree, patch: Patch, tests: Sequence[SourceText], text: str) -> tuple[str, ...]:
-        return ()
 
 
 def no_sandbox(name: str, patch: Patch | None) -> AbstractAsyncContextManager[Sandbox]:

@@ -206,9 +206,12 @@ class TestWatching:
         ],
     )
     def test_lines_that_look(self, path: str, line: str, what: str) -> None:
-        (found,) = watches_tests(tree({path: "\n"}), patch_of({path: f"\n{line}\n"}))
+        ((rule, found),) = watches_tests(tree({path: "\n"}), patch_of({path: f"\n{line}\n"}))
         assert found.startswith(f"{path}:")
         assert what in found
+        assert rule == (
+            "own_equality" if found.endswith(("equal to everything", "in its own way")) else "watches_tests"
+        )
 
     @pytest.mark.parametrize(
         ("path", "old", "new"),
@@ -256,12 +259,14 @@ class TestWatching:
     def test_variables_that_only_tests_set(self, path: str, line: str) -> None:
         base = {path: "\n", "tests/conftest.py": "os.environ['KIT_MODE'] = '1'\n", "pytest.ini": "[pytest]\n"}
         said = f"{path}: reads a variable that the tests set: KIT_MODE"
-        assert watches_tests(tree(base), patch_of({path: f"{line}\n"})) == (said,)
+        assert watches_tests(tree(base), patch_of({path: f"{line}\n"})) == (("watches_tests", said),)
         assert watches_tests(tree({**base, "b.py": "KIT_MODE = 1\n"}), patch_of({path: f"{line}\n"})) == ()
         assert watches_tests(tree({**base, path: f"{line}\n"}), patch_of({path: f"\n{line}\n"})) == ()
 
     def test_files_of_go_that_only_some_machines_have(self) -> None:
-        (found,) = watches_tests(tree({"a.go": "package a\n"}), patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"}))
+        ((_, found),) = watches_tests(
+            tree({"a.go": "package a\n"}), patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"})
+        )
         assert found == "a_amd64.go:1: is compiled only for some machines or builds"
         base = tree({"a_amd64.go": "package a\n"})
         assert watches_tests(base, patch_of({"a_amd64.go": "package a\n\nvar x = 1\n"})) == ()
