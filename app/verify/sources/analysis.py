@@ -7,10 +7,10 @@ import atexit
 import base64
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from random import Random
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 from app.core.patch import FileChange, Patch, Tree
 from app.core.verification import CapRule, SourceText
@@ -20,6 +20,7 @@ from app.repo.syntax_process import SyntaxProcess
 from app.verify.gates.candidate import CandidatePatch, ChangedPath
 from app.verify.gates.changes_of_tests import configures_tests, settings_of_tests
 from app.verify.paths_of_tests import is_test_path
+from app.verify.sources import process
 from app.verify.sources.literals import Literal, indicate_special_case, literal_rows
 from app.verify.sources.new_conditions import NewCondition, replaced_data
 from app.verify.sources.process import ChangedSource, encoded
@@ -140,7 +141,7 @@ def sources_changed(base: Tree, patch: Patch) -> str:
     if not deltas:
         return "The patch changes nothing."
     sources = _sources(deltas)
-    same = _ask("find_unchanged", sources)
+    same = _ask(process.find_unchanged, sources)
     if same is None:
         return f"{_REFUSED[0].upper()}{_REFUSED[1:]}."
     if any(source.path not in same for source in sources):
@@ -167,7 +168,7 @@ def base_with_comments(base: Tree, patch: Patch, seed: int) -> Patch | None:
     deltas = CandidatePatch(base, patch).deltas
     touched = _sources(deltas)
     others = _other_sources(base, patch, {source.language for source in touched}, seed)
-    contents = _contents(_ask("add_comments", [*touched, *others], seed=seed))
+    contents = _contents(_ask(process.add_comments, [*touched, *others], seed=seed))
     if not any(source.path in contents for source in touched if source.old is not None):
         return None
     prose = {
@@ -185,7 +186,7 @@ def reprint_head(base: Tree, patch: Patch, seed: int) -> Patch | None:
     if that is all of them.
     """
     sources = [source for source in _sources(CandidatePatch(base, patch).deltas) if source.new is not None]
-    contents = _contents(_ask("reprint_sources", sources, seed=seed))
+    contents = _contents(_ask(process.reprint_sources, sources, seed=seed))
     if not contents:
         return None
     changes = tuple(
@@ -205,10 +206,10 @@ def additions_only(base: Tree, patch: Patch) -> Patch | None:
         delta for delta in CandidatePatch(base, patch).deltas if not is_test_path(delta.path) and not _is_link(delta)
     ]
     sources = [source for source in _sources(deltas) if source.old is not None and source.new is not None]
-    found = _ask("apply_additions", sources, known=[])
+    found = _ask(process.apply_additions, sources, known=[])
     if found and found["inherited"]:
         known = _found(base, _MEMBER, found["inherited"], sources)
-        found = _ask("apply_additions", sources, known=sorted(known))
+        found = _ask(process.apply_additions, sources, known=sorted(known))
     contents = _contents(found["contents"] if found else None)
     created = {delta.path: delta.new for delta in deltas if delta.created and delta.new is not None}
     if not contents and not any(kind_of(path) != "documentation" for path in created):
@@ -224,7 +225,7 @@ def stubbed_additions(base: Tree, patch: Patch) -> Patch | None:
     additions = additions_only(base, patch)
     if additions is None:
         return None
-    contents = _contents(_ask("stub_additions", _sources(CandidatePatch(base, additions).deltas)))
+    contents = _contents(_ask(process.stub_additions, _sources(CandidatePatch(base, additions).deltas)))
     if not contents:
         return None
     kept = {change.path: change.content for change in additions.changes if change.content is not None}
@@ -256,14 +257,14 @@ def changed_executable_lines(base: Tree, patch: Patch) -> dict[str, set[int]]:
 
     Lines that every import executes count only if the patch changes no others.
     """
-    found = _ask("find_changed_lines", _sources(CandidatePatch(base, patch).deltas)) or {}
+    found = _ask(process.find_changed_lines, _sources(CandidatePatch(base, patch).deltas)) or {}
     return {path: set(rows) for path, rows in found.items()}
 
 
 def new_conditions(base: Tree, patch: Patch) -> dict[str, list[NewCondition]]:
     """By source file of the head: what the patch adds or takes away that a test may depend on."""
     deltas = CandidatePatch(base, patch).deltas
-    answer = _ask("find_new_conditions", _sources(deltas)) or {}
+    answer = _ask(process.find_new_conditions, _sources(deltas)) or {}
     found: dict[str, list[NewCondition]] = {}
     for delta in deltas:
         both = delta.old is not None and delta.new is not None and _is_read(delta)
@@ -282,10 +283,10 @@ def watches_tests(base: Tree, patch: Patch) -> tuple[tuple[CapRule, str], ...]:
     calling frames, the command line, or the clock as a switch; or that defines an equality of its own."""
     features = sorted(_features(base, patch))
     sources = _sources(CandidatePatch(base, patch).deltas)
-    found = _ask("find_harness_detection", sources, features=features)
+    found = _ask(process.find_harness_detection, sources, features=features)
     if found is None:
         return (("watches_tests", _REFUSED),)
-    variables = (("watches_tests", text) for text in _variables_of_tests(base, sources))
+    variables: list[tuple[CapRule, str]] = [("watches_tests", text) for text in _variables_of_tests(base, sources)]
     return (*((rule, text) for rule, text in found), *variables)
 
 
@@ -316,7 +317,7 @@ def literal_branches(base: Tree, patch: Patch, texts: Sequence[str]) -> tuple[st
     Literals that the base's sources contain too are the program's own vocabulary.
     """
     sources = _sources(CandidatePatch(base, patch).deltas)
-    found = _ask("find_literal_branches", sources, texts=list(texts))
+    found = _ask(process.find_literal_branches, sources, texts=list(texts))
     if found is None:
         return (_REFUSED,)
     cases = [(path, line, [Literal(*each) for each in literals]) for path, line, literals in found]
@@ -339,7 +340,7 @@ def keeps_state(base: Tree, patch: Patch, text: str) -> tuple[str, ...]:
 
     An issue that asks for a memory and writes its name as code asks for just that.
     """
-    found = _ask("find_kept_state", _sources(CandidatePatch(base, patch).deltas))
+    found = _ask(process.find_kept_state, _sources(CandidatePatch(base, patch).deltas))
     if found is None:
         return (_REFUSED,)
     asked_for = set(re.findall(r"[\w.]+", " ".join(_AS_CODE.findall(text)))) if _MEMORY.search(text) else set[str]()
@@ -356,7 +357,7 @@ def shared_names(base: Tree, patch: Patch, tests: Sequence[SourceText], text: st
     ]
     if not sources or not written:
         return ()
-    found = _ask("find_shared_names", [*sources, *written], tests=[test.path for test in tests])
+    found = _ask(process.find_shared_names, [*sources, *written], tests=[test.path for test in tests])
     if found is None:
         return (_REFUSED,)
     names = {name for _, name in found if not re.search(_WHOLE.format(re.escape(name)), text)}
@@ -393,11 +394,22 @@ def _is_used(base: Tree, path: str, unused: Unused) -> bool:
     return is_used_elsewhere(unused, path, base.read_many(others).values())
 
 
-def _ask(question: str, sources: Iterable[ChangedSource], **options: Any) -> Any:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _ask(
+    question: Callable[Concatenate[Sequence[ChangedSource], P], R],
+    sources: Sequence[ChangedSource],
+    *args: P.args,
+    **options: P.kwargs,
+) -> R | None:
+    """The answer as JSON gives it, with lists for tuples; None if there is none. Options are given by name."""
+    if not sources:
+        return question(sources, *args, **options)
     rows = [[source.path, source.language, encoded(source.old), encoded(source.new)] for source in sources]
-    if not rows:
-        return []
-    return _PROCESS.ask(question, "", json.dumps({"sources": rows, "options": options}).encode())
+    answer: R | None = _PROCESS.ask(question.__name__, "", json.dumps({"sources": rows, "options": options}).encode())
+    return answer
 
 
 def _contents(answer: Mapping[str, str] | None) -> dict[str, bytes]:

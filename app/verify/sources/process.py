@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from app.core.python_source import parse_python
 from app.repo.syntax_process import answer_requests
@@ -108,19 +108,22 @@ def find_changed_lines(sources: Sequence[ChangedSource]) -> dict[str, list[int]]
     return {path: sorted(row + 1 for row in rows) for path, rows in chosen.items() if rows}
 
 
-def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[tuple[str, str]]:
+WatchRule = Literal["watches_tests", "own_equality"]
+
+
+def find_harness_detection(sources: Sequence[ChangedSource], features: Sequence[str]) -> list[tuple[WatchRule, str]]:
     """The rule, and `path:line: what`, for every added line that examines tests, frames, the command line and the like.
 
     Of an equality of its own as well.
     """
-    found: list[tuple[str, str]] = [
+    found: list[tuple[WatchRule, str]] = [
         ("own_equality" if what in suspicious_code.EQUALITY else "watches_tests", f"{path}:{line}: {what}")
         for path, language, old, new in sources
         if new is not None
         for line, what in sorted(set(suspicious_code.watching_lines(language, path, old, new, features)))
     ]
     left = len(found) - suspicious_code.MAX_FINDINGS
-    more: list[tuple[str, str]] = [("watches_tests", f"and {left} more")] if left > 0 else []
+    more: list[tuple[WatchRule, str]] = [("watches_tests", f"and {left} more")] if left > 0 else []
     return [*found[: suspicious_code.MAX_FINDINGS], *more]
 
 
